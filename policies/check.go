@@ -19,13 +19,13 @@ type Findings struct {
 	// deployed.
 	Wrong Problems
 
-	// Doubtful policies work, but probably not as intended: a rate that never decides, a burst
-	// below the stated cost.
+	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
+	// or a burst is below the stated cost.
 	Doubtful Problems
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// were probably not intended. An error comes from the engine; problems of the policies are in
+// probably do not work as intended. An error comes from the engine; problems of the policies are in
 // Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to
@@ -97,7 +97,7 @@ func (c *checker) policy(p Policy) {
 	}
 }
 
-// lease checks the rules that apply only to a policy of leases.
+// lease checks the rules that apply only to policies for leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:
@@ -109,7 +109,7 @@ func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	}
 }
 
-// call calls the library. The error is the library's, without its code.
+// call calls the library. The error is the library's, without the error code.
 func (c *checker) call(words ...any) ([]any, error) {
 	reply, err := c.server.Do(words...)
 	var refused embedded.Error

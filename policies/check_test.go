@@ -92,7 +92,8 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 	}
 }
 
-// Rates whose windows differ by the calendar do not make each other redundant, but enough days do.
+// Of two rates with different calendar windows, one is redundant only if the other always denies
+// first: 10/d makes 320/mo redundant, but not 319/mo.
 func TestRedundantCalendarRates(t *testing.T) {
 	c := checker{server: embedded.Run(t, embedded.WithLibrary(functions.Source()+parser))}
 	for text, want := range map[string]int{

@@ -14,13 +14,14 @@ import (
 )
 
 // The decoder of package yaml reports an alias at its anchor, accepts merge keys and yes for true,
-// and names Go types in errors. This one decodes the nodes that package yaml parses.
+// and names Go types in errors. The decoder in this file decodes the nodes that package yaml
+// parses.
 
 // entry is one entry of a mapping.
 type entry struct{ key, value *yaml.Node }
 
-// decode decodes a mapping into a struct, and returns the mapping's entries by key. what names the
-// mapping in problems. The tag of a field is its key, or several keys of which one may be given.
+// decode decodes a mapping into a struct, and returns the mapping's entries by key. Problems refer
+// to the mapping as what. A field's tag is its key, or several keys of which only one may be given.
 func (s *source) decode(n *yaml.Node, what string, into any) map[string]entry {
 	fields := reflect.ValueOf(into).Elem()
 	var keys []string
@@ -77,7 +78,7 @@ func (s *source) value(n *yaml.Node, what string, into any) {
 	}
 }
 
-// unknown refuses a key.
+// unknown records a key that the mapping must not have.
 func (s *source) unknown(key *yaml.Node, what string, keys []string) {
 	s.wrong(key, "unknown field %s; %s has %s", shown(key.Value), what, strings.Join(keys, ", "))
 }

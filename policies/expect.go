@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decisionFields lists the fields of a decision in the order of the reply, followed by fields that
-// are not separate elements: with up_to, the element allowed is also called taken.
+// decisionFields lists the fields of a decision in the order of the reply. The last three are not
+// separate elements of the reply: with up_to, the element allowed is also called taken.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 
@@ -19,7 +19,7 @@ func (e expectation) element() int {
 	return max(0, slices.Index(decisionFields, strings.Replace(e.field, "taken", "allowed", 1)))
 }
 
-// expectations decodes expect, for a call whose verb and policy are known.
+// expectations decodes the field expect of a call whose verb and policy are already known.
 func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 	names, what := decisionFields, "expect of "+c.verb
 	if c.has("changed") {

@@ -14,18 +14,18 @@ type File struct {
 	Policies []Policy
 }
 
-// Policy is a policy in a file. It keeps its position for the messages of Check.
+// Policy is a policy in a file. It keeps its position, for the messages of Check.
 type Policy struct {
 	functions.Policy
 	Description string  // for people; it is not part of the build
-	Costs       []int64 // largest cost of a call that should pass: none, one for all limits, or one for each
+	Costs       []int64 // largest cost of a call that should be allowed: none, one for all limits, or one for each
 
 	at           *yaml.Node
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
 }
 
-// Read reads a file. If the file exists but is wrong, the error is Problems. Read leaves the limits
-// of a file without problems to File.Check.
+// Read reads a file. If the file exists but is not valid, the error is Problems. If it has no other
+// problems, Read does not check the limits; File.Check does.
 func Read(name string) (*File, error) {
 	content, err := readFile(name)
 	if err != nil {
@@ -47,7 +47,7 @@ func Parse(name string, content []byte) (*File, error) {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
-		case f.Policies == nil && root.Kind == yaml.MappingNode: // its fields are often policies that are not indented
+		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the file
 			s.problems = nil
 			s.wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case len(s.problems) > 0:
@@ -55,7 +55,7 @@ func Parse(name string, content []byte) (*File, error) {
 		case len(file.Policies) == 0:
 			s.wrong(given.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
-			if _, err := file.Build(); err != nil { // too large, because of aliases
+			if _, err := file.Build(); err != nil { // aliases made it too large
 				s.wrong(given.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
@@ -66,8 +66,8 @@ func Parse(name string, content []byte) (*File, error) {
 	return file, nil
 }
 
-// refused adds the limits that the library refuses, so that a file with other problems shows these
-// too.
+// refused adds the problems of limits that the library refuses, so that the user sees them together
+// with the other problems of the file.
 func (s *source) refused(file *File) {
 	if _, err := file.Build(); err != nil || len(file.Policies) == 0 {
 		return

@@ -71,7 +71,7 @@ policies:
 	}
 }
 
-// Each problem in a file has a position, says what is wrong and what to do.
+// Each problem in a file has a position, and a text that says what is wrong and what to do.
 func TestProblems(t *testing.T) {
 	golden(t, "policies.txt", func(t *testing.T, text string) []string {
 		file, err := Parse("p.yaml", []byte(text))
@@ -142,8 +142,8 @@ func TestTooManyPolicies(t *testing.T) {
 	}
 }
 
-// A file that is wrong in every line does not fill the screen, and reading a file that refers to
-// itself ends.
+// If every line of a file is wrong, only the first problems are reported. Reading a file that
+// refers to itself ends.
 func TestProblemsAreBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		"  P%d: 1/m\n": `p.yaml:2:3: the policy name "P0" is not 1 to 64 of a-z 0-9 _ . - (and at least 50 more problems)`,
@@ -194,7 +194,7 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// A library with about as many words and characters as a build can have loads as fast.
+// A build with nearly the maximum number of limits and characters loads in time, too.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the texts of problems in testdata; their positions stay as they are")
 
-// position matches the beginning of a line that says where a problem is.
+// position matches the position of a problem at the beginning of a line.
 var position = regexp.MustCompile(`^(?:\w+\.yaml(?::\d+:\d+)?|\d+:\d+)\b`)
 
 // golden calls run with the text of each case in a file in testdata. It compares the lines that run

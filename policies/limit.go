@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// parser adds a function to the library that returns how the library parses a limit, so that limits
-// are parsed in one place: the algorithm's name, and for each rate the count, period in ms,
-// capacity, buckets, whether align=clock is set, and how the calendar moves its windows. A limit for
-// leases has no rates.
+// parser is Lua code that adds a function to the library, so that limits are parsed in one place.
+// The function returns a parsed limit: the algorithm's name, and for each rate the count, period in
+// ms, capacity, buckets, whether align=clock is set, and how the calendar moves its windows. A
+// limit for leases has no rates.
 const parser = `
 redis.register_function{
   function_name = 'ratelimit_parse',
@@ -43,16 +43,16 @@ type limit struct {
 type rate struct {
 	text     string
 	n        int64 // units per period
-	period   int64 // ms, the longest if they differ
+	period   int64 // ms; of the longest window if they differ
 	capacity int64
 	buckets  int64
 	aligned  bool  // align=clock
 	shift    int64 // ms by which the windows begin before multiples of the period since the epoch
-	months   int64 // months in a window of the calendar, or 0
+	months   int64 // length of a window in calendar months, or 0
 	from     int64 // the day of the month on which such a window begins
 }
 
-// parse makes the library parse a limit. The error is the library's, without its code.
+// parse makes the library parse a limit. The error is the library's, without the error code.
 func (c *checker) parse(text string) (limit, error) {
 	reply, err := c.call("FCALL_RO", "ratelimit_parse", 0, text)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *checker) parse(text string) (limit, error) {
 	return l, nil
 }
 
-// capacity returns how much the limit allows at once.
+// capacity returns the number of units that the limit allows at once.
 func (l limit) capacity() int64 {
 	return slices.MinFunc(l.rates, func(a, b rate) int { return cmp.Compare(a.capacity, b.capacity) }).capacity
 }

@@ -19,8 +19,8 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems lists the errors in a file, in order; it has at least one. If there are very many, the last
-// one says that more follow. As an error it shows the first.
+// Problems lists the errors in a file, in order; it has at least one. If there are very many, the
+// last one says that more follow. The error text shows only the first.
 type Problems []Problem
 
 func (p Problems) Error() string {

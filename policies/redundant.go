@@ -33,8 +33,8 @@ func implied(algorithm string, a, b rate) bool {
 	if equal == b {
 		return true
 	}
-	// Each case compares the most that a allows within the time that b can count with the capacity
-	// of b.
+	// Each case compares two numbers of units: the most that a allows within the time that b can
+	// count, and the capacity of b.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
@@ -49,8 +49,8 @@ func implied(algorithm string, a, b rate) bool {
 			periods++ // a window of a can begin before that of b
 		}
 	case "sliding_window":
-		// b counts over one bucket more than its period, and a over one less. Two periods of b and
-		// one of a bound both.
+		// b may count over one bucket more than its period, and a over one bucket less. The sum of
+		// two periods of b and one of a covers both.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false
@@ -58,8 +58,8 @@ func implied(algorithm string, a, b rate) bool {
 	return compareProducts(periods, a.n, b.n, 1) <= 0
 }
 
-// nested reports whether no window of the one rate can begin before a window of the other and end
-// within it. It may miss months and years, whose windows have no common length.
+// nested reports whether no window of one rate can begin before a window of the other and end
+// within it. For months and years, whose windows have no common length, it is always false.
 func nested(a, b rate) bool {
 	return a.aligned && b.aligned && a.months == 0 && b.months == 0 && a.shift == b.shift &&
 		(b.period%a.period == 0 || a.period%b.period == 0)

@@ -99,14 +99,14 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 	return results, nil
 }
 
-// run makes the calls and compares the replies. An expected boolean "allowed" applies to every
-// call, all other fields to the last call.
+// run makes the calls and compares the replies. An expected true or false for "allowed" applies to
+// every call, all other fields to the last call.
 func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
 	words := c.command()
 	allowed := int64(0)
 	var reply []int64
 	var refused error
-	first := map[int64]int64{} // the first call with each value of allowed, 1 or 0
+	first := map[int64]int64{} // for each value of allowed, 1 or 0: the first call with that value
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run")
@@ -136,7 +136,7 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 	fail := func(e expectation, want, got string) {
 		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.field, want, got})
 	}
-	// An expected error is the only expectation.
+	// If the test expects an error, it expects nothing else.
 	if refused != nil && (len(c.expect) == 0 || c.expect[0].field != "error") {
 		fail(expectation{at: c.at, field: "error"}, "no error", refused.Error())
 		return failures
@@ -163,7 +163,7 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 		default:
 			got := reply[element]
 			if strings.HasSuffix(e.field, "allowed") {
-				got = min(1, got) // with up_to the field has the units taken
+				got = min(1, got) // with up_to, the element is the number of units taken
 			}
 			if got != e.want {
 				fail(e, show(e.want), show(got))

@@ -61,15 +61,15 @@ var verbs = map[string][]string{
 // has reports whether the verb has a property in verbs.
 func (c *call) has(property string) bool { return slices.Contains(verbs[c.verb], property) }
 
-// Limits for the times of one call, and for the calls of one file, because aliases can make a small
-// file expand to a huge one.
+// maxTimes limits how often one call is repeated, and maxCalls the number of calls in one file,
+// because aliases can make a small file expand to a huge one.
 const (
 	maxTimes = 1_000_000
 	maxCalls = 10_000_000
 )
 
 // ReadTests reads a file of tests and the policies file that it names, relative to itself. If one
-// of the two files exists but is wrong, or one of the limits is, the error is Problems.
+// of the two files exists but is not valid, or one of the limits is not, the error is Problems.
 func ReadTests(name string) (*TestFile, error) {
 	content, err := readFile(name)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 	return list
 }
 
-// time parses a time. The library's states hold 16 digits of microseconds, so times begin after
-// 2001.
+// time parses a time. The library's states hold times as 16 digits of microseconds, so times before
+// 2002 are refused.
 func (s *source) time(n *yaml.Node) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, n.Value)
 	if err != nil || t.Year() < 2002 || t.Year() > 2200 {

@@ -17,8 +17,8 @@ import (
 // maxBytes is the size limit of a file; ten thousand policies take half of it.
 const maxBytes = 2 << 20
 
-// maxProblems is the number of problems after which reading stops. A last problem then says that
-// more follow.
+// maxProblems is the number of problems after which reading stops. One more problem then says that
+// others follow.
 const maxProblems = 50
 
 // readFile returns the content of a file, truncated after maxBytes+1 bytes.
@@ -62,7 +62,8 @@ func (s *source) err() error {
 	return s.sorted()
 }
 
-// sorted returns the problems by position, the last of too many as a note that more follow.
+// sorted returns the problems in the order of their positions. If there are too many, the last one
+// only says that more follow.
 func (s *source) sorted() Problems {
 	slices.SortStableFunc(s.problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
@@ -92,8 +93,8 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable finds what a YAML file cannot contain: another encoding, control characters, too many
-// bytes.
+// unreadable looks for what a YAML file cannot contain: another encoding, control characters, too
+// many bytes.
 func unreadable(content []byte) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {

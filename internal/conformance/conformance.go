@@ -1,7 +1,7 @@
 // Package conformance compares a server, embedded or real, with recorded replies of real servers.
 //
-// embedded/testdata/conformance.json lists cases. A case is the body of a Lua function, or a list
-// of calls, and the replies of Redis 7.0, with the replies of other servers if they differ.
+// embedded/testdata/conformance.json lists cases. A case is the body of a Lua function or a list of
+// calls, with the replies of Redis 7.0 and those of other servers that differ.
 package conformance
 
 import (
@@ -45,8 +45,8 @@ type Difference struct {
 
 func (d Difference) fatal() bool { return string(d.Replies) == "null" }
 
-// Embedded is the name of the embedded server in cases. If only it differs, Why is the name of a
-// section in docs/offline.md.
+// Embedded is the name of the embedded server in Difference.On. If it is the only name there, Why
+// is the name of a section in docs/offline.md.
 const Embedded = "embedded"
 
 // Reference is the server whose replies are recorded first.
@@ -97,8 +97,8 @@ func (f *File) Save(path string) error {
 	return replace.File(path, []byte(b.String()))
 }
 
-// Fatal returns why the case must not run on the named server because it crashes it, or "". A case
-// that crashes any server does not run on a server that is not recorded.
+// Fatal returns why the case must not run on the named server, which it would crash, or "". If the
+// case crashes any server, it must not run on a server that is not recorded.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -118,8 +118,9 @@ func (c *Case) Accepts(server, replies string, recorded bool) bool {
 		slices.ContainsFunc(c.Differs, func(d Difference) bool { return Same(replies, string(d.Replies)) })
 }
 
-// AcceptsEmbedded is Accepts for the embedded server. Its values must match, but not its texts of
-// Lua errors: if a Lua error is recorded, another with the same code is accepted.
+// AcceptsEmbedded is like Accepts, for the embedded server. The replies must be right except for
+// the texts of Lua errors: if a Lua error is recorded, another error with the same code is
+// accepted.
 func (c *Case) AcceptsEmbedded(replies string) bool {
 	return SameExceptLuaErrors(replies, string(c.Expected(Embedded)))
 }
@@ -230,7 +231,7 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. Those before shown are its setup.
+// calls returns the case's commands. Those before the index shown are its setup.
 func (c *Case) calls() (calls [][]string, shown int) {
 	if c.Calls != nil {
 		return c.Calls, 0

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Classes of an [Error] whose remedy is an option of a Redis client, or a flag of the command.
+// Classes of errors that an option of the Redis client, or a flag of the command, can fix.
 var (
 	ErrNoTLS = &Class{"the server does not speak TLS",
 		"leave out TLSConfig if the server does not use TLS",
@@ -87,7 +87,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // New returns the error for the server called name. err comes from a connection attempt or from
-// waiting for a reply, within timeout, over TLS if config is not nil. check is the remedy if no
+// waiting for a reply, with this timeout, over TLS if config is not nil. check is the remedy if no
 // better one is known.
 func New(name string, err error, config *tls.Config, timeout time.Duration, check string) *Error {
 	if errors.Is(err, context.Canceled) {
@@ -100,7 +100,7 @@ func New(name string, err error, config *tls.Config, timeout time.Duration, chec
 	return &Error{Class: class, Problem: fmt.Sprintf("cannot reach %s: %s", name, reason), Remedy: cmp.Or(remedy, check), Err: err}
 }
 
-// why returns the meaning of err, and the class of the error or what to do, if known.
+// why returns what err means and, if known, its class or a remedy.
 func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class *Class) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
@@ -147,8 +147,8 @@ func Gibberish(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
-// certificate returns what is wrong with TLS, or "" if err is something else. chosen means that the
-// caller named the trusted authorities, ours that it has a certificate.
+// certificate returns what is wrong with TLS, or "" if err has another cause. chosen means that the
+// caller chose the trusted authorities, and ours that the caller has a certificate.
 func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -188,8 +188,8 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	return "", "", nil
 }
 
-// AtSentinels reports whether the Sentinels of a failover client could not be asked for the
-// primary, or did not know it. go-redis has no error type for that.
+// AtSentinels reports whether a failover client got no primary from its Sentinels, because it could
+// not reach them or because they do not know the primary. go-redis has no error type for that.
 func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }

@@ -74,7 +74,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// The errors of TLS handshakes that fail.
+// TestCertificates checks the errors of TLS handshakes that fail.
 func TestCertificates(t *testing.T) {
 	now := time.Now()
 	here := issue(t, now, "127.0.0.1", "db.example")

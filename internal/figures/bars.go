@@ -9,9 +9,9 @@ import (
 // kind.
 type Bars struct {
 	Title       string   // for screen readers
-	Each        string   // the interval of a bar, as in "up to 7 requests in [an hour]"
-	What        string   // what is counted, as in "requests"
-	Kinds       []string // their names, one color each
+	Each        string   // the length of an interval, such as "an hour"
+	What        string   // what is counted, such as "requests"
+	Kinds       []string // names of the kinds; each kind has its own color
 	Counts      [][]int64
 	First, Last string // labels of the ends of the time axis
 }

@@ -23,7 +23,8 @@ type Axis struct {
 	Text  func(float64) string
 }
 
-// Powers returns the powers of ten from 1 to the first that is at least most, and at least to 10.
+// Powers returns the powers of ten from 1 to the first that is not below most; 10 is always
+// included.
 func Powers(most float64) []float64 {
 	marks := []float64{1, 10}
 	for marks[len(marks)-1] < most {
@@ -91,7 +92,7 @@ func (l Lines) SVG() string {
 	return p.String()
 }
 
-// place returns the position of value between from and to.
+// place returns the position of value on a logarithmic axis between the positions from and to.
 func (a Axis) place(value, from, to float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
 	return from + (to-from)*math.Log(value/first)/math.Log(last/first)

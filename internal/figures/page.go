@@ -16,7 +16,8 @@ import (
 // and `<!-- end of the table -->`.
 type Table struct{ Name, Text string }
 
-// Fill returns the page with these tables in their places. It fails if a table has no place.
+// Fill returns the page with these tables in their places. It fails if the page has no place for a
+// table.
 func Fill(page string, tables []Table) (string, error) {
 	for _, t := range tables {
 		begin, end := fmt.Sprintf("<!-- table: %s -->\n", t.Name), "<!-- end of the table -->\n"
@@ -30,8 +31,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts these tables into the page in the file. If a place is missing, the file is not
-// changed.
+// Update puts these tables into the page in the file. If the page has no place for one of them, the
+// file is not changed.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -57,8 +58,8 @@ func Write(folder, page string, tables []Table, pictures map[string]string) erro
 	return nil
 }
 
-// Markdown returns a table of the given columns. The first left ones are aligned to the left, the
-// others to the right.
+// Markdown returns a table of the given columns. The first left columns are aligned to the left,
+// the others to the right.
 func Markdown(left int, columns []string, rows [][]string) string {
 	lines := []string{row(columns), "|" + strings.Repeat("---|", left) + strings.Repeat("---:|", len(columns)-left) + "\n"}
 	for _, cells := range rows {
@@ -90,7 +91,8 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Brief formats a number from 1 up that has one nonzero digit in few characters: 10, 2k, 100k, 1M.
+// Brief formats a number of at least 1 that has one nonzero digit in few characters: 10, 2k, 100k,
+// 1M.
 func Brief(f float64) string {
 	n := int64(f)
 	for _, unit := range []string{"", "k", "M"} {

@@ -10,8 +10,8 @@ import (
 // reader's choice of light or dark. gonum/plot, the best maintained library, cannot do that: it
 // writes colors as attributes of each element, not as classes.
 
-// Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text
-// still has 11 pixels.
+// Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text is
+// still 11 pixels high.
 const Width = 480
 
 // A Picture is an SVG image under construction. Its classes are grid; bound (a dashed line); c0 to

@@ -2,8 +2,8 @@ package luasource
 
 import "strings"
 
-// absent lists what Redis provides to functions and the embedded server does not, with a
-// replacement if there is one. No limiter has needed it so far.
+// absent lists what Redis offers to functions and the embedded server does not. Each value says
+// what to use instead, if anything does. No limiter has needed any of these so far.
 var absent = map[string]string{
 	"bit": "", "cjson": "", "cmsgpack": "", "struct.size": "",
 	"collectgarbage": "leave it out", "gcinfo": "leave it out",

@@ -16,7 +16,7 @@ import (
 // Name is the name of a library's text in messages, as in Redis.
 const Name = "user_function"
 
-// Bounds of a text. gopher-lua takes some hundred bytes of memory per byte of text, and more for
+// Limits of a text. gopher-lua takes about a hundred bytes of memory per byte of text, and more for
 // some texts: about 13 kB per function.
 const (
 	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
@@ -24,7 +24,7 @@ const (
 	maxFunctions = 1 << 13
 )
 
-// Refusal is the error for a place in a library's text that cannot run as in Redis.
+// Refusal is the error for a line of a library's text that cannot run as in Redis.
 type Refusal struct {
 	Line int
 	Says string
@@ -33,9 +33,9 @@ type Refusal struct {
 func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line, r.Says) }
 
 // Read parses a library's text and returns the tree to compile. The tree is a function that takes
-// Concat and Modulo of package lualib and returns the text as a function. visit, if not nil, is
-// called for every statement, expression and table field as written, each before those that it
-// contains. The error is a *Refusal.
+// Concat and Modulo of package lualib, and returns the library as a function. visit, if not nil, is
+// called for every statement, expression and table field as written, before it is called for those
+// inside. The error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if err := tooMuch(len(text), maxText, "bytes"); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns an error if a text has more than most of something.
+// tooMuch returns an error if n is more than most; what names the things that n counts.
 func tooMuch(n, most int, what string) error {
 	if n <= most {
 		return nil
@@ -94,18 +94,20 @@ func refusal(text string, err error) error {
 	return &Refusal{line, strings.TrimSpace(bad.Message) + " " + near}
 }
 
-// maxWaiting is how many operators may wait for their right operand. The tree of an expression with
-// more of them is too deep, and the parser takes a KiB of memory for each.
+// maxWaiting is the maximum number of operators that may wait for their right operand. With more,
+// the tree of the expression would be too deep, and the parser needs 1 KiB of memory for each
+// operator.
 const maxWaiting = 1 << 12
 
-// checkTokens rejects code that gopher-lua's parser accepts and Lua 5.1 does not, if the tree does
-// not show the difference. It also rejects texts for which the parser would take too much memory.
+// checkTokens rejects code that gopher-lua's parser accepts and Lua 5.1 does not, if the difference
+// is not visible in the tree. It also rejects texts for which the parser would need too much
+// memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
 	end := ast.Position{} // the end of last
-	parameters := false   // between the word function and the end of its parameters
+	parameters := false   // between the keyword function and the end of its parameters
 	open := true          // a statement may begin here, but a semicolon is not allowed
 	waiting := 0          // operators in this statement that wait, or waited, for their operand
 	outside := []int{0}   // for each open bracket and block after the first: how many operators wait outside it

@@ -9,19 +9,18 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// This file rewrites what gopher-lua compiles wrongly. Names in parentheses belong to variables
-// that no program can spell.
+// This file rewrites what gopher-lua compiles wrongly. It adds variables whose names are in
+// parentheses, which no program can contain.
 
-// The names of the functions that the tree takes, in this order: Concat and Modulo of package
-// lualib.
+// The names of the functions that the tree takes as arguments, in this order: Concat and Modulo of
+// package lualib.
 const (
 	concatName = "(concat)"
 	moduloName = "(modulo)"
 )
 
-// concat rewrites a .. b .. c as a call of the function that the tree takes, because gopher-lua
-// formats numbers differently and makes strings of any length. A chain is one call, as it is one
-// instruction in Lua.
+// concat rewrites a .. b .. c as a call of Concat, because gopher-lua formats numbers differently
+// and makes strings of any length. A chain becomes one call, because it is one instruction in Lua.
 func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	args := []ast.Expr{single(e.Lhs)}
 	if rest, ok := e.Rhs.(*ast.FuncCallExpr); ok && isConcat(rest) {
@@ -32,8 +31,8 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	return at(e.Line(), &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true})
 }
 
-// modulo rewrites a % b as a call, unless b is a whole number. gopher-lua uses C's fmod, and Lua
-// 5.1 uses a division, which rounds.
+// modulo rewrites a % b as a call of Modulo, unless b is a whole number. gopher-lua computes the
+// result with C's fmod, but Lua 5.1 with a division, which rounds.
 func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
 		return e
@@ -47,8 +46,8 @@ func isWhole(e *ast.NumberExpr) bool {
 	return v != 0 && v == math.Trunc(v)
 }
 
-// bound converts a loop bound that may be a string, such as an element of ARGV, to a number.
-// gopher-lua accepts no strings there.
+// bound converts a loop bound that may be a string, such as an element of ARGV, to a number,
+// because gopher-lua accepts only numbers there.
 func bound(e ast.Expr) ast.Expr {
 	switch e.(type) {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
@@ -62,7 +61,7 @@ func isConcat(call *ast.FuncCallExpr) bool {
 	return ok && id.Value == concatName
 }
 
-// single truncates an expression that may have several values to one.
+// single limits an expression that may have several values to the first.
 func single(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.FuncCallExpr:
@@ -73,7 +72,7 @@ func single(e ast.Expr) ast.Expr {
 	return e
 }
 
-// isSingle reports whether an expression has one value, however many values are taken from it.
+// isSingle reports whether an expression always has exactly one value.
 func isSingle(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.FuncCallExpr:
@@ -114,12 +113,13 @@ func numeral(text string) (float64, bool) {
 	return v, err == nil || math.IsInf(v, 0)
 }
 
-// isLocalFunction distinguishes local function f() from local f = function(), in which the function
-// does not see f. gopher-lua's parser sets the last line only for the first.
+// isLocalFunction reports whether s is written as "local function f()" rather than "local f =
+// function()", in which the function does not see f. gopher-lua's parser sets the last line only
+// for the first.
 func isLocalFunction(s *ast.LocalAssignStmt) bool { return s.LastLine() != 0 }
 
-// localFunctionValue prevents gopher-lua from treating local f = function() as local function f(),
-// by adding a second value.
+// localFunctionValue prevents gopher-lua from treating "local f = function()" as "local function
+// f()", by adding a second value.
 func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 	if len(s.Names) == 1 && len(s.Exprs) == 1 {
 		if _, ok := s.Exprs[0].(*ast.FunctionExpr); ok {
@@ -133,10 +133,11 @@ func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 //
 //	do local object, key, ... = ...; local value1, value2 = values; b = value2; a = value1 end
 //
-// gopher-lua is wrong in three cases. With several targets or values, a, b = b, a stores a before
-// reading it. If a local variable is assigned an "and" or "or", x = f() and 1 does not change x
-// when f() is nil. If the function's last parameter is assigned a call in parentheses, it is
-// overwritten while the arguments are read.
+// gopher-lua compiles three cases wrongly. With several targets or values, it stores one before it
+// has read all: "a, b = b, a" reads a after storing it. If a local variable is assigned an "and" or
+// "or", it may stay as it was: "x = f() and 1" does not change x when f() is nil. If the function's
+// last parameter is assigned a call in parentheses, the parameter is overwritten while the call's
+// arguments are read.
 func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	if len(s.Lhs) == 1 && len(s.Rhs) == 1 && w.compilesRight(s.Lhs[0], s.Rhs[0]) {
 		return s
@@ -191,8 +192,8 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 }
 
 // genericFor passes a loop's three values through variables, because gopher-lua does not set those
-// that are not written: for k in next, t starts at the register's previous value. A single call,
-// with all its results, is compiled correctly.
+// that the loop leaves out: "for k in next, t" would start at the value that the register had
+// before. A single call, with all its results, is compiled correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	if len(s.Exprs) == 1 && !isSingle(s.Exprs[0]) {
 		return s
@@ -208,10 +209,11 @@ func genericFor(s *ast.GenericForStmt) ast.Stmt {
 
 const markName = "(mark)"
 
-// beginsWithJump reports whether the code of a loop's statements begins with a jump, as break does.
-// gopher-lua shortens the loop's jump back to it, and misreads the length of a jump as the number
-// of a label. Any other code before it prevents that. Other code that would begin with a jump (if
-// false, x = true or y) is removed from the tree: see constant.
+// beginsWithJump reports whether the code of a loop's statements begins with a jump, as that of
+// break does. gopher-lua would merge the loop's jump back with that jump, and then mistake the
+// jump's length for the number of a label. Any other code before the jump prevents that. Other
+// statements whose code would begin with a jump, such as "if false" or "x = true or y", are removed
+// from the tree: see constant.
 func beginsWithJump(stmts []ast.Stmt) bool {
 	if len(stmts) == 0 {
 		return false
@@ -229,7 +231,8 @@ func beginsWithJump(stmts []ast.Stmt) bool {
 	return false
 }
 
-// constant reports whether an expression is a constant, and whether it is true as a condition.
+// constant reports whether an expression is a constant and, if so, whether it is true as a
+// condition.
 func constant(e ast.Expr) (isTrue, ok bool) {
 	switch e.(type) {
 	case *ast.TrueExpr, *ast.NumberExpr, *ast.StringExpr:
@@ -240,7 +243,7 @@ func constant(e ast.Expr) (isTrue, ok bool) {
 	return false, false
 }
 
-// logical returns a and b, or a or b, simplified if a is a constant.
+// logical returns the expression "a and b" or "a or b", simplified if a is a constant.
 func logical(e *ast.LogicalOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Lhs)
 	switch {
@@ -252,7 +255,7 @@ func logical(e *ast.LogicalOpExpr) ast.Expr {
 	return e.Lhs
 }
 
-// not returns not a, simplified if a is a constant.
+// not(e) returns the expression "not a", simplified if a is a constant.
 func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Expr)
 	switch {
@@ -264,7 +267,8 @@ func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	return at(e.Line(), &ast.TrueExpr{})
 }
 
-// branch returns the if statement, or the branch that is always taken.
+// branch returns the if statement or, if its condition is a constant, the branch that is always
+// taken.
 func branch(s *ast.IfStmt) ast.Stmt {
 	isTrue, ok := constant(s.Condition)
 	if !ok {
@@ -278,10 +282,11 @@ func branch(s *ast.IfStmt) ast.Stmt {
 	return do
 }
 
-// detachAtBreak returns statements that are inserted before a loop's statements. A break detaches
-// closures from the variables of the loop's block only if one of these is captured. Otherwise,
-// captured variables of inner blocks would share their registers with later variables after the
-// break. These statements capture one variable of the loop's block, in a branch that never runs.
+// detachAtBreak returns statements to insert before a loop's statements. They capture one variable
+// of the loop's block, in a branch that never runs. In gopher-lua, a break detaches closures from
+// the variables of the block only if one of the block's own variables is captured. Otherwise,
+// captured variables of inner blocks would share their registers with other variables after the
+// break.
 func detachAtBreak() []ast.Stmt {
 	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{&ast.ReturnStmt{Exprs: []ast.Expr{name(markName, 0)}}}}
 	never := &ast.IfStmt{Condition: &ast.FalseExpr{}, Then: []ast.Stmt{
@@ -290,10 +295,10 @@ func detachAtBreak() []ast.Stmt {
 	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
 }
 
-// table truncates the values of fields with keys to one, because in {1, n = f()} gopher-lua appends
-// the further results of f to the array. table also rejects another case that gopher-lua compiles
-// wrongly: if fields with keys follow a multiple of 50 elements, the elements are stored a second
-// time, from registers that by then contain the keys and values.
+// table limits the value of each field with a key to one, because in {1, n = f()} gopher-lua
+// appends the further results of f to the array. table also rejects another case that gopher-lua
+// compiles wrongly: if fields with keys follow a multiple of 50 elements, the elements are stored a
+// second time, from registers that by then contain the keys and values.
 func table(e *ast.TableExpr) {
 	elements := 0
 	for _, f := range e.Fields {

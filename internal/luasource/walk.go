@@ -12,7 +12,7 @@ type walker struct {
 	fn        *function
 	depth     int
 	functions int // including those that the walk adds
-	looks     int // the number of constants that gopher-lua's compiler will compare; see maxLooks
+	looks     int // how often gopher-lua's compiler will compare two constants; see maxLooks
 }
 
 // function is the function that the walker is in, or one around it.
@@ -24,7 +24,7 @@ type function struct {
 	dots     bool            // it uses ...
 	captured map[string]bool // the variables of outer functions that it uses
 
-	constants map[string]int // the positions of strings, numerals and names of global variables, as written
+	constants map[string]int // the index of each constant: strings, numerals and names of global variables, as written
 	loops     []*loop
 }
 

@@ -15,11 +15,11 @@ import (
 // tabs, is escaped as in a Go string.
 func Line(text string) string { return escape(text, "", inGo) }
 
-// Lines is like Line for text of several lines: it keeps line ends and tabs.
+// Lines is like Line, but keeps line ends and tabs.
 func Lines(text string) string { return escape(text, "\n\t", inGo) }
 
-// JSON escapes the same characters in the strings of JSON text, as \u009b. The text must come from
-// package encoding/json.
+// JSON escapes the same characters in the strings of JSON text, in the form \u009b. The text must
+// come from package encoding/json.
 func JSON(text string) string { return escape(text, "\n", inJSON) }
 
 // Key returns a key as it is, or quoted if it is empty or contains spaces or unprintable

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Server is a server for the test that started it.
+// Server is a Redis server that runs as a process on this machine.
 type Server struct {
 	Addr string // 127.0.0.1:port
 
@@ -28,7 +28,7 @@ type Server struct {
 	stop  sync.Once
 }
 
-// longest is how long to wait for a condition, even on a busy machine.
+// longest is the longest time to wait for a condition. It is long enough for a busy machine.
 const longest = 2 * time.Minute
 
 // errEnded means that a server ended at once, for example because another program took its port.
@@ -47,7 +47,7 @@ func Run(t testing.TB, args ...string) *Server {
 
 // Start starts a server on a free port of 127.0.0.1 and waits until it listens. The port of the
 // cluster bus is free too. The first of args may be a configuration file. To restart a stopped
-// server, args contains --port and its port.
+// server, give --port and its port in args.
 func Start(program string, args ...string) (*Server, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {

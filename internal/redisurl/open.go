@@ -27,10 +27,10 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// Dialer makes connections like redis.NewDialer. Over TLS, the server's certificate may be for the
-// host of o.Addr, which comes from the URL and is what go-redis checks, or for the address that is
-// dialed: nodes of a cluster, and the primary that a Sentinel names, often have their own
-// certificates.
+// Dialer is like redis.NewDialer, but accepts more certificates. go-redis requires that a server's
+// certificate is for the host of o.Addr, which comes from the URL. Dialer also accepts a
+// certificate for the address that is dialed, because nodes of a cluster, and the primary that a
+// Sentinel names, often have their own certificates.
 func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(o)
 	host, _, _ := net.SplitHostPort(o.Addr)
@@ -39,7 +39,7 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 	own := *o
 	own.TLSConfig = o.TLSConfig.Clone()
-	own.TLSConfig.ServerName = "" // the name in the dialed address
+	own.TLSConfig.ServerName = "" // check the host of the dialed address instead
 	dialOwn := redis.NewDialer(&own)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

@@ -42,8 +42,8 @@ func Parse(given string) (Servers, error) {
 	return s, nil
 }
 
-// parseURLs parses one URL, or several separated by commas: nodes of one cluster, in which the
-// first URL sets everything but the address.
+// parseURLs parses one URL, or several separated by commas, which name nodes of one cluster. All
+// settings except the addresses come from the first URL.
 func parseURLs(given string) (Servers, error) {
 	var s Servers
 	var names, urls []string
@@ -108,8 +108,8 @@ func shown(u *url.URL) string {
 	return c.Redacted()
 }
 
-// typed returns u for suggested commands, with PASSWORD in place of its password, or in place of a
-// user without one.
+// typed returns u for suggested commands, with PASSWORD in place of its password. If u has a user
+// without a password, PASSWORD replaces the user.
 func typed(u *url.URL) string {
 	c := *u
 	if password, _ := c.User.Password(); password != "" {

@@ -1,5 +1,5 @@
 // Package replace replaces files as a whole. The old content stays until the new content is
-// complete, and if writing fails.
+// complete. It also stays if writing fails.
 package replace
 
 import (
@@ -41,8 +41,8 @@ func File(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o666)
 }
 
-// Check returns the reason why the named file cannot be written, as far as that can be known without
-// writing, or nil. It changes nothing.
+// Check returns why the named file cannot be written, as far as that can be known without writing,
+// or nil. It changes nothing.
 func Check(name string) error {
 	info, err := os.Stat(name)
 	switch {

@@ -29,7 +29,8 @@ func written(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-// want checks a file, and that its folder contains only the given names.
+// want checks the content and the mode of a file, and that its folder contains only the given
+// names.
 func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 	t.Helper()
 	got, err := os.ReadFile(name)

@@ -20,7 +20,7 @@ const (
 	Share = 0.05
 
 	step  = 100                  // keys that one SCAN examines
-	least = 4 * time.Millisecond // the shortest wait after a step; an ordinary server needs less than Share of it for a step
+	least = 4 * time.Millisecond // the shortest wait after a step; with it, a step of an ordinary server takes less than Share of the time
 )
 
 // Scan is one pass over the keys of all primaries. A key that exists during the whole pass is
@@ -61,14 +61,14 @@ func wait(ctx context.Context, d time.Duration) error {
 // NodeError is the reason why the scan of one server ended early.
 type NodeError struct {
 	Addr string
-	Err  error // of go-redis or the context
+	Err  error // from go-redis or the context
 }
 
 func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// EachPrimary calls f for every primary that rdb knows, for all at the same time.
+// EachPrimary calls f for every primary that rdb knows, for all of them concurrently.
 func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
@@ -87,8 +87,9 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
 }
 
-// Run scans every primary that rdb knows, all at the same time. It returns the joined [*NodeError]s
-// of those that failed. Snapshot includes what was found on them until then.
+// Run scans every primary that rdb knows, all of them concurrently. It returns the joined
+// [*NodeError]s of the primaries whose scans failed. Snapshot includes what was found on those
+// until then.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
 	var failed []error
@@ -124,7 +125,7 @@ func (s *Scan) Snapshot() Snapshot {
 
 // node scans one server.
 func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
-	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without it, progress is unknown
+	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without DBSIZE, the progress is unknown
 		s.mu.Lock()
 		s.found.Keys += keys
 		s.mu.Unlock()
@@ -161,8 +162,8 @@ func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// pause returns how long to wait after a step. took is the step's duration, and way the part of it
-// for the network round trip.
+// pause returns how long to wait after a step. took is the step's duration, and way is the part of
+// it that the network round trips took.
 func pause(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
@@ -211,19 +212,19 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	return nil
 }
 
-// badReply returns an error for a reply that HMGET cannot send. It starts like the errors of
-// go-redis, which is how dialing.Gibberish recognizes it.
+// badReply returns an error for a reply that no Redis server sends. The text starts like the errors
+// of go-redis, which is how dialing.Gibberish recognizes it.
 func badReply(format string, args ...any) error { return fmt.Errorf("redis: "+format, args...) }
 
-// fields returns the fields of a record, as in functions/STATE.md. ratelimit_usage reads the whole
-// series and takes a server thirty times as long.
+// fields returns the fields of a record to read; see functions/STATE.md. ratelimit_usage would read
+// the whole series, which takes a server thirty times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
 }
 
-// record parses a reply to HMGET. It returns false if TRACK did not write the hash, and an error if
-// the reply cannot be one to HMGET.
+// record parses a reply to HMGET. It returns false if the hash was not written by TRACK, and an
+// error if no HMGET sends such a reply.
 func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
 	var n [9]int64
@@ -251,7 +252,8 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 	}, ok, nil
 }
 
-// keep counts a record, and keeps it if it is among the first.
+// keep adds a record to the totals, and keeps it if it is among the first in an order. It ignores a
+// record that it has kept already.
 func (s *Scan) keep(r Record) {
 	for _, kept := range s.kept {
 		if kept.keys[r.Key] {
@@ -269,14 +271,14 @@ func (s *Scan) keep(r Record) {
 	}
 }
 
-// first holds the first records in an order.
+// first holds the records that come first in an order.
 type first struct {
 	by      Order
 	records []Record // sorted
 	keys    map[string]bool
 }
 
-// add inserts a record, unless limit others come before it.
+// add inserts a record, unless limit other records come before it.
 func (f *first) add(r Record, limit int) {
 	i, _ := slices.BinarySearchFunc(f.records, r, f.by.compare)
 	f.records = slices.Insert(f.records, i, r)

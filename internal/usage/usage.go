@@ -72,8 +72,8 @@ type Rate struct {
 	Denied  float64 `json:"denied"`
 }
 
-// rate returns the rate since before was read. If before is zero or too old, it returns the rate of
-// the last whole minute.
+// rate returns the rate since an earlier reading, before. If before is zero or too old, rate
+// returns the rate of the last whole minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {
@@ -103,8 +103,8 @@ type Snapshot struct {
 	recent
 }
 
-// Rate returns the calls per second over all keys with usage, since the scan before. If before is
-// nil or too old, it returns the rate of the last whole minute.
+// Rate returns the calls per second over all keys with usage, since an earlier scan, before. If
+// before is nil or too old, Rate returns the rate of the last whole minute.
 func (s Snapshot) Rate(before *Snapshot) Rate {
 	if before == nil {
 		return s.rate(recent{})

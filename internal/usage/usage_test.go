@@ -152,7 +152,7 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	}
 }
 
-// A rate is measured since the scan before, or over the last whole minute.
+// A rate is measured since the previous scan, or over the last whole minute.
 func TestRate(t *testing.T) {
 	s := start(t)
 	s.takes("k", 6)
@@ -245,7 +245,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A step uses no more than its share of the time of the step and the pause after it.
+// A step takes at most Share of the time of the step and the pause after it.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

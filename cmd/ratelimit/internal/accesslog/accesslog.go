@@ -2,7 +2,7 @@
 // and CSV, plain or compressed.
 //
 // A File returns the lines of one log in the order of the file. A Sorter sorts values that are
-// nearly in the order of their times.
+// almost in the order of their times.
 package accesslog
 
 import (
@@ -23,8 +23,8 @@ var Formats = []string{"auto", "common", "json", "csv"}
 // Options says how to read a log.
 type Options struct {
 	Format string            // one of Formats; "" is "auto"
-	Fields []string          // the requested fields: client, user, path, method, or a name in the log
-	Called map[string]string // the name of a requested field, or of the time, in a log in JSON or CSV
+	Fields []string          // fields to read: client, user, path, method, or the name of a field in the log
+	Called map[string]string // for JSON and CSV: the log's name for a requested field, or for "time"
 }
 
 // LongestLine is the largest number of bytes in a line.
@@ -40,9 +40,9 @@ type File struct {
 	closer io.Closer
 }
 
-// parser parses one line. It returns the line's time in ms since 1970, and sets values to the
-// requested fields, or nil for a missing one. The values are valid until the next line. The error
-// gives the position of the fault in the line.
+// A parser parses the lines of a log. parse returns the line's time in ms since 1970, and stores
+// the requested fields in values, with nil for a missing field. The values are valid until the next
+// line. The error gives the position of the fault in the line.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }
@@ -58,8 +58,8 @@ func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e
 // Unwrap returns the fault in the line.
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// New reads a log from r, which may be compressed with gzip or zstd, until ctx ends. Close releases
-// the decompressor's resources; it does not close r.
+// New returns a File that reads from r until ctx ends. The log may be compressed with gzip or zstd.
+// Close releases the decompressor's resources; it does not close r.
 func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	plain, closer, err := uncompressed(bufio.NewReaderSize(r, 64<<10))
 	if err != nil {
@@ -78,8 +78,8 @@ func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	return f, err
 }
 
-// until is a reader that fails once ctx has ended. A few compressed bytes can be billions of empty
-// lines.
+// until is a reader that fails once ctx has ended. Without it, Next could run on for billions of
+// empty lines, which a few compressed bytes can contain.
 type until struct {
 	ctx context.Context
 	io.Reader
@@ -115,13 +115,13 @@ func uncompressed(r *bufio.Reader) (io.Reader, io.Closer, error) {
 // Close releases the decompressor's resources.
 func (f *File) Close() error { return f.closer.Close() }
 
-// Lines returns how many lines were read so far.
+// Lines returns the number of lines read so far.
 func (f *File) Lines() int64 { return f.number }
 
-// Next reads the next line that is not empty. It returns the line's time in ms since 1970, and sets
-// values to the requested fields in order, nil for a missing one. The values are valid until the
-// next call. The error is a *BadLine for a line that cannot be parsed. Any other error ends the
-// file: io.EOF at its end, others early.
+// Next reads the next line that is not empty. It returns the line's time in ms since 1970, and
+// stores the requested fields in values, in order and with nil for a missing field. The values are
+// valid until the next call. If the line cannot be parsed, the error is a *BadLine, and Next can be
+// called again. Any other error is final; at the end of the file it is io.EOF.
 func (f *File) Next(values [][]byte) (int64, error) {
 	for {
 		line, err := f.line()
@@ -150,7 +150,7 @@ func (f *File) Next(values [][]byte) (int64, error) {
 
 var errLong = fmt.Errorf("the line is longer than %d bytes", LongestLine)
 
-// line reads a line without its line end.
+// line reads the next line, and returns it without its line ending.
 func (f *File) line() ([]byte, error) {
 	line, err := f.lines.ReadSlice('\n')
 	if err == nil {

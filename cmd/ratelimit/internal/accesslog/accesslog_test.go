@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// all reads a log. For each line it returns the time and the fields, or what is wrong with the line.
-// end is the error that ended the file.
+// all reads a log. For each line it returns the time and the fields, or the error in the line. end
+// is the error that ended the reading.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
 	f, err := New(t.Context(), from, opts)
@@ -89,7 +89,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// zones returns a log with the same time in ten zones.
+// zones returns a log of ten lines with the same time, each written in another time zone.
 func zones() string {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var log strings.Builder
@@ -196,7 +196,8 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	return a.Bytes(), b.Bytes()
 }
 
-// A sorter returns in order every value that it did not refuse. It refuses no value within the bound.
+// A Sorter returns, in the order of their times, all values that it accepted. It accepts every
+// value that is at most Within late.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")
@@ -245,8 +246,8 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// Reading ends with the context, also within a few compressed bytes that are a million lines or a
-// line without an end.
+// Reading ends when the context does, even in the middle of a few compressed bytes that expand to
+// millions of lines, or to a line without an end.
 func TestReadingEndsWithItsContext(t *testing.T) {
 	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 4<<20), "one line": strings.Repeat("x", 4<<20)} {
 		gz, zst := compressed(t, log)
@@ -265,7 +266,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Nested lists are read once, at any depth.
+// Nested lists are parsed at any depth, with few allocations.
 func TestDeepJSON(t *testing.T) {
 	const deep = 9990 // the limit of encoding/json is 10000
 	for value, want := range map[string]string{

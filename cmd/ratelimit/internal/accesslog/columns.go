@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// columns parses CSV whose first line names the fields. A record is one line: a line with an
-// unclosed quote is wrong, and does not affect the lines after it.
+// columns parses CSV whose first line names the fields. A record cannot span several lines: a line
+// with an unclosed quote is an error, which does not affect the lines after it.
 type columns struct {
 	clock  clock
 	reader *csv.Reader
-	line   bytes.Reader // the current line, the input of reader
+	line   bytes.Reader // the current line, from which reader reads
 	time   int
 	fields []string
 	places []int // column of each field; -1 if the log lacks it

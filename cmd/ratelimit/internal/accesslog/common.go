@@ -74,8 +74,8 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// who parses client, ident and user; user may contain spaces. Apache's vhost_combined format has
-// the host before them.
+// who parses client, ident and user; user may contain spaces. In Apache's vhost_combined format,
+// the host precedes them.
 func (c *common) who(text []byte) error {
 	client, rest, _ := bytes.Cut(text, []byte(" "))
 	ident, user, ok := bytes.Cut(rest, []byte(" "))
@@ -121,7 +121,7 @@ func (r rest) word() ([]byte, rest) {
 	return r.line[:end], rest{r.line[end:], r.at + end}
 }
 
-// quoted cuts off a quoted text. A backslash escapes a quote in it.
+// quoted cuts off a quoted string, in which a backslash escapes a quote.
 func (r rest) quoted() (inner, after rest, err error) {
 	r = r.blanks()
 	if len(r.line) == 0 || r.line[0] != '"' {
@@ -138,7 +138,8 @@ func (r rest) quoted() (inner, after rest, err error) {
 	return r, r, fmt.Errorf("at byte %d: the request has no closing quote", r.at+1)
 }
 
-// request returns method and path, or neither if the client did not send a valid request.
+// request returns the method and the path of a request line, or nil and nil if the line is not
+// valid.
 func (r rest) request() (method, path []byte) {
 	method, target, ok := bytes.Cut(r.line, []byte(" "))
 	if !ok {
@@ -150,8 +151,7 @@ func (r rest) request() (method, path []byte) {
 	return method, pathOf(target)
 }
 
-// pathOf returns the path in the target of a request: without scheme and host, and without "?" and
-// what follows it.
+// pathOf returns the path of a request target, without scheme, host, query and fragment.
 func pathOf(target []byte) []byte {
 	if _, after, ok := bytes.Cut(target, []byte("://")); ok && len(target) > 0 && target[0] != '/' {
 		start := bytes.IndexByte(after, '/')

@@ -47,7 +47,7 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// first returns the value, as text, of the first of these names that the object has.
+// first looks up the names in order, and returns the first value that is not empty, as text.
 func first(object map[string]json.RawMessage, names []string) []byte {
 	for _, name := range names {
 		if value := text(find(object, name)); len(value) > 0 {
@@ -57,7 +57,7 @@ func first(object map[string]json.RawMessage, names []string) []byte {
 	return nil
 }
 
-// find looks up a name: as it is, or as a field in nested objects, such as request.uri.
+// find looks up a name, first as it is and then as a path into nested objects, such as request.uri.
 func find(object map[string]json.RawMessage, name string) json.RawMessage {
 	if raw, ok := object[name]; ok {
 		return raw
@@ -77,8 +77,8 @@ func find(object map[string]json.RawMessage, name string) json.RawMessage {
 	return find(within, inner)
 }
 
-// text returns a string, a number or a boolean as text. For a list, which is how headers are
-// logged, it returns the first element.
+// text returns a string, a number or a boolean as text. For a list it returns the first element,
+// because some servers log headers as lists.
 func text(raw json.RawMessage) []byte {
 	raw = bytes.TrimLeft(raw, "[ \t\r\n") // skip opening brackets, to get to the first element of a list
 	switch {

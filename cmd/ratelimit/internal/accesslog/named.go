@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// named lists the names that each field has in logs with named fields, the likeliest first.
+// named lists the usual names of each field in JSON and CSV logs, the most likely first.
 var named = map[string][]string{
 	"time":   {"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "msec", "StartUTC", "date"},
 	"client": {"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "ip"},
@@ -11,7 +11,8 @@ var named = map[string][]string{
 	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
 }
 
-// namesOf returns the names that a field may have; called contains those that the caller gave.
+// namesOf returns the names to look up for a field. A name in called, which the caller gave,
+// replaces the usual ones.
 func namesOf(field string, called map[string]string) []string {
 	if name, ok := called[field]; ok {
 		return []string{name}
@@ -22,7 +23,8 @@ func namesOf(field string, called map[string]string) []string {
 	return []string{field}
 }
 
-// normalized returns the value of a named field in the form that it has in every format.
+// normalized converts the value of a named field to the form that every log format's parser
+// returns.
 func normalized(field string, value []byte) []byte {
 	switch field {
 	case "path", "method":

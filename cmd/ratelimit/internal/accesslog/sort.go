@@ -4,14 +4,14 @@ package accesslog
 const MaxValues = 1 << 20
 
 // Sorter sorts values by time. It keeps each value until one arrives that is more than Within
-// later. Values of the same time keep their order. The zero value allows no delay. A Sorter is not
-// safe for concurrent use.
+// later. Values with the same time keep their order. The zero value accepts no late values. A
+// Sorter is not safe for concurrent use.
 type Sorter[T any] struct {
 	Within int64 // ms by which a value may come late
 
-	heap   []timed[T] // ordered like container/heap, without an allocation for each value
+	heap   []timed[T] // a heap as in container/heap, but without an allocation for each value
 	newest int64      // largest time so far
-	taken  int64      // time of the last value that was taken out
+	taken  int64      // time of the last value that Take returned
 	count  int64
 }
 
@@ -24,8 +24,9 @@ func (a *timed[T]) before(b *timed[T]) bool {
 	return a.at < b.at || a.at == b.at && a.number < b.number
 }
 
-// Put adds a value. If the value is older than one that was already taken out, Put refuses it and
-// returns how many ms it came after the newest: a Within of that size would have accepted it.
+// Put adds a value and returns 0. If Take has already returned a later value, Put refuses the
+// value, and returns by how many ms it is older than the newest one. With a Within of at least
+// that, Put would have accepted it.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	if at < s.taken {
 		return s.newest - at
@@ -44,8 +45,8 @@ func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	return 0
 }
 
-// Take removes and returns the oldest value, if no older one can still come, or if there is no room
-// for another. If end is true, it returns every value in turn.
+// Take removes and returns the oldest value, if no older one can still arrive, if the Sorter is
+// full, or if end is true. ok reports whether it returned a value.
 func (s *Sorter[T]) Take(end bool) (at int64, value T, ok bool) {
 	if len(s.heap) == 0 || !end && s.heap[0].at >= s.newest-s.Within && len(s.heap) < MaxValues {
 		return 0, value, false

@@ -21,40 +21,40 @@ import (
 // Candidate is a limit, or a policy as @name, to test.
 type Candidate struct {
 	Limit string
-	Keys  []Key // one; for a policy with several keys, one for each in order
+	Keys  []Key // one, or one for each key of the policy, in order
 }
 
 // Options configures a run.
 type Options struct {
 	Library    string // text of the library that decides
 	Candidates []Candidate
-	Workers    int // number of engines; each takes a core
+	Workers    int // number of engines; each uses one core
 
 	Format   string            // see accesslog.Options
 	Called   map[string]string // see accesslog.Options
-	Unsorted time.Duration     // how much later than a newer line a line may come
+	Unsorted time.Duration     // how much older than a line before it a line may be
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
 	Curves  bool            // draw how many keys and requests each n would deny
 	Periods []time.Duration // periods of suggestions and curves
 
-	Worst    int // how many of the worst keys to report
+	Worst    int // length of each list of keys with the most denials or requests
 	Progress func(Progress)
 }
 
-// Progress is the progress of a run.
+// Progress reports how far a run has got.
 type Progress struct {
 	Step, Steps int   // each step processes all requests once
 	Requests    int64 // processed in this step
-	Of          int64 // total; 0 if not known yet
-	Bytes       int64 // read from the log files, as they are stored
+	Of          int64 // requests in this step; 0 if not known yet
+	Bytes       int64 // read from the log files, before decompression
 	Decisions   int64 // in all steps
 }
 
-// Run replays the logs. It calls opened for them once the limits are known to be valid. If ctx ends
-// early, the report contains the results so far, and says so. Run returns an error if a limit cannot
-// be parsed, or a log cannot be read at all.
+// Run replays the logs. It calls opened to get them, but not before it has checked the limits. If
+// ctx ends early, the report contains the results so far, and says so. Run returns an error if a
+// limit cannot be parsed, if a log cannot be opened, or if the logs contain no usable line.
 func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Report, error) {
 	r := &run{Options: opts}
 	keys := []Key{}
@@ -103,7 +103,7 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 	return report, nil
 }
 
-// nothing returns the error for logs without a request.
+// nothing(l) is the error for logs that contain no usable line.
 func nothing(l Log) error {
 	if len(l.Problems) == 0 {
 		return fmt.Errorf("the logs are empty; give others")
@@ -113,7 +113,7 @@ func nothing(l Log) error {
 
 type run struct {
 	Options
-	slots   [][]int // for each candidate, the keys of a request that it uses
+	slots   [][]int // for each candidate, the indices of its keys in event.keys
 	engines []*engine
 	logs    *logs
 	step    int
@@ -139,7 +139,7 @@ func (r *run) stop() {
 	r.engines = nil
 }
 
-// check makes the library parse a limit.
+// check returns an error if the library cannot parse the candidate's limit.
 func (r *run) check(c Candidate, keys int) error {
 	words := []any{"FCALL", "ratelimit_take", keys}
 	for i := range keys {
@@ -153,8 +153,8 @@ func (r *run) check(c Candidate, keys int) error {
 	return nil
 }
 
-// steps runs one step with the given limits or, for suggestions, three. Each processes all
-// requests.
+// steps replays all requests under the given limits. To suggest limits, it then replays them twice
+// more: see suggest.
 func (r *run) steps(ctx context.Context) (*Report, error) {
 	steps := 1
 	var kept *spool
@@ -205,7 +205,8 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders makes the deciding jobs: for each candidate one on each engine.
+// deciders makes one decider for each candidate on each engine. It returns them by candidate and,
+// as jobs, by engine.
 func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][]job) {
 	deciders := make([][]*decider, len(candidates))
 	jobs := make([][]job, len(r.engines))
@@ -218,7 +219,7 @@ func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][
 	return deciders, jobs
 }
 
-// progress reports every thousandth request.
+// progress calls r.Progress after every thousandth request.
 func (r *run) progress(steps int, requests, of int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {

@@ -37,7 +37,7 @@ func options(t testing.TB, limits ...string) Options {
 	return opts
 }
 
-// opened are logs that can be opened.
+// opened returns the function that Run calls to open the inputs.
 func opened(inputs ...Input) func() ([]Input, error) {
 	return func() ([]Input, error) { return inputs, nil }
 }
@@ -62,7 +62,7 @@ type hit struct {
 	key   string
 }
 
-// csvOf returns hits as a log.
+// csvOf returns hits as a log in CSV.
 func csvOf(hits []hit) string {
 	log := strings.Builder{}
 	log.WriteString("time,client\n")
@@ -85,8 +85,8 @@ func drawHits(dice *rand.Rand) []hit {
 	return hits
 }
 
-// naive returns what a limit denies, by key, in exact arithmetic: n in any period, n in a window
-// from the first request on, or n per period with a burst.
+// naive is a simple model of three algorithms, in exact arithmetic. It returns the number of
+// denials of each key, and the times of all denials.
 func naive(hits []hit, algorithm string, n, period, burst int64) (denied map[string]int64, at []int64) {
 	denied = map[string]int64{}
 	log, ends, counts := map[string][]int64{}, map[string]int64{}, map[string]int64{}
@@ -169,7 +169,8 @@ func TestNaive(t *testing.T) {
 	}
 }
 
-// A suggested limit denies nothing to the given share of keys, and a smaller n or burst would.
+// With a suggested limit, the given share of keys is never denied. With a smaller n or burst, some
+// of them would be.
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
@@ -246,7 +247,7 @@ func trailing(hits []hit, period int64) map[string][]int64 {
 }
 
 // For logs of any length, the sums of a time line are right, and each interval contains its
-// decisions, however the counts were divided.
+// decisions, however the decisions were divided among workers.
 func TestSeries(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 3))
@@ -342,7 +343,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// A month of a quota begins at midnight in its zone.
+// A monthly quota begins at midnight in its time zone.
 func TestQuotaOfAMonth(t *testing.T) {
 	midnight := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC).Sub(noon).Milliseconds()
 	hits := []hit{{0, "a"}, {1000, "a"}, {2000, "a"}, {midnight - 1, "a"}, {midnight, "a"}, {midnight + 1, "a"}}

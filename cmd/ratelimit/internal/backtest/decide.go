@@ -27,8 +27,8 @@ type decider struct {
 	share
 	engine *engine
 	number int    // of the candidate
-	prefix string // prefix of its keys
-	slots  []int  // the keys of a request that it uses
+	prefix string // prefix of the candidate's keys
+	slots  []int  // indices of the candidate's keys in event.keys
 	words  []any
 
 	tally
@@ -37,13 +37,13 @@ type decider struct {
 // tally counts the decisions of one candidate.
 type tally struct {
 	requests, denied int64
-	keyless          int64               // requests that lack a key
-	keys             map[uint64]*denials // of keys that were denied
+	keyless          int64               // requests that lack one of the candidate's keys
+	keys             map[uint64]*denials // denied keys, by index in event.keys and number
 	series           series
 	first, last      int64 // times of denials, ms since 1970
 }
 
-// denials are the denials of one key.
+// denials counts the denials of one key.
 type denials struct {
 	count       int64
 	first, last int64
@@ -117,6 +117,6 @@ func (t *tally) merge(other tally) {
 	}
 	t.last = max(t.last, other.last)
 	t.denied += other.denied
-	maps.Copy(t.keys, other.keys) // a key belongs to one worker
+	maps.Copy(t.keys, other.keys) // no other worker decides for these keys
 	t.series.merge(other.series)
 }

@@ -79,8 +79,8 @@ func fieldsOf(keys []Key) []string {
 	return fields
 }
 
-// appendTo appends the key of a request with these values of these fields. It returns false if the
-// request lacks a field.
+// appendTo appends a request's key to b. values are the request's values of fields. It returns
+// false if the request lacks a field of the key.
 func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool) {
 	for i, p := range k.parts {
 		value := values[slices.Index(fields, p.field)]
@@ -144,8 +144,8 @@ type table struct {
 	scratch []byte
 }
 
-// longestName is how many bytes of a key are kept. A longer key is identified by its beginning and
-// a digest.
+// longestName is the maximum number of bytes stored for a key. A longer key is stored as its
+// beginning and a digest.
 const longestName = 128
 
 // number returns the number of a key, and adds the key if it is new.

@@ -16,19 +16,19 @@ type Input struct {
 	io.Reader
 }
 
-// Log describes all logs together.
+// Log summarizes the lines of all logs.
 type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because they lack a field of each key
+	Keyless     int64    // lines dropped because, for every key, they lack a field of it
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
-	Problems    []string // the first of each kind, and files that ended early
+	Problems    []string // the first five problems of each kind, and every file that ended early
 	latest      int64    // delay of the latest line in ms
 }
 
-// mostProblems is how many problems of one kind are shown.
+// mostProblems is the maximum number of problems of one kind that are shown.
 const mostProblems = 5
 
 // event is a request: its time and the numbers of its keys, 0 for a missing key.
@@ -37,7 +37,7 @@ type event struct {
 	keys [MostKeys]uint32
 }
 
-// MostKeys is how many different keys the candidates of a run may have.
+// MostKeys is the maximum number of different keys that the candidates of a run may have.
 const MostKeys = 4
 
 // logs are the files of a run, merged by time.
@@ -51,7 +51,7 @@ type logs struct {
 	bytes  int64 // bytes read
 }
 
-// counted is a reader that counts the bytes.
+// counted is a reader that adds the number of bytes read to *bytes.
 type counted struct {
 	io.Reader
 	bytes *int64
@@ -151,7 +151,7 @@ func (l *logs) advance(ctx context.Context, f *logFile) bool {
 	}
 }
 
-// line reads the next line of a file.
+// line reads the next line of a file, and puts its request into the file's sorter.
 func (l *logs) line(ctx context.Context, f *logFile) {
 	clear(l.values)
 	at, err := f.file.Next(l.values)
@@ -200,6 +200,6 @@ func (l *logs) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }
 
-// Unsorted returns the value for Options.Unsorted with which no line would be late, as a flag
-// value.
+// Unsorted returns the smallest Options.Unsorted with which no line would have come too late, in
+// whole seconds and as a flag value.
 func (l Log) Unsorted() string { return fmt.Sprintf("%ds", (l.latest+999)/1000) }

@@ -20,7 +20,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
 }).Parse(pageText))
 
-// WritePage writes the report as one HTML page that contains everything it needs.
+// WritePage writes the report as a self-contained HTML page.
 func (r *Report) WritePage(w io.Writer) error {
 	type section struct {
 		Result
@@ -61,11 +61,11 @@ func (r *Report) WritePage(w io.Writer) error {
 	return page.Execute(w, content)
 }
 
-// longestShown is how many characters of a key are shown.
+// longestShown is the maximum number of characters of a key that are shown.
 const longestShown = 40
 
-// Shown returns a key that is safe to show: quoted if it contains unprintable characters, and
-// truncated if it is long.
+// Shown returns a key in a form that is safe to show: quoted if it contains unprintable characters,
+// and truncated if it is long.
 func Shown(key string) string {
 	key = printable.Key(key)
 	if utf8.RuneCountInString(key) > longestShown {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// share is a worker's share of the keys: those with number % of == me.
+// share identifies a worker's share of the keys: those whose number % of == me.
 type share struct{ me, of uint32 }
 
 func (s share) mine(key uint32) bool { return key%s.of == s.me }
@@ -14,16 +14,16 @@ func (s share) mine(key uint32) bool { return key%s.of == s.me }
 func (s share) place(key uint32) int { return int(key / s.of) }
 func (s share) key(place int) uint32 { return uint32(place)*s.of + s.me }
 
-// job processes requests in the order of time, in the goroutine of one worker.
+// A job processes requests in the order of their times, in the goroutine of one worker.
 type job interface{ see(r *event) error }
 
 const (
 	batchSize = 512
-	batches   = 4 // batches that may wait for a worker
+	batches   = 4 // maximum number of batches that wait for a worker
 )
 
-// pass sends every request to the jobs of every worker. source calls emit for each; it runs in the
-// caller's goroutine.
+// pass sends every request to the jobs of every worker. source calls emit for each request; it runs
+// in the caller's goroutine.
 func pass(workers [][]job, source func(emit func(event) error) error) error {
 	var failed atomic.Pointer[error] // error of the first worker that failed
 	failure := func() error {

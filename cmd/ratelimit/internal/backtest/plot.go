@@ -25,7 +25,7 @@ func (p Period) plot(s *Suggested) string {
 		Up:     figures.Axis{Marks: figures.Powers(float64(p.Keys)), Text: figures.Count},
 	}
 	if len(requests.Up) == 0 {
-		return "" // no key came twice within a period
+		return "" // no key has two requests within a period
 	}
 	lines.Up.Marks = figures.Powers(max(requests.Up[0], keys.Up[0]))
 	lines.Lines = []figures.Line{requests, keys}
@@ -37,7 +37,7 @@ func (p Period) plot(s *Suggested) string {
 	return lines.SVG()
 }
 
-// timeLine draws what a limit allowed over time, with what it denied on top.
+// timeLine draws how many requests a limit allowed and denied over time, as stacked bars.
 func timeLine(r Result) string {
 	bars := figures.Bars{
 		Title: "Requests over time under " + r.Limit, Each: widthText(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
@@ -51,7 +51,7 @@ func timeLine(r Result) string {
 	return bars.SVG()
 }
 
-// widthText formats one of widths, such as "5 minutes".
+// widthText formats the length of an interval, such as "5 minutes".
 func widthText(seconds int64) string {
 	for _, unit := range []struct {
 		name string

@@ -15,7 +15,7 @@ type Report struct {
 	Periods     []Period
 	Interrupted bool
 
-	key string // the key definition used to count the periods
+	key string // the definition of the keys that Periods describes
 }
 
 // Result is what one limit would have done.
@@ -41,7 +41,7 @@ type Result struct {
 	Suggested   *Suggested `json:"suggested,omitempty"`
 }
 
-// WorstKey is a key that was denied.
+// WorstKey is one of the keys with the most denials.
 type WorstKey struct {
 	Key         string    `json:"key"`
 	Requests    int64     `json:"requests"`
@@ -56,7 +56,7 @@ type Moment struct {
 	Interval
 }
 
-// Suggested says how a limit was found.
+// Suggested says how a suggested limit was found.
 type Suggested struct {
 	Period string  `json:"period"`
 	Share  float64 `json:"share"`
@@ -65,7 +65,7 @@ type Suggested struct {
 	Curve  []Point `json:"curve"`
 }
 
-// report sums what the deciders of each candidate have counted.
+// report adds up the counts of each candidate's deciders.
 func (r *run) report(candidates []Candidate, slots [][]int, deciders [][]*decider) *Report {
 	report := &Report{Log: r.logs.Log, Limits: []Result{}, key: r.Key.text}
 	for i, c := range candidates {

@@ -1,14 +1,14 @@
 package backtest
 
-// series counts decisions over time. Its intervals are the shortest for which their number stays
-// within mostIntervals.
+// series counts decisions by interval. All intervals have the same length: the shortest of widths
+// that needs no more than mostIntervals of them.
 type series struct {
 	level       int                // index in widths
 	first, last int64              // times of the first and the last decision, in seconds since 1970
-	counts      map[int64]Interval // by the number of the interval since 1970
+	counts      map[int64]Interval // by the interval's number, counted from 1970
 }
 
-// Interval is a part of a time line.
+// Interval counts the decisions within an interval of a time line.
 type Interval struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`

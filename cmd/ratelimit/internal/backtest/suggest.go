@@ -9,24 +9,25 @@ import (
 	"time"
 )
 
-// Period is the result for one period.
+// Period holds what the requests within one period suggest: the curve of n, the busiest keys, and
+// the suggested limit.
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
-	Most   int64   // most requests of one key within the period
-	Curve  []Point // for n = 1, 2 and so on, as long as n denies anything
+	Most   int64   // the largest number of requests of one key within the period
+	Curve  []Point // for each n of ladder, up to the first that denies nothing
 	Worst  []Peak  // the keys with the most requests within the period
-	N      int64   // least n that the share of keys never exceeds; 0 if no share was given
+	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given
 	Burst  int64
 
-	all []uint32 // for each key, its most requests within the period, ascending
+	all []uint32 // each key's largest number of requests within the period, ascending
 }
 
 // Point is what a limit of n per period would deny.
 type Point struct {
 	N        int64 `json:"n"`
 	Keys     int64 `json:"keys"`     // keys that have more than n requests within one period
-	Requests int64 `json:"requests"` // requests beyond the first n of a period
+	Requests int64 `json:"requests"` // requests beyond the first n within a period
 }
 
 // Peak is the largest number of requests of one key within a period.
@@ -35,7 +36,7 @@ type Peak struct {
 	Most int64
 }
 
-// periods makes the curves from what the workers found.
+// periods combines the workers' counts into one Period for each of r.Periods.
 func (r *run) periods(found []*windows) []Period {
 	var list []Period
 	for i, period := range r.Periods {
@@ -86,8 +87,7 @@ func (r *run) periods(found []*windows) []Period {
 	return list
 }
 
-// quantile returns the smallest of the ascending numbers that is at least as large as the given
-// share of them.
+// quantile returns the smallest value that the given share of the values does not exceed.
 func quantile[T any](ascending []T, share float64) T {
 	need := int(math.Ceil(share*float64(len(ascending)) - 1e-9))
 	return ascending[min(max(need, 1), len(ascending))-1]

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// windows finds, for each period, the most requests of a key within any window of that length.
+// windows finds, for each key and each period, the largest number of requests within any window of
+// that length.
 type windows struct {
 	share
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys; 0: none yet
-	keys    [][]peak  // for each key with a second request, one peak for each period
-	touched [][]int64 // requests by period and by how many rungs of the ladder their count exceeds
+	keys    [][]peak  // for each key, one peak for each period; nil before its second request
+	touched [][]int64 // number of requests by period and by the rung of the count that add returned
 }
 
-// peak holds the requests of the last period. Requests less than 1/256 of the period apart are
-// counted as simultaneous.
+// peak counts one key's requests within the last period, and keeps the largest count in most.
+// Requests less than 1/256 of the period apart count as simultaneous.
 type peak struct {
 	marks []mark
 	sum   uint32
@@ -105,8 +106,8 @@ func (k *peak) add(at, period int64) uint32 {
 	return k.sum
 }
 
-// eachMost calls each for every key of this worker, with the largest number of requests within one
-// period.
+// eachMost calls each for every key of this worker, with the key's largest number of requests
+// within one period.
 func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 	for i, first := range w.firsts {
 		switch {
@@ -119,8 +120,8 @@ func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 	}
 }
 
-// bursts finds, for each period and its number of requests, the least burst with which gcra never
-// denies a key.
+// bursts finds, for each key and each rate, the smallest burst with which gcra never denies the
+// key.
 type bursts struct {
 	share
 	rates []rate
@@ -129,7 +130,8 @@ type bursts struct {
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra at a rate of n per period: a debt, in units of 1/n ms, at a time.
+// burst is the state of gcra for one key and one rate: its debt at a time, in units of 1/n ms. most
+// is the burst that the key has needed so far.
 type burst struct{ debt, at, most int64 }
 
 func (b *bursts) see(r *event) error {

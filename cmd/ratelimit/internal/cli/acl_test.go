@@ -13,7 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A server accepts the rules that acl prints, and the user can do what they are for.
+// A server accepts the rules that acl prints, and a user with these rules can run the commands that
+// they are for.
 func TestACL(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

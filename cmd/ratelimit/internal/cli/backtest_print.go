@@ -72,8 +72,8 @@ func (l look) denials(r backtest.Result) []string {
 	return lines
 }
 
-// timeLine draws the denials from the first request to the last; the highest bar is the interval
-// with the most.
+// timeLine draws the denials from the first request to the last; the highest bar stands for the
+// interval with the most denials.
 func (l look) timeLine(r backtest.Result) string {
 	columns := min(len(r.Series), l.width)
 	counts := make([]int, columns)

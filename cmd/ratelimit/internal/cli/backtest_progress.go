@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
 )
 
-// backtestProgress returns the share of a step that is done, and a text about it. size is the size
-// of the logs in bytes, or 0 if it is not known.
+// backtestProgress returns the completed share of a step, and a text that describes the progress.
+// size is the size of the logs in bytes, or 0 if it is not known.
 func backtestProgress(p backtest.Progress, size int64, took time.Duration) (share float64, text string) {
 	text = fmt.Sprintf("step %d of %d: %s", p.Step, p.Steps, plural(p.Requests, "request"))
 	if rate := float64(p.Decisions) / took.Seconds(); rate >= 1 && !math.IsInf(rate, 0) {

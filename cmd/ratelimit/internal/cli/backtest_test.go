@@ -208,7 +208,7 @@ func TestBacktestInterrupted(t *testing.T) {
 	a.stdin = from
 	done := make(chan int)
 	go func() { done <- a.execute(ctx, []string{"backtest", "-", "--unsorted", "0", "--limit", "5/m"}) }()
-	for _, part := range []string{logLines("a", 20), "next"} { // the second is accepted after the first was read
+	for _, part := range []string{logLines("a", 20), "next"} { // the pipe accepts the second part only after the first has been read
 		if _, err := io.WriteString(to, part); err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,8 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw redraws the line, unless it was drawn less than redraw ago. progress returns the completed
-// share and a text for the elapsed time.
+// draw redraws the line, unless it did so less than redraw ago. progress gets the elapsed time, and
+// returns the completed share and a text.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {
@@ -39,7 +39,8 @@ func (b *bar) draw(progress func(took time.Duration) (share float64, text string
 	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", b.line(progress(now.Sub(b.began))))
 }
 
-// line returns a bar that is filled to share, followed by a text, in less than the width.
+// line returns a bar that is filled to share, followed by a text; the line is narrower than the
+// terminal.
 func (b *bar) line(share float64, text string) string {
 	if room := b.width - len(text) - 4; room >= 10 && share > 0 {
 		full := min(room, int(share*float64(room)))

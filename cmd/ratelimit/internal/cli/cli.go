@@ -32,7 +32,8 @@ func Execute(ctx context.Context, args []string, env func(string) string, stdout
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }
 
-// app is one run of the command line, with what the commands share. Tests replace its parts.
+// app is one run of the command line, with the state that its commands share. Tests replace some of
+// the fields.
 type app struct {
 	env            func(string) string
 	stdin          io.Reader
@@ -43,7 +44,7 @@ type app struct {
 	terminal bool   // stdout is a terminal
 	size     func() (width, height int)
 
-	// For the demo: its time, and its server.
+	// The demo's clock, and the function that starts its server.
 	pace          pace
 	startEmbedded func() (*embedded.Server, error)
 
@@ -69,13 +70,13 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 
 func (a *app) execute(ctx context.Context, args []string) int { return a.report(a.run(ctx, args)) }
 
-// run runs a command line. Its errors have remedies for Go programs; see explained.
+// run runs a command line. The remedies in its errors are for Go programs; see explained.
 func (a *app) run(ctx context.Context, args []string) error {
 	root := a.root()
 	if err := known(root, args); err != nil {
 		return err
 	}
-	root.SetArgs(append([]string{}, args...)) // with nil, cobra takes those of the process
+	root.SetArgs(append([]string{}, args...)) // with nil, cobra uses the arguments of the process
 	err := root.ExecuteContext(ctx)
 	if a.unwritten != nil {
 		return a.unwritten
@@ -83,8 +84,8 @@ func (a *app) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// programName returns the program's name for suggested commands. It replaces arg0 under `go run`,
-// which deletes the program afterwards.
+// programName returns the program's name for suggested commands. Under `go run`, which deletes the
+// program when it ends, the name is a `go run` command line.
 func programName(arg0 string, info func() (*debug.BuildInfo, bool)) string {
 	if !strings.Contains(arg0, "go-build") {
 		return "ratelimit"

@@ -44,14 +44,14 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// servers is what a URL names, with the flags that name it again.
+// servers are the servers that a URL names, with flags that name them again.
 type servers struct {
 	redisurl.Servers
 	again string // flags for a suggested command
 	flag  bool   // --cluster was given
 }
 
-// parseServers parses --redis, or its fallback.
+// parseServers parses --redis or, without that flag, REDIS_URL or the default URL.
 func (a *app) parseServers() (servers, error) {
 	given, from := a.servers.url, "--redis"
 	if given == "" {
@@ -88,7 +88,7 @@ func (a *app) parseServers() (servers, error) {
 }
 
 // serversAgain returns the flags that name s, as a user would type them. inherited means that the
-// URL is in the environment, where the next command finds it too.
+// URL is in the environment, where the suggested command finds it too.
 func (a *app) serversAgain(s servers, inherited bool) string {
 	flags := ""
 	if !inherited {
@@ -132,9 +132,9 @@ func (s servers) open() redis.UniversalClient {
 	return s.Open()
 }
 
-// find asks the servers in turn, until one replies, whether they are a cluster, or asks the
-// Sentinels for the primary. A *dialing.Error means that none replied, or that the Sentinels do
-// not know the primary.
+// find determines whether the servers are a cluster: it asks one after another until one replies.
+// If they are Sentinels, find asks them for the primary instead. The error is a *dialing.Error if
+// no server replies, or if the Sentinels do not know the primary.
 func (a *app) find(ctx context.Context, s *servers) error {
 	if s.Master != "" {
 		return a.findPrimary(ctx, *s)
@@ -149,7 +149,7 @@ func (a *app) find(ctx context.Context, s *servers) error {
 		if kind == "sentinel" {
 			return &loader.Error{Class: loader.ErrSentinel, Addr: addr, Problem: s.Name + " is a Sentinel, which holds no data", Remedy: "connect to the primary"}
 		}
-		// A cluster client would keep asking a single server for the cluster's map.
+		// A cluster client would ask a standalone server for the cluster's slots again and again.
 		if s.Cluster && kind == "standalone" {
 			remedy := "name one server"
 			if s.flag {
@@ -165,8 +165,9 @@ func (a *app) find(ctx context.Context, s *servers) error {
 	return a.unreachable(*s, last)
 }
 
-// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. The
-// command gets any other refusal too, and explains it.
+// findPrimary asks the Sentinels for the primary. It fails only if they name none, or if the
+// primary does not reply. It ignores an error reply from the primary: the command will get the same
+// reply, and explain it.
 func (a *app) findPrimary(ctx context.Context, s servers) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
@@ -181,9 +182,9 @@ func (a *app) findPrimary(ctx context.Context, s servers) error {
 	return a.unreachable(s, err)
 }
 
-// kind returns "standalone", "cluster" or "sentinel", or "" if the server at addr does not report what
-// it is. kind fails only if the server does not reply. The command gets any other refusal too, and
-// explains it.
+// kind returns "standalone", "cluster" or "sentinel", or "" if the server at addr does not report
+// what it is. kind fails only if the server does not reply. It ignores error replies: the command
+// will get the same reply, and explain it.
 func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.Addrs, one.Cluster = []string{addr}, false

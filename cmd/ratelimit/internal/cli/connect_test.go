@@ -71,7 +71,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		m.names = append(m.names, addr, tt.name)
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+addr)...)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,8 @@ func TestServersThatCannotDecide(t *testing.T) {
 	m.add("interrupted\n" + stderr.String())
 }
 
-// Commands that a real server refuses, because the user lacks a right or the server is a replica.
+// TestServersThatRefuse runs commands that a real server refuses, because the user lacks a right or
+// the server is a replica.
 func TestServersThatRefuse(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

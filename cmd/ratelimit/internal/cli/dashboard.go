@@ -112,7 +112,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	return nil
 }
 
-// dashboardSource returns what a dashboard needs to ask the servers that the flags name.
+// dashboardSource returns the servers that the flags name, as the source of a dashboard.
 func (a *app) dashboardSource() (dashboard.Source, error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -151,8 +151,8 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 	}, nil
 }
 
-// dashboardNodes returns the servers with the library that each runs. If no build was named, they
-// are good if all run the same one.
+// dashboardNodes returns the servers, with the library that each runs. A server is good if it runs
+// the build that the flags name or, if they name none, the library that most servers run.
 func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
 	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
 	if err != nil {

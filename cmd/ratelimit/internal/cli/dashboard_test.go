@@ -114,7 +114,7 @@ func TestDashboardNodes(t *testing.T) {
 	}
 }
 
-// The page gets the same data as the commands print.
+// The page gets the same data that the commands print.
 func TestDashboardAsks(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithTime(began))
 	get := serveDashboard(t, srv.Addr())

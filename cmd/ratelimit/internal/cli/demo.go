@@ -148,7 +148,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		var node *loader.Error // the demo's own library has no policies, and would remove them
+		var node *loader.Error // loading the demo's own library, which has no policies, would remove the server's
 		errors.As(err, &node)
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
@@ -196,8 +196,8 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning)))
 }
 
-// demoPlay sends the traffic and draws it. While it draws on a terminal, it changes no mode of the
-// terminal: there is nothing to restore, however the program is stopped or ended.
+// demoPlay sends the traffic and draws it. It does not change the mode of the terminal, so there is
+// nothing to restore, however the program ends.
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(s.full(), "request"))
 	if l.width < chartWidth {
@@ -265,7 +265,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
-	for _, n := range next { // on separate lines: zsh would take a comment for arguments of the command
+	for _, n := range next { // on separate lines: interactive zsh would pass a comment to the command as arguments
 		fmt.Fprintf(&text, "%s\n  %s\n", l.prose(faint, n[1]+":"), n[0])
 	}
 	return a.write(text.String())

@@ -12,18 +12,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// columns is the number of columns of the chart. In the usual 8 s a column is 200 ms, and no caller
-// sends more requests than the eight that a bar can show.
+// columns is the number of columns of the chart. In the usual 8 s a column is 200 ms, in which no
+// caller sends more than eight requests, the most that a bar can show.
 const columns = 40
 
-// pace is the clock of the demo, and how it sends requests.
+// pace is the clock of the demo. It also sends the requests.
 type pace interface {
 	now() time.Time
 	until(ctx context.Context, t time.Time) error // waits; returns an error if ctx ends first
 	send(f func())                                // calls f, which sends one request
 }
 
-// realPace sends as many requests at once as it has slots.
+// realPace uses the real time, and sends at most cap(slots) requests at once.
 type realPace struct{ slots chan struct{} }
 
 func (p realPace) now() time.Time { return time.Now() }

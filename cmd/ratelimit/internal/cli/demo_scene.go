@@ -10,14 +10,14 @@ import (
 
 // caller sends requests at planned times.
 type caller struct {
-	title      string // describes this caller's limiter; "" if the caller before has the same
+	title      string // describes this caller's limiter; "" if the previous caller has the same limiter
 	name, plan string
 	keys       []string // without the demo's prefix
 	limits     []client.Limit
 	times      []time.Duration // times of the requests since the start, ascending
 
 	allowed, denied [columns]int
-	by              [2]int // denials by the key that denied
+	by              [2]int // number of denials, by the index of the key that denied
 }
 
 // newScene plans the traffic of a demo that lasts total. It is the same in each run.

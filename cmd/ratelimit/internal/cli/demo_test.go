@@ -43,7 +43,7 @@ func (p *puppetPace) until(ctx context.Context, t time.Time) error {
 	return ctx.Err()
 }
 
-// demo is one demo with a puppetPace.
+// demo describes a demo that runs with a puppetPace.
 type demo struct {
 	env      []string
 	args     []string
@@ -73,7 +73,7 @@ func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
 	return outcome{code, stdout.String(), stderr.String()}, p.srv
 }
 
-// The output of the demo, word for word.
+// TestDemo compares the output of the demo, word for word.
 func TestDemo(t *testing.T) {
 	for _, tt := range []struct {
 		file string

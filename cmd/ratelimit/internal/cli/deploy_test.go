@@ -12,10 +12,11 @@ import (
 
 const otherText = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
 
-// lines returns text in the layout of printReport, for nodes whose addresses have the same width.
+// lines returns an output of these lines.
 func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
 
-// On a real server: no library, then a deployed one, then another library, then a deployed one again.
+// TestDeployAndStatus uses a real server that has no library, then a deployed one, then another
+// library, and then a deployed one again.
 func TestDeployAndStatus(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

@@ -84,7 +84,7 @@ func TestDevGreeting(t *testing.T) {
 	}
 }
 
-// built is the folder of the program that binary has built, or "". TestMain removes it.
+// built is the folder with the program, or "" if no test has called binary. TestMain removes it.
 var built string
 
 var build = sync.OnceValue(func() error {
@@ -108,7 +108,7 @@ func binary(t *testing.T) string {
 	return filepath.Join(built, "ratelimit")
 }
 
-// The program itself, built and run: exit codes, streams, signals.
+// TestBinary builds the program, runs it, and checks its exit codes, streams and signals.
 func TestBinary(t *testing.T) {
 	bin := binary(t)
 	program := func(args ...string) *exec.Cmd {

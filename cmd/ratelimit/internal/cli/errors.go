@@ -16,12 +16,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// exitCode ends a command whose output already says everything.
+// exitCode is the error of a command that has already printed everything. report prints nothing for
+// it, and returns the code.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// differs returns the exit code of a command that asked a question: 2 if the answer is no.
+// differs returns the exit code 2 as an error if no is true, and nil otherwise.
 func differs(no bool) error {
 	if no {
 		return exitCode(exitDiffers)
@@ -42,8 +43,8 @@ func (a *app) report(err error) int {
 	return exitError
 }
 
-// explained returns the text of err for output: with the hints of this command in place of the
-// remedies for Go programs.
+// explained returns the text of err for users of the command: hints replace the remedies for Go
+// programs.
 func (a *app) explained(err error) string {
 	text := err.Error()
 	if own := a.reworded(err); own != "" {
@@ -64,7 +65,7 @@ func (a *app) explained(err error) string {
 	return text
 }
 
-// reworded returns the text of an error that has its own wording here, or "".
+// reworded returns the command line's own text for some types of errors, and "" for all others.
 func (a *app) reworded(err error) string {
 	switch e := err.(type) {
 	case *usageError:
@@ -89,7 +90,7 @@ func (a *app) reworded(err error) string {
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
-	case policies.Problems: // Problems.Error returns only the first
+	case policies.Problems: // Problems.Error returns only the first problem
 		var all []string
 		for _, problem := range e {
 			all = append(all, problem.Error())
@@ -99,7 +100,8 @@ func (a *app) reworded(err error) string {
 	return ""
 }
 
-// remedy returns the hint for err in place of its remedy, if it has one.
+// remedy returns the hint that replaces the remedy of err, or the remedy itself if there is no
+// hint.
 func (a *app) remedy(err error, remedy string) string {
 	if remedy == "" {
 		return ""
@@ -107,14 +109,14 @@ func (a *app) remedy(err error, remedy string) string {
 	return cmp.Or(a.hint(err), remedy)
 }
 
-// explain replaces the error of a node with its text for output.
+// explain replaces the error of a node with one whose text is for users of the command.
 func (a *app) explain(n *loader.Node) {
 	if n.Err != nil {
 		n.Err = errors.New(a.explained(n.Err))
 	}
 }
 
-// notes returns notes with their texts for output.
+// notes returns the notes with texts for users of the command.
 func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	for _, note := range list {
 		notes = append(notes, &loader.Error{Problem: a.explained(note)})

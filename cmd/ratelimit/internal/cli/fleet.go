@@ -63,7 +63,7 @@ func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.Pla
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
 	cmd.Flags().StringVar(&a.library, "library", "", "file with the library, written by build -o (default: the library in this program)")
-	cmd.MarkFlagsMutuallyExclusive("library", "policies") // the text holds its policies
+	cmd.MarkFlagsMutuallyExclusive("library", "policies") // the file already contains its policies
 }
 
 // wanted returns the build that the servers should run.
@@ -106,8 +106,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 }
 
 // onFleet calls a function of a Loader, which returns a Report or a Plan. If some nodes failed,
-// onFleet returns that error in failed, and the report lists it too. It returns any other error in
-// err; then there is no report.
+// their error is in failed, and the report lists it too. Any other error is in err, and then there
+// is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {
@@ -160,8 +160,8 @@ func dash(text string) string {
 	return text
 }
 
-// edited reports whether a library has the build ID of wanted but another text: somebody changed it
-// by hand.
+// edited reports whether a library has the build ID of wanted but a different text: somebody
+// changed it by hand.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
@@ -177,7 +177,7 @@ func name(l loader.Library) string {
 	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
 }
 
-// refusals are the reasons for which a deployment does not change a node.
+// refusals are the errors with which a deployment refuses to change a node.
 var refusals = []error{
 	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }

@@ -30,7 +30,7 @@ func otherLibrary(t *testing.T, version, id string) string {
 	return file
 }
 
-// Plan, deploy, deploy a newer build, roll back, delete.
+// TestPlanDeployRollbackDelete plans and deploys, deploys a newer build, rolls back, and deletes.
 func TestPlanDeployRollbackDelete(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
@@ -97,7 +97,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 		fails("[library policies]", command, "--library", policies, "--policies", policies)
 	}
 
-	// The command asks for confirmation.
+	// Without --yes, delete asks for confirmation.
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
 	for _, tt := range []struct{ typed, stderr string }{
 		{"", question + "\nratelimit: no answer; nothing was deleted; in a script, add --yes\n"},
@@ -116,7 +116,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	fails("no record", "rollback")
 }
 
-// typing runs a command line with typed answers.
+// typing runs a command line that reads typed from stdin.
 func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -126,7 +126,8 @@ func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// An interruption at the question ends the command at once, even if stdin never delivers anything.
+// An interruption ends a command that waits for an answer at once, even if stdin never delivers
+// anything.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := startRedis(t)
 	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {
@@ -136,7 +137,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	var stderr lockedBuffer
 	a := testApp(nil, &stdout, &stderr)
 	stdin, typist := io.Pipe()
-	defer func() { _ = typist.Close() }() // ends the read that stays behind
+	defer func() { _ = typist.Close() }() // ends the read of stdin that the command leaves behind
 	a.stdin = stdin
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

@@ -14,9 +14,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// hints says what to type, by the class of an error and the server's error code. A hint replaces the
-// remedy for Go programs; an error without a remedy gets no hint. The first match counts. app.expand
-// replaces the words that begin with $. For a server that cannot be reached, see dialing.Class.
+// hints lists what a user should type after an error, by the error's class and the server's error
+// code. A hint replaces the remedy for Go programs; an error without a remedy gets no hint. The
+// first entry that matches is used. app.expand replaces the words that begin with $. For a server
+// that cannot be reached, see dialing.Class.
 var hints = []struct {
 	class error
 	codes string // the server's error codes, or "" for any
@@ -70,9 +71,9 @@ func (a *app) hint(err error) string {
 	return ""
 }
 
-// expand replaces $COMMAND in a hint by a command line that can be typed, and $grant, $addr and
-// $password by what they stand for. A deployment without --policies would remove the policies, so
-// the hint adds that flag.
+// expand replaces $COMMAND in a hint with a command line that can be typed, and $grant, $addr and
+// $password with their values. A deployment without --policies would remove the policies, so the
+// hint adds that flag.
 func (a *app) expand(hint string, node *loader.Error) string {
 	if node == nil {
 		node = &loader.Error{Addr: "HOST:PORT", User: "USER"}
@@ -109,7 +110,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 }
 
 // again returns a command line with this program's name, and with the servers and the library that
-// were given, if the command takes them.
+// the user gave, if the command has flags for them.
 func (a *app) again(command string, more ...string) string {
 	line := a.program + " " + command
 	for _, cmd := range a.commands {
@@ -118,7 +119,7 @@ func (a *app) again(command string, more ...string) string {
 		}
 		if cmd.Flags().Lookup("redis") != nil {
 			if a.named.URL == "" {
-				_, _ = a.parseServers() // fails before the servers are known; other commands report that error
+				_, _ = a.parseServers() // the command failed before it parsed its URL; a later command reports an error in the URL
 			}
 			line += a.named.again
 		}
@@ -143,9 +144,9 @@ func (a *app) grant(node *loader.Error) string {
 	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
 }
 
-// withArguments returns err, the error of a call with these arguments, with a remedy if the
-// arguments were given in the wrong order, if the policy does not exist, or if its keys or
-// --usage-key are missing.
+// withArguments returns err, the error of a call. It adds a remedy if the call's arguments were in
+// the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
+// missing.
 func (a *app) withArguments(err error, req client.Request) error {
 	var call *client.Error
 	if !errors.As(err, &call) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Hints have this program's name, and the servers and the library that were given.
+// Hints contain this program's name, and the servers and the library that the user gave.
 func TestHints(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
@@ -104,7 +104,8 @@ func TestHintsNameCommands(t *testing.T) {
 	}
 }
 
-// A server with a password, called without one. A word that may be a password is never shown.
+// TestPasswords calls a server that requires a password without giving it. A word that may be a
+// password is never shown.
 func TestPasswords(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "pw")
 	m := newMessages(t, "passwords", addr, "ADDR")
@@ -124,7 +125,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// What the command says about other errors of servers, and of policies.
+// TestRefusals checks the output for other errors of servers, and of policies.
 func TestRefusals(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	rdb := admin(t, addr)
@@ -171,7 +172,7 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "rollback", "--redis", url)
 }
 
-// The replies of a server to a call, and what the command says about them.
+// TestRepliesOfCalls checks the output for the errors with which a server may reply to a call.
 func TestRepliesOfCalls(t *testing.T) {
 	srv := withLibrary(t)
 	m := newMessages(t, "replies to calls")
@@ -245,8 +246,8 @@ func TestEditedLibrary(t *testing.T) {
 	}
 }
 
-// No command treats a single server as a cluster, and none waits for TLS without an error that says
-// so.
+// No command treats a standalone server as a cluster. If a server does not speak TLS, the error
+// says so.
 func TestNotAsTheURLSays(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	for _, args := range [][]string{{"take", "k", "1/s"}, {"status"}, {"status", "--watch"}, {"plan"}, {"deploy"}, {"rollback"}, {"delete", "--yes"}, {"doctor"}, {"demo"}} {

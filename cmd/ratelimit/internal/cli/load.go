@@ -93,7 +93,7 @@ Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the rep
 	return cmd
 }
 
-// checkLoad checks the flags, and refuses combinations that make no run.
+// checkLoad checks the flags, and refuses combinations with which there is nothing to run.
 func (a *app) checkLoad(f *loadFlags) error {
 	switch {
 	case !f.given("limit") && !f.given("policy") && !f.given("threshold"):
@@ -156,7 +156,7 @@ func (a *app) hostURL(f loadFlags) error {
 	return nil
 }
 
-// request returns the decision over the keys with this number.
+// request returns the request for the keys with the number n.
 func (f loadFlags) request(n int) client.Request {
 	drawn := strconv.Itoa(n)
 	req := client.Request{Limits: []client.Limit{client.Limit(f.limit)}, Costs: []int64{f.cost}, UsageKey: strings.ReplaceAll(f.usageKey, number, drawn)}
@@ -226,7 +226,8 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	return nil
 }
 
-// loadKind returns the text of an error without the keys.
+// loadKind returns the text of an error without the keys, so that errors that differ only in the
+// keys are counted together.
 func (a *app) loadKind(err error) string {
 	var call *client.Error
 	if !errors.As(err, &call) {
@@ -237,7 +238,7 @@ func (a *app) loadKind(err error) string {
 	return a.explained(&nameless)
 }
 
-// share returns the share of the run that is over.
+// share returns the completed share of the run, from 0 to 1.
 func (f loadFlags) share(p load.Progress) (share float64) {
 	if f.duration > 0 {
 		share = p.Took.Seconds() / f.duration.Seconds()
@@ -309,10 +310,10 @@ type loadReport struct {
 	Allowed     int64            `json:"allowed"`
 	Denied      int64            `json:"denied"`
 	Errors      int64            `json:"errors"`
-	NotBegun    int64            `json:"not_begun,omitempty"` // in an open loop: due, but no worker was free until the end
+	NotBegun    int64            `json:"not_begun,omitempty"` // in an open loop: decisions that were due, but had no free worker until the end
 	Seconds     float64          `json:"seconds"`
 	PerSecond   float64          `json:"per_second"` // without errors
-	LatencyUS   map[string]int64 `json:"latency_us"` // by share of the replies: p50, p90, p99, p999, max
+	LatencyUS   map[string]int64 `json:"latency_us"` // by percentile: p50, p90, p99, p999, max
 	Messages    []load.Message   `json:"messages"`   // error messages, at most 5
 	Interrupted bool             `json:"interrupted"`
 }

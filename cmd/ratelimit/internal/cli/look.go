@@ -9,9 +9,9 @@ import (
 
 // look is the output style, which depends on where the output goes.
 type look struct {
-	moving bool   // a terminal, which can be redrawn
-	colour bool   // a terminal, and NO_COLOR is not set
-	bars   []rune // from an empty to a full column
+	moving bool   // the output is a terminal that can be redrawn
+	colour bool   // moving, and NO_COLOR is not set
+	bars   []rune // characters for a column, from empty to full
 	width  int    // of a line
 	height int    // of the terminal, 0 if unknown
 }
@@ -75,7 +75,7 @@ func (l look) wrap(style, text string) []string {
 // prose returns the wrapped text as one string.
 func (l look) prose(style, text string) string { return strings.Join(l.wrap(style, text), "\n") }
 
-// bar returns the character for one column's count.
+// bar returns the character for a count of n, if a full bar stands for most.
 func (l look) bar(n, most int) rune {
 	top := len(l.bars) - 1
 	return l.bars[min((n*top+most-1)/most, top)]

@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
-// second of that.
+// TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
+// is closed, so the goroutine may end a second after that.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		goleak.Cleanup(func(code int) {
@@ -46,7 +46,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// run executes a command line in this process. env is name=value.
+// run executes a command line in this process. env contains texts of the form name=value.
 func run(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -69,7 +69,7 @@ func testApp(env []string, stdout, stderr io.Writer) *app {
 	return a
 }
 
-// want compares an outcome word for word.
+// want checks an outcome, word for word.
 func (got outcome) want(t *testing.T, code int, stdout, stderr string) {
 	t.Helper()
 	if got.code != code {
@@ -86,7 +86,7 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// golden compares text with a file of testdata, in which {{...}} stands for what differs from build
+// golden compares text with a file in testdata, in which {{...}} stands for what differs from build
 // to build.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -103,13 +103,13 @@ func golden(t *testing.T, name, got string) {
 	wantText(t, name, got, string(want))
 }
 
-// steady replaces the build ID and an address in a text.
+// steady replaces the build ID and an address in a text with placeholders.
 func steady(text, addr string) string {
 	text = strings.ReplaceAll(text, functions.BuildID(), "{{BUILD}}")
 	return strings.ReplaceAll(text, addr, "{{ADDR}}")
 }
 
-// withLibrary starts an embedded server that has the library, with its clock standing still.
+// withLibrary starts an embedded server that has the library and a stopped clock.
 func withLibrary(t *testing.T) *embedded.Server {
 	t.Helper()
 	return embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
@@ -148,7 +148,7 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 	return reply
 }
 
-// hangUp, as an answer of a fakeServer, closes the connection.
+// hangUp is the answer with which a fakeServer closes the connection.
 const hangUp = "hang up"
 
 // fakeServer replies to each command with the RESP that answer returns, or not at all if that is

@@ -11,17 +11,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-// messages compares the errors that a test provokes with a section of testdata/messages.txt. An
-// error has the command line, the text for Go programs if that is another, and what the command
-// prints. "go test -update" rewrites the sections of the tests that run.
+// messages compares the errors that a test provokes with a section of testdata/messages.txt. For
+// each error the section has the command line, the text for Go programs if that differs, and the
+// command's output. "go test -update" rewrites the sections of the tests that run.
 type messages struct {
 	t       *testing.T
 	section string
-	names   []string // pairs: a text that differs from run to run, such as an address, and its name
+	names   []string // pairs of a text that differs from run to run, such as an address, and its placeholder
 	text    strings.Builder
 }
 
-var messagesFile, _ = filepath.Abs("testdata/messages.txt") // tests change the working folder
+var messagesFile, _ = filepath.Abs("testdata/messages.txt") // tests change the working directory
 
 func newMessages(t *testing.T, section string, names ...string) *messages {
 	t.Helper()
@@ -30,7 +30,7 @@ func newMessages(t *testing.T, section string, names ...string) *messages {
 	return m
 }
 
-// fails runs a command line that must fail and print nothing else.
+// fails runs a command line that must fail and print only the error.
 func (m *messages) fails(env []string, args ...string) {
 	m.t.Helper()
 	if got := m.failsAfter(env, args...); got != "" {
@@ -38,7 +38,7 @@ func (m *messages) fails(env []string, args ...string) {
 	}
 }
 
-// failsAfter runs a command line that must fail, and returns what it prints before.
+// failsAfter runs a command line that must fail, and returns its stdout.
 func (m *messages) failsAfter(env []string, args ...string) string {
 	m.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -94,7 +94,7 @@ func (m *messages) check() {
 	}
 }
 
-// Each section of the file belongs to a test: that of a deleted test would check nothing.
+// Each section of the file belongs to a test. Without one, nothing would check the section.
 func TestSections(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {

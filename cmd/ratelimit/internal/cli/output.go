@@ -56,8 +56,8 @@ func (a *app) printf(format string, args ...any) error {
 // printLines prints text of several lines.
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
-// write writes text as it is. After an error it writes nothing more and returns that error again,
-// and so does run: only a caller that would go on to do something else needs to check it.
+// write writes text as it is. After an error it writes nothing more and returns the same error, and
+// so does run in the end. So a caller needs to check the error only before it does something else.
 func (a *app) write(text string) error {
 	if a.unwritten == nil {
 		_, err := io.WriteString(a.stdout, text)
@@ -94,7 +94,7 @@ func (f reportFile) check() error {
 	return f.refuse(replace.Check(f.name))
 }
 
-// write writes the file, if the flag names one.
+// write writes the file, if the flag was given.
 func (f reportFile) write(write func(io.Writer) error) error {
 	if f.name == "" {
 		return nil
@@ -106,7 +106,7 @@ func (f reportFile) write(write func(io.Writer) error) error {
 	return f.refuse(replace.File(f.name, content.Bytes()))
 }
 
-// writePage writes the file of --html, if it was given, and says so.
+// writePage writes the file of --html, if that flag was given, and prints a line that says so.
 func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	if err := html.write(write); err != nil || html.name == "" || a.json {
 		return err
@@ -114,7 +114,7 @@ func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	return a.printf("\nwrote %s\n", html.name)
 }
 
-// refuse returns err as the user reads it, or nil if err is nil.
+// refuse returns err with the flag that names the file, or nil if err is nil.
 func (f reportFile) refuse(err error) error {
 	if err == nil {
 		return nil
@@ -122,7 +122,8 @@ func (f reportFile) refuse(err error) error {
 	return fmt.Errorf("cannot write the %s: %w; choose another file with %s", f.what, err, f.flag)
 }
 
-// written explains a failed write: a script must not take partial output for the whole.
+// written returns the error for a failed write to stdout, or nil if err is nil. Without the error,
+// a script would take partial output for the whole.
 func written(err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the output (%w); check that its reader runs and that the disk is not full", err)
@@ -141,7 +142,7 @@ func table(rows [][]string) string {
 		}
 		fmt.Fprintln(columns)
 	}
-	_ = columns.Flush() // a strings.Builder does not fail
+	_ = columns.Flush() // writing to a strings.Builder does not fail
 	for line := range strings.Lines(aligned.String()) {
 		fmt.Fprintln(&lines, strings.TrimRight(line, " \n"))
 	}

@@ -16,8 +16,9 @@ func (a *app) policiesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.policies, "policies", "", "file with the policies of the library (docs/policies.md)")
 }
 
-// build makes the library with the policies of --policies, if it is given. A policy that the
-// library refuses is an error; doubtful policies are left to verify.
+// build makes the library with the policies in the file of --policies, if that flag is given. A
+// policy that the library refuses is an error. Doubtful policies are accepted; only verify reports
+// them.
 func (a *app) build() (functions.Build, error) {
 	if a.policies == "" {
 		return functions.New()

@@ -24,8 +24,8 @@ import (
 // of 7 and of 8 bits, changes the direction of text, and is not valid UTF-8.
 const evil = "\x1b]0;pwned\x07\u009b31m\u202eabc\u2066\x7f\xff\x9b"
 
-// harmful returns a part of an output that a terminal would obey, or "" if there is none. It
-// ignores our own styles.
+// harmful returns a part of text that would affect a terminal, or "" if there is none. It ignores
+// our own styles.
 func harmful(text string) string {
 	text = regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, "")
 	for i, r := range text {
@@ -140,7 +140,8 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	}
 }
 
-// The same applies to the events of a watch and to the data of the dashboard's page.
+// No text from a server is unescaped in the events of a watch, or in the data of the dashboard's
+// page.
 func TestTextsOfServersArePrintableLive(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, evil)
@@ -179,7 +180,7 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 	}
 }
 
-// The same applies to text from a file or from the command line.
+// No text from a file or from the command line reaches the output unescaped.
 func TestTextsOfFilesArePrintable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -24,8 +24,8 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 	})
 }
 
-// keysCommand completes a command that changes keys. change returns how many it changed; report is
-// what --json prints then.
+// keysCommand completes a command that changes keys. change returns how many keys it changed, and
+// report what --json prints about that.
 func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
 	done, none string, report func(n int64, of int) any) *cobra.Command {
 	cmd.Args = needsKey
@@ -57,8 +57,8 @@ func needsKey(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// emptyKey returns the error for an empty key, the n-th of several. Without the error, all callers
-// with an unset variable would share one key.
+// emptyKey returns the error for an empty key, the n-th of several. Without this error, all callers
+// whose shell variable is not set would share one key.
 func emptyKey(cmd *cobra.Command, n, of int) error {
 	which := "the key"
 	if of > 1 {

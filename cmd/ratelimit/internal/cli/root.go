@@ -78,7 +78,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// known refuses an unknown command if help was requested, with "help" before it or --help after it.
+// known returns an error if help was requested for an unknown command, with "help" before it or
+// --help after it.
 func known(root *cobra.Command, args []string) error {
 	cmd, rest, _ := root.Find(args)
 	help := cmd.Name() == "help"

@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Through Sentinels: the primary that they name, and its successor after a failover.
+// TestSentinel connects through Sentinels to the primary that they name, and to its successor after
+// a failover.
 func TestSentinel(t *testing.T) {
 	primary := startRedis(t)
 	host, port, _ := strings.Cut(primary, ":")
@@ -44,7 +45,8 @@ func TestSentinel(t *testing.T) {
 		return err == nil && len(list) == 1
 	})
 	eventually(t, "the replica takes over", func() bool {
-		// A Sentinel may not accept the replica yet, or abort a failover: ask until one succeeds.
+		// A Sentinel may not accept the replica yet, or abort a failover: repeat the request until
+		// a failover succeeds.
 		if reply, err := watching.Do(t.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster").StringSlice(); err == nil && net.JoinHostPort(reply[0], reply[1]) == primary {
 			_ = watching.Do(t.Context(), "SENTINEL", "FAILOVER", "mymaster").Err()
 		}

@@ -88,7 +88,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 					failed, said = got.code == exitDiffers || strings.Contains(got.stdout, "not checked: "), got.stdout
 				}
 				mu.Lock()
-				wasAsked := asked // a connection left behind may still ask
+				wasAsked := asked // a connection that the command left behind may still send commands
 				mu.Unlock()
 				if !wasAsked || !failed || !strings.Contains(said, "127.0.0.1:") && !strings.Contains(said, " returned ") && !strings.Contains(said, "redis: nil") {
 					t.Errorf("%s, %s replied with %s: exit code %d, %s", tt.command, step, name, got.code, got.stdout+got.stderr)

@@ -51,13 +51,13 @@ func (a *app) peekCommand() *cobra.Command {
 	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
 }
 
-// policyLast reports whether args are keys without limits, and then a policy.
+// policyLast reports whether args are keys without limits, followed by a policy.
 func policyLast(args []string) bool {
 	isLimit := func(arg string) bool { return strings.HasPrefix(arg, "@") || strings.Contains(arg, "/") }
 	return slices.IndexFunc(args, isLimit) == len(args)-1 && strings.HasPrefix(args[len(args)-1], "@")
 }
 
-// decide is a command that makes a decision.
+// decide describes a command that makes a decision.
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
@@ -163,7 +163,7 @@ func ask[T any](ctx context.Context, a *app, call func(context.Context, *client.
 	return call(ctx, c)
 }
 
-// deadline limits the time of one call, including what a client does around it.
+// deadline returns a context that limits the whole call, with connecting, to the read timeout.
 func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }

@@ -98,12 +98,13 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	return p.err
 }
 
-// pass is one scan over all keys, which may still be running, and the one before it.
+// pass is one scan over all keys, which may still be running, with the result of the scan before
+// it.
 type pass struct {
 	by     usage.Order
 	found  usage.Snapshot
 	before *usage.Snapshot
-	err    error // in words
+	err    error // explained for the user
 }
 
 func (p pass) records() []usage.Record { return p.found.Top[p.by] }
@@ -166,7 +167,7 @@ func (s servers) scanError(err error) error {
 	return found
 }
 
-// joined is several errors in one line.
+// joined joins several errors in one line.
 type joined []error
 
 func (j joined) Unwrap() []error { return j }

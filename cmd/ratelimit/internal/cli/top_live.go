@@ -53,7 +53,7 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 }
 
 // topPasses scans repeatedly until ctx ends, and shows each pass when it is over. It also shows the
-// first one while it runs, if running is not nil. An order from orders starts a new pass.
+// first one while it runs, if running is not nil. An order received from orders starts a new pass.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
@@ -103,9 +103,9 @@ type topScreen struct {
 	look          look
 	width, height int
 	pass          pass
-	any           bool // whether there is a pass
+	any           bool // whether a pass has been received
 	by            usage.Order
-	order         chan usage.Order // the order of the next pass
+	order         chan usage.Order // sends the order of the next pass
 }
 
 func (t *topScreen) Init() tea.Cmd { return nil }
@@ -130,7 +130,7 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			select {
 			case t.order <- next:
 				t.by = next
-			default: // the last order was not used yet
+			default: // the previous order has not been received yet
 			}
 		}
 	}

@@ -29,7 +29,7 @@ var topColumns = []topColumn{
 }
 
 const (
-	shortestKey = 14  // characters of a key that are always left; columns are dropped instead
+	shortestKey = 14  // minimum width of the key column; other columns are dropped instead
 	widestKey   = 200 // without a terminal: width of the key column; longer keys exceed it
 )
 

@@ -135,8 +135,8 @@ func TestTopOfAServerThatDies(t *testing.T) {
 	newMessages(t, "top", addr, "ADDR").fails(nil, "top", "--redis", addr)
 }
 
-// On a terminal, a pass fits together with its faults; b changes the order; q, Esc and Ctrl-C end
-// it.
+// On a terminal, a pass and its faults fit on the screen; b changes the order; q, Esc and Ctrl-C
+// end the command.
 func TestTopScreen(t *testing.T) {
 	screen := &topScreen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}, by: usage.Total, order: make(chan usage.Order, 1)}
 	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
@@ -156,7 +156,7 @@ func TestTopScreen(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
-	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first order was not used yet
+	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first order has not been received yet
 	if order := <-screen.order; order != usage.Denied || screen.by != usage.Denied {
 		t.Errorf("b orders by %s, and says %s", order, screen.by)
 	}

@@ -68,7 +68,7 @@ func usageBars(series []client.UsageInterval, l look) []string {
 	}
 	var bars []string
 	for _, m := range series {
-		long := func(n int64) int { return int((float64(n)*float64(width) + float64(most) - 1) / float64(most)) } // anything above 0 is visible
+		long := func(n int64) int { return int((float64(n)*float64(width) + float64(most) - 1) / float64(most)) } // rounded up: anything above 0 is visible
 		bars = append(bars, strings.Repeat(allowed, long(m.Allowed))+strings.Repeat(denied, long(m.Denied)))
 	}
 	return bars

@@ -53,7 +53,8 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
-// Repeated calls with one once key are charged once, and decisions are counted under the usage key.
+// Repeated calls with the same ONCE key are charged once, and decisions are counted under the usage
+// key.
 func TestUsageAndOnce(t *testing.T) {
 	take := []string{"take", "{a}", "10/m", "--cost=4", "--once-key", "{a}:o1", "--once-ttl", "1m", "--usage-key", "{a}:usage"}
 	other := []string{"take", "{a}", "10/m", "--cost=4", "--usage-key", "{a}:usage"}

@@ -84,8 +84,8 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or a polic
 	return cmd
 }
 
-// verifyPolicies checks the policies, and also the library that contains them if it accepts them
-// all.
+// verifyPolicies checks the policies. If the library accepts all of them, it also checks the
+// library that contains them.
 func (a *app) verifyPolicies(ctx context.Context) error {
 	report, err := checkPolicies(a.policies)
 	if err != nil {

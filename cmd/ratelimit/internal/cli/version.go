@@ -50,7 +50,7 @@ func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
 	if !ok {
 		return report
 	}
-	if commit, err := module.PseudoVersionRev(info.Main.Version); err == nil { // Go's version of a commit without a tag
+	if commit, err := module.PseudoVersionRev(info.Main.Version); err == nil { // a pseudo-version: the commit has no tag
 		report.Commit = commit
 	}
 	for _, setting := range info.Settings {

@@ -1,8 +1,8 @@
 // Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `info` and `status`
 // show in a terminal. It changes nothing, and sends nothing to the servers while it has no viewers.
 //
-// The files: read.go reads keys and policies from the servers; look.go makes the state that the page
-// shows; http.go serves the page, its state, and single keys.
+// The files: read.go reads keys and policies from the servers; look.go polls the servers and makes
+// the state that the page shows; http.go serves the page, its state, and single keys.
 package dashboard
 
 import (
@@ -41,10 +41,10 @@ type Node struct {
 }
 
 const (
-	interval = 2 * time.Second // time between two looks
-	nodesAt  = 5               // number of looks per read of the nodes' libraries, whose texts are long
+	interval = 2 * time.Second // time between two polls of the servers
+	nodesAt  = 5               // polls per read of the nodes' libraries, whose texts are long
 	rows     = 25              // rows per order
-	viewers  = 32              // most viewers at a time
+	viewers  = 32              // maximum number of viewers
 	kept     = 150             // points in the chart
 )
 
@@ -66,12 +66,12 @@ type Dashboard struct {
 	policy knownPolicies
 }
 
-// New makes a Dashboard.
+// New returns a Dashboard of the servers in from.
 func New(from Source) *Dashboard {
 	return &Dashboard{from: from, state: state{Servers: from.Name}, viewers: map[chan []byte]bool{}, came: make(chan struct{}, 1)}
 }
 
-// Run queries the servers repeatedly while there are viewers, until ctx ends.
+// Run polls the servers while there are viewers, until ctx ends.
 func (d *Dashboard) Run(ctx context.Context) {
 	defer func() {
 		d.mu.Lock()

@@ -22,11 +22,11 @@ import (
 //go:embed page
 var files embed.FS
 
-// Handler serves the page and its data, by GET only. With a token it serves only clients that give
-// the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without a token it serves
-// only requests to a local host name, so that a page of another site that resolves its name to a
-// loopback address cannot read anything. It refuses requests that a browser sends for a page of
-// another site or port, except links to the page itself.
+// Handler serves the page and its data, to GET and HEAD requests only. With a token it serves only
+// clients that give the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without
+// a token it serves only requests to a local host name, so that another site cannot read anything
+// by resolving its own name to a loopback address. It refuses requests that a browser sends for a
+// page of another site or port, except links to the page itself.
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -65,13 +65,13 @@ func (d *Dashboard) Handler(token string) http.Handler {
 const cookie = "ratelimit_dashboard"
 
 // value returns the value of the cookie. It is not the token itself, which may contain characters
-// that a cookie cannot.
+// that are not allowed in a cookie.
 func value(token string) string {
 	sum := sha256.Sum256([]byte("ratelimit dashboard " + token))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// same compares in a time that does not depend on where the texts differ.
+// same compares two texts, in a time that does not depend on where they differ.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -164,7 +164,7 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readUsage(ctx, c, string(key)) })
 }
 
-// answer sends what read returns.
+// answer sends the result of read as JSON.
 func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(context.Context, *client.Client) (any, error)) {
 	var content any
 	rdb, err := d.connection(r.Context())

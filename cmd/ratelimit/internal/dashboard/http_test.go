@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
-// second of that.
+// TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
+// is closed, so the goroutine may end a second after that.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -51,8 +51,9 @@ func TestHost(t *testing.T) {
 }
 
 // A page of another site, or of another port of this machine, can make a browser send requests
-// here. It could not read the replies, but each request for /events takes a viewer's place, and
-// each other request sends commands to the servers. So only links to the page itself are served.
+// here. It could not read the replies, but each request for /events would count as a viewer, and
+// each other request would send commands to the servers. So only links to the page itself are
+// served.
 func TestOtherSites(t *testing.T) {
 	type headers map[string]string
 	const origin, site, mode, dest = "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"
@@ -206,8 +207,8 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// A viewer gets the newest state, even if it reads slowly; the number of viewers is limited, and
-// one that leaves makes room.
+// A viewer gets the newest state, even if it reads slowly. The number of viewers is limited; when
+// one leaves, another can come.
 func TestViewers(t *testing.T) {
 	d := New(Source{Name: "redis://a"})
 	server := httptest.NewServer(d.Handler(""))
@@ -248,7 +249,7 @@ func TestViewers(t *testing.T) {
 	}
 }
 
-// A viewer that leaves frees its place.
+// A viewer that leaves makes room for another.
 func TestViewersLeave(t *testing.T) {
 	d := New(Source{})
 	ctx, gone := context.WithCancel(t.Context())

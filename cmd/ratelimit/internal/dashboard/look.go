@@ -16,7 +16,7 @@ import (
 // LookedMS.
 type state struct {
 	Servers  string   `json:"servers"`
-	LookedMS int64    `json:"looked_ms"` // end of the last complete look, by this machine's clock
+	LookedMS int64    `json:"looked_ms"` // end of the last complete poll, by this machine's clock
 	Faults   []string `json:"faults"`    // current problems
 
 	Nodes    []Node   `json:"nodes"`
@@ -24,12 +24,12 @@ type state struct {
 	More     int      `json:"more_policies"` // number of policies that are not in Policies
 
 	NowMS    int64              `json:"now_ms"`
-	Progress string             `json:"progress"` // of the first look while it runs, else ""
+	Progress string             `json:"progress"` // of the first poll while it runs, else ""
 	Keys     int64              `json:"keys"`     // keys with usage
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
-	Points   []usage.Rate       `json:"points"` // PerSec of each look, the newest last
+	Points   []usage.Rate       `json:"points"` // PerSec of each poll, the newest last
 	Top      map[string][]entry `json:"top"`    // by order
 }
 
@@ -56,15 +56,15 @@ type entry struct {
 }
 
 const (
-	longestKey   = 2048 // most bytes of a key in a request's address
+	longestKey   = 2048 // maximum length in bytes of a key in a request's address
 	longestShown = 80
 	mostPolicies = 500
 )
 
-// look queries the servers and publishes the results, even if some servers fail.
+// look polls the servers once and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // the servers are unreachable; later errors would say the same
+	dead := false // the servers are unreachable; other errors would say the same
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
@@ -104,7 +104,7 @@ func (d *Dashboard) look(ctx context.Context) {
 	}
 	d.publish(func(s *state) {
 		s.Faults = faults
-		if err != nil && found.Tracked == 0 { // the last result is better than nothing
+		if err != nil && found.Tracked == 0 { // keep the last result
 			return
 		}
 		if err == nil {

@@ -33,7 +33,7 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	})
 }
 
-// exports calls a shadow policy that allows one call, and counts usage.
+// exports makes calls to a shadow policy, which allows one call and counts usage.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})

@@ -66,15 +66,16 @@ type knownPolicies struct {
 	all   []functions.Policy
 }
 
-// shadows has, for each shadow policy, how many allowed calls it would have denied, and when that
-// was read.
+// shadows contains, for each shadow policy, how many allowed calls it would have denied, as read at
+// the time at.
 type shadows struct {
 	at     time.Time
 	denied map[string]int64
 }
 
-// policies returns the policies of the running builds, with what all primaries counted for shadow
-// policies.
+// policies returns the policies of the builds that the primaries run, with the denials that all
+// primaries together counted for shadow policies. more is the number of policies that the list
+// leaves out.
 func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, _ error) {
 	var mu sync.Mutex
 	denied := map[string]int64{}

@@ -32,13 +32,14 @@ type Options struct {
 	Progress func(Progress)     // if not nil, called several times a second
 }
 
-// Progress is the progress of a run.
+// Progress reports how far a run has got.
 type Progress struct {
 	Decisions int64 // including errors
 	Took      time.Duration
 }
 
-// Ask makes one decision over a key, counted from 0. It must be safe for concurrent use.
+// Ask makes one decision, over the key with the given number, from 0. It must be safe for
+// concurrent use.
 type Ask func(ctx context.Context, key int) (allowed bool, err error)
 
 // A Report is the result of a run. Latencies include replies but not errors.
@@ -46,7 +47,7 @@ type Report struct {
 	Allowed, Denied, Errors int64
 	Took                    time.Duration
 	NotBegun                int64     // decisions of an open loop that were due within Options.For, but had no free worker
-	Interrupted             bool      // the context ended before the run
+	Interrupted             bool      // the context ended before the run was over
 	Seconds                 []Counts  // by the second in which they ended
 	Messages                []Message // error messages in the order of their first occurrence; at most 5 kinds
 	latency                 *hdrhistogram.Histogram
@@ -64,7 +65,7 @@ type Message struct {
 const (
 	mostMessages = 5
 	longest      = 10 * time.Minute // longer latencies count as this
-	digits       = 3                // precision of a latency
+	digits       = 3                // significant digits of a latency
 	progressing  = 100 * time.Millisecond
 )
 
@@ -117,7 +118,7 @@ func (r *run) keys(worker uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }
 }
 
-// work makes one decision after another.
+// work makes the decisions of one worker, one after another.
 func (r *run) work(ctx context.Context, key func() int) {
 	for {
 		n := r.next.Add(1) - 1
@@ -146,7 +147,7 @@ func (r *run) work(ctx context.Context, key func() int) {
 	}
 }
 
-// sleep returns false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -227,8 +228,8 @@ func (r *Report) PerSecond() float64 {
 	return float64(r.Allowed+r.Denied) / r.Took.Seconds()
 }
 
-// Latency returns the time within which this share of the replies came, from 0 to 1 (all), exact to
-// three digits. It returns 0 if there were no replies.
+// Latency returns the time within which the given share of the replies came, to three digits. share
+// is from 0 to 1, which stands for all replies. Latency returns 0 if there were no replies.
 func (r *Report) Latency(share float64) time.Duration {
 	return time.Duration(r.latency.ValueAtQuantile(100*share)) * time.Microsecond
 }

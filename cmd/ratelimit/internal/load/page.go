@@ -19,12 +19,12 @@ type Percentile struct {
 	share float64
 }
 
-// Percentiles are the ones that a report shows.
+// Percentiles lists the percentiles that a report shows.
 var Percentiles = []Percentile{
 	{"p50", "half within", 0.5}, {"p90", "90% within", 0.9}, {"p99", "99% within", 0.99}, {"p999", "99.9% within", 0.999}, {"max", "all within", 1},
 }
 
-// Of returns the percentile of a report.
+// Of returns the latency at the percentile in a report.
 func (p Percentile) Of(r *Report) time.Duration { return r.Latency(p.share) }
 
 //go:embed page.html
@@ -35,8 +35,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style": func() template.CSS { return figures.PageStyle }, "took": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
 }).Parse(pageText))
 
-// WritePage writes the report as one HTML page that contains everything it needs. The title
-// describes the run.
+// WritePage writes the report as a self-contained HTML page. The title describes the run.
 func (r *Report) WritePage(w io.Writer, title string) error {
 	return page.Execute(w, struct {
 		*Report
@@ -47,8 +46,8 @@ func (r *Report) WritePage(w io.Writer, title string) error {
 	}{r, title, int64(r.PerSecond()), Percentiles, figures.Inline(r.overTime(), "over-time"), figures.Inline(r.curve(), "curve")})
 }
 
-// overTime draws the decisions of each second. It omits a last second that was less than a tenth
-// long, because that would look like a halt.
+// overTime draws the decisions of each second. If the run ended within the first tenth of its last
+// second, overTime omits that second, which would look like a stall.
 func (r *Report) overTime() string {
 	seconds := r.Seconds
 	if whole := int(r.Took / time.Second); whole > 0 && r.Took%time.Second < time.Second/10 {

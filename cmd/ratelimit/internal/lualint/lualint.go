@@ -58,8 +58,8 @@ func (c *checker) add(line int, format string, args ...any) {
 	c.problems = append(c.problems, p)
 }
 
-// before counts the lines that the build puts before a file's own: its table, and the `do` of its
-// scope.
+// before counts the lines that the build inserts before a file's own: the declaration of its table,
+// and the `do` that begins its scope.
 func (c *checker) before(at int) int {
 	lines := 0
 	if at < len(c.text) && strings.HasPrefix(c.text[at], "local ") && strings.HasSuffix(c.text[at], " = {}") {
@@ -125,7 +125,8 @@ func (c *checker) call(n *ast.FuncCallExpr) {
 	}
 }
 
-// isKey reports whether an expression is a key of the caller: key, a field named key, or keys[i].
+// isKey reports whether an expression is one of the caller's keys, judging by its name: key, a
+// field named key, or keys[i].
 func isKey(e ast.Expr) bool {
 	if lastName(e) == "key" {
 		return true

@@ -1,5 +1,5 @@
-// Package reply has the JSON of a limiter's replies, as `ratelimit take --json` and others print it
-// and the dashboard sends it: the fields of the reply under the contract's names.
+// Package reply defines the JSON of a limiter's replies, which `ratelimit take --json` and other
+// commands print and the dashboard sends. The fields have the contract's names.
 package reply
 
 import (

@@ -75,7 +75,8 @@ func write(out *bufio.Writer, lines int) {
 	}
 }
 
-// byDay returns a random second of the day: few at four in the morning, most in the afternoon.
+// byDay returns a random time of the day, in seconds since midnight. Times around four in the
+// morning are rare; most are in the afternoon.
 func byDay(dice *rand.Rand) float64 {
 	for {
 		at := dice.Float64() * 86_000
