@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8f96f8297ec7'
+local BUILD_ID = '2b4c2cf443d2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -543,40 +543,16 @@ end
 local function write(key, limit, at)
   local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
   for i = at, at + limit.size - 1 do
-    local state, text, full = list[i], '', 0
+    local state, text, full = list[i], ''
     if state.reset > 0 then
       text, full = save(state)
+      if full > expiry then expiry = full end
     end
-    if full > expiry then expiry = full end
     parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
     parts[#parts + 1] = text
   end
   if expiry == 0 then return redis.call('DEL', key) end
   states.put(key, table.concat(parts), expiry)
-end
-
-local state = {} -- of decide; reused by the next call
-
--- decide decides the common call over one key: with one rate, and a short value or none.
-function packed.decide(key, limit, cost)
-  local value, rate, algorithm = redis.pcall('GETRANGE', key, '0', LAST), limit.rate, limit.algorithm
-  local prefix = algorithm.prefix
-  if cost == 0 or type(value) ~= 'string' or #value == HEAD or #value == #prefix or
-    value ~= '' and string.sub(value, 1, #prefix) ~= prefix then
-    return decisions.one_key(key, limit, cost)
-  end
-  states.begin()
-  state.rate = rate
-  if not algorithm.read(state, string.sub(value, #prefix + 1), clock.us(), cost) then
-    return decisions.one_key(key, limit, cost)
-  elseif cost > state.free then
-    local retry = cost > rate.capacity and -1 or algorithm.wait(state, cost)
-    return decisions.answer(0, rate.capacity, state.free, retry, algorithm.reset(state))
-  end
-  algorithm.charge(state, cost)
-  local text, full = algorithm.save(state)
-  states.put(key, prefix .. text, full)
-  return decisions.answer(1, rate.capacity, state.free, algorithm.delays and state.delay or 0, state.reset)
 end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
@@ -1092,7 +1068,7 @@ do
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
 --             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
---             default is packed.decide
+--             default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
@@ -1227,7 +1203,7 @@ local function parse_rates(text, algorithm)
   limit.size = #limit.rates
   if limit.size == 1 then
     limit.rate = limit.rates[1]
-    limit.decide, limit.form = algorithm.decide or packed.decide, algorithm.form or limit.form
+    limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
   end
   local wrong = algorithm.complete and algorithm.complete(limit)
   if wrong then return nil, wrong end
@@ -3001,7 +2977,6 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  decide = decisions.one_key,
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
@@ -3152,7 +3127,7 @@ local denied = { counts = {} } -- what wait needs of a state, for decide; reused
 
 -- decide decides the common call over one key of a rate with one bucket without a state.
 local function decide(key, limit, cost)
-  if cost == 0 or limit.rate.buckets > 1 then return packed.decide(key, limit, cost) end
+  if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width

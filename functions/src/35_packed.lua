@@ -84,40 +84,16 @@ end
 local function write(key, limit, at)
   local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
   for i = at, at + limit.size - 1 do
-    local state, text, full = list[i], '', 0
+    local state, text, full = list[i], ''
     if state.reset > 0 then
       text, full = save(state)
+      if full > expiry then expiry = full end
     end
-    if full > expiry then expiry = full end
     parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
     parts[#parts + 1] = text
   end
   if expiry == 0 then return redis.call('DEL', key) end
   states.put(key, table.concat(parts), expiry)
-end
-
-local state = {} -- of decide; reused by the next call
-
--- decide decides the common call over one key: with one rate, and a short value or none.
-function packed.decide(key, limit, cost)
-  local value, rate, algorithm = redis.pcall('GETRANGE', key, '0', LAST), limit.rate, limit.algorithm
-  local prefix = algorithm.prefix
-  if cost == 0 or type(value) ~= 'string' or #value == HEAD or #value == #prefix or
-    value ~= '' and string.sub(value, 1, #prefix) ~= prefix then
-    return decisions.one_key(key, limit, cost)
-  end
-  states.begin()
-  state.rate = rate
-  if not algorithm.read(state, string.sub(value, #prefix + 1), clock.us(), cost) then
-    return decisions.one_key(key, limit, cost)
-  elseif cost > state.free then
-    local retry = cost > rate.capacity and -1 or algorithm.wait(state, cost)
-    return decisions.answer(0, rate.capacity, state.free, retry, algorithm.reset(state))
-  end
-  algorithm.charge(state, cost)
-  local text, full = algorithm.save(state)
-  states.put(key, prefix .. text, full)
-  return decisions.answer(1, rate.capacity, state.free, algorithm.delays and state.delay or 0, state.reset)
 end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }

@@ -35,7 +35,7 @@
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
 --             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
---             default is packed.decide
+--             default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
@@ -170,7 +170,7 @@ local function parse_rates(text, algorithm)
   limit.size = #limit.rates
   if limit.size == 1 then
     limit.rate = limit.rates[1]
-    limit.decide, limit.form = algorithm.decide or packed.decide, algorithm.form or limit.form
+    limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
   end
   local wrong = algorithm.complete and algorithm.complete(limit)
   if wrong then return nil, wrong end

@@ -285,7 +285,6 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  decide = decisions.one_key,
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,

@@ -140,7 +140,7 @@ local denied = { counts = {} } -- what wait needs of a state, for decide; reused
 
 -- decide decides the common call over one key of a rate with one bucket without a state.
 local function decide(key, limit, cost)
-  if cost == 0 or limit.rate.buckets > 1 then return packed.decide(key, limit, cost) end
+  if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width
