@@ -26,6 +26,7 @@ type Call struct {
 	Limits  []Policy // limits in the call and policies
 	Costs   []int64  // none: 1 for each limit; one: for all limits; more: one for each
 	Upto    bool     // UPTO, with at most one cost
+	Each    bool     // EACH
 	OnceMS  int64    // if above 0, ONCE with OnceKey
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
@@ -66,6 +67,9 @@ func (c Call) Words() []string {
 	}
 	if c.Upto {
 		words = append(words, "UPTO")
+	}
+	if c.Each {
+		words = append(words, "EACH")
 	}
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))

@@ -21,6 +21,13 @@ type standing struct {
 	changed bool
 }
 
+// nothing is the state of a rate with a count of 0.
+type nothing struct{}
+
+func (nothing) left() int64          { return 0 }
+func (n nothing) take(int64) state   { return n }
+func (n nothing) refund(int64) state { return n }
+
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
 // at returns the rate's state at another time if nothing else is taken.
@@ -64,6 +71,8 @@ func (s *standing) wait(us int64) int64 {
 
 func (s *standing) reset(us int64) int64 {
 	switch {
+	case s.limit.never():
+		return 0
 	case s.blocked > 0:
 		return s.blocked
 	case s.denies && s.lapses > 0:
@@ -84,6 +93,10 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 		for _, l := range p.Limits {
 			index++
 			key := c.Keys[index-1]
+			if l.never() { // whatever the key holds
+				all = append(all, &standing{index: index, group: group, limit: l, cost: c.cost(index - 1)})
+				continue
+			}
 			held := m.content(key)
 			if _, ok := held.(limiter); !ok && held != nil {
 				return nil, nil, "BADSTATE"
@@ -111,6 +124,10 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 
 // find opens the state of a rate. room is how many units a replaced impossible state has left.
 func (m *Model) find(s *standing, key string, room int64) {
+	if s.limit.never() {
+		s.state = nothing{}
+		return
+	}
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
 	old, _ := m.content(key).(limiter)
 	if old.algorithm == s.limit.keeper() {

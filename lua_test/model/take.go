@@ -114,9 +114,24 @@ func (m *Model) refund(c Call) (any, string) {
 	return m.fields(c, all, len(groups) > 0), ""
 }
 
-// fields returns the reply to a call. With a shadow policy, three more elements contain the result
-// without shadows.
+// fields returns the reply to a call. With EACH, the last element is the list of what each limit
+// says.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
+	fields := m.decision(c, all, shadows)
+	if !c.Each {
+		return fields
+	}
+	var each []any
+	for i := range c.Keys {
+		ofKey := slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.index != i+1 })
+		each = append(each, m.sum(c, ofKey)[:5])
+	}
+	return append(fields, each)
+}
+
+// decision returns the six elements of a reply. With a shadow policy, three more contain the result
+// without shadows.
+func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
 		return would
@@ -164,7 +179,7 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 	for i, key := range c.Keys {
 		held, until := limiter{}, int64(0)
 		for _, s := range all {
-			if s.index != i+1 || !s.changed {
+			if s.index != i+1 || !s.changed || s.limit.never() {
 				continue
 			}
 			var kept state
