@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5c720a7cab26'
+local BUILD_ID = '3945ed76ba5e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2012,7 +2012,7 @@ function once.keep(key, reply, ttl)
     fields = fields .. ',%d,%d,%d'
   end
   local value = string.format(fields, unpack(reply))
-  local each = reply[7] and reply[#reply]
+  local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
       value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))

@@ -58,7 +58,7 @@ function once.keep(key, reply, ttl)
     fields = fields .. ',%d,%d,%d'
   end
   local value = string.format(fields, unpack(reply))
-  local each = reply[7] and reply[#reply]
+  local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
       value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))
