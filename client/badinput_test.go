@@ -33,9 +33,9 @@ func TestBadInputChangesNothing(t *testing.T) {
 			n     int64
 			class error
 		}{
-			{"k", client.PerMinute(0), 1, client.ErrBadLimit},
-			{"k", "0/m", 1, client.ErrBadLimit},
-			{"k", "sliding_log 0/m", 1, client.ErrBadLimit},
+			{"k", client.PerMinute(0).WithBurst(5), 1, client.ErrBadLimit},
+			{"k", "0/m, 5/s", 1, client.ErrBadLimit},
+			{"k", "each", 1, client.ErrBadLimit},
 			{"k", "5/0s", 1, client.ErrBadLimit},
 			{"k", client.PerMinute(5).WithBurst(0), 1, client.ErrBadLimit},
 			{"k", client.PerMinute(-5), 1, client.ErrBadLimit},

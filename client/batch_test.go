@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestBatchResult(t *testing.T) {
 	s.pass(-5 * time.Millisecond)
 	server := must[client.Result](t)(c.PeekN(t.Context(), "k", wide, 0))
 	want := client.Result{Allowed: true, Limit: 100000, Remaining: server.Remaining + 14, ResetAfter: server.ResetAfter - 5*time.Millisecond, Index: 1, Source: client.SourceBatch}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if before := allow(t, c, wide, 1); before.Remaining != got.Remaining-1 {

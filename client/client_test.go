@@ -230,7 +230,7 @@ func TestAgainstLibrary(t *testing.T) {
 	} {
 		server.Advance(step.wait)
 		got, err := step.call()
-		if err != nil || got != step.want {
+		if err != nil || !reflect.DeepEqual(got, step.want) {
 			t.Errorf("%s: %+v, %v\nwant %+v", step.name, got, err, step.want)
 		}
 	}
@@ -253,7 +253,7 @@ func TestResultExample(t *testing.T) {
 	}
 	first := client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}
 	sixth := client.Result{Limit: 5, RetryAfter: 6 * time.Second, ResetAfter: 30 * time.Second, Index: 1}
-	if got[0] != first || got[5] != sixth {
+	if !reflect.DeepEqual(got[0], first) || !reflect.DeepEqual(got[5], sixth) {
 		t.Errorf("first %+v, sixth %+v", got[0], got[5])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +88,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 			"CROSSSLOT no": client.ErrCrossSlot,
 		} {
 			c := newClient(t, &fake{err: answered(reply), sent: true}, client.WithFallback(f))
-			if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, class) || got != (client.Result{}) {
+			if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, class) || !reflect.DeepEqual(got, client.Result{}) {
 				t.Errorf("%s: %+v, %v", reply, got, err)
 			}
 		}
@@ -111,7 +112,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1, 2}}, "BADARGS 2 costs for 1 keys"},
 		} {
 			got, err := down.Take(ctx, tt.req)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || got != (client.Result{}) {
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !reflect.DeepEqual(got, client.Result{}) {
 				t.Errorf("%+v: %+v, %v\nwant %s", tt.req, got, err, tt.want)
 			}
 		}

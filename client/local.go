@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,7 +15,8 @@ import (
 // per process, so ten processes together admit what the limit says. Whatever the limit's algorithm,
 // the local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is
 // full at first and holds at least one token. A month counts as 31 days, and a year as 366. The
-// local limiter ignores blocks, OnceKey and UsageKey, and allows all calls under shadow policies.
+// local limiter ignores blocks, OnceKey and UsageKey, and allows all calls under shadow policies. A
+// limit such as "0/m" allows nothing here, too.
 //
 // Only the library on the server parses limits. So after the first decision on a limit, the client
 // asks the server for its numbers, in the background. If no server has decided on a limit since the
@@ -41,14 +43,15 @@ type bucketKey struct {
 }
 
 // bucket returns the bucket of a key for a rate. It holds at least one token; otherwise a small
-// limit would allow nothing. f.buckets.mu is held.
+// limit would allow nothing. For a rate of 0 it holds none. f.buckets.mu is held.
 func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	if found, ok := f.buckets.entries.Get(at); ok {
 		return found
 	}
 	perSecond := at.share * float64(at.rate.n) / at.rate.period.Seconds()
 	const least = 1e-9 // margin, because 0.29 * 100 is 28.999999999999996
-	made := rate.NewLimiter(rate.Limit(perSecond), int(max(1, at.share*float64(at.rate.capacity)+least)))
+	burst := int(max(1, at.share*float64(at.rate.capacity)+least))
+	made := rate.NewLimiter(rate.Limit(perSecond), min(burst, int(at.rate.capacity)))
 	f.buckets.entries.Add(at, made)
 	return made
 }
@@ -67,6 +70,7 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	defer f.buckets.mu.Unlock()
 	now := f.server.now()
 	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
+	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // of each key by itself
 	if req.UpTo {
 		res.Taken = req.Costs[0]
 	}
@@ -85,11 +89,12 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	for _, ch := range charges {
 		tokens, least := ch.bucket.TokensAt(now), req.cost(ch.key)
 		if req.UpTo {
-			least = 1
+			least = min(1, req.Costs[0])
 			res.Taken = min(res.Taken, int64(tokens))
 		}
 		if tokens < float64(least) {
 			res.deny(ch.bucket, ch.key, least, tokens)
+			each[ch.key].deny(ch.bucket, ch.key, least, tokens)
 		}
 	}
 	for _, ch := range charges {
@@ -99,16 +104,21 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 			ch.bucket.AllowN(now, int(req.cost(ch.key)))
 		}
 		tokens := ch.bucket.TokensAt(now)
-		res.ResetAfter = max(res.ResetAfter, refill(ch.bucket, float64(ch.bucket.Burst())-tokens))
-		if left := int64(tokens); left < res.Remaining {
-			res.Remaining = left
-			if res.Allowed {
-				res.Index, res.Limit = ch.key+1, int64(ch.bucket.Burst())
-			}
-		}
+		res.include(ch.bucket, ch.key, tokens)
+		each[ch.key].include(ch.bucket, ch.key, tokens)
 	}
 	if len(charges) == 0 { // only shadow policies
 		res.Remaining = 0
+	}
+	if req.Each {
+		res.Each = make([]KeyResult, len(each))
+		for i, key := range each {
+			if known[i].shadow {
+				key.Remaining = 0
+			}
+			allowed := key.Allowed && !(req.UpTo && req.Costs[0] == 0)
+			res.Each[i] = KeyResult{allowed, key.Limit, key.Remaining, key.RetryAfter, key.ResetAfter}
+		}
 	}
 	if req.UpTo && res.Taken == 0 {
 		res.Allowed = false
@@ -131,9 +141,23 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// refill returns how long it takes until the bucket has gained that many tokens, in whole
-// milliseconds, rounded up, and at most 292 years.
+// include adds a bucket, as it is after the call, to res.
+func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
+	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
+	if left := int64(tokens); left < res.Remaining {
+		res.Remaining = left
+		if res.Allowed {
+			res.Index, res.Limit = key+1, int64(bucket.Burst())
+		}
+	}
+}
+
+// refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
+// up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
+	if tokens == 0 { // also of a limit that never allows, which refills nothing
+		return 0
+	}
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }

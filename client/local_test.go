@@ -178,3 +178,44 @@ func TestLocalLimiterOfAMonth(t *testing.T) {
 	advance(23 * time.Hour)
 	wantLocal(t, "one more", c, one("k", limit), client.Result{Limit: 31, RetryAfter: time.Hour + time.Millisecond, ResetAfter: (30*24 + 1) * time.Hour, Index: 1})
 }
+
+// A local limiter returns what each key says.
+func TestLocalLimiterEach(t *testing.T) {
+	req := client.Request{Keys: []string{"{x}a", "{x}t", "{x}b"}, Limits: []client.Limit{"4/s", "@try", "8/s, 16/m"}}
+	c, _ := alone(t, req)
+	req.Each = true
+	key := func(allowed bool, limit, remaining int64, retry, reset time.Duration) client.KeyResult {
+		return client.KeyResult{Allowed: allowed, Limit: limit, Remaining: remaining, RetryAfter: retry * time.Millisecond, ResetAfter: reset * time.Millisecond}
+	}
+	shadow := key(true, 0, 0, 0, 0)
+	for _, step := range []struct {
+		name  string
+		costs []int64
+		upTo  bool
+		want  []client.KeyResult
+	}{
+		{"allowed", []int64{1, 9, 2}, false, []client.KeyResult{key(true, 2, 1, 0, 500), shadow, key(true, 4, 2, 0, 15000)}},
+		{"denied by the first", []int64{2}, false, []client.KeyResult{key(false, 2, 1, 500, 500), shadow, key(true, 4, 2, 0, 15000)}},
+		{"as many as fit", []int64{9}, true, []client.KeyResult{key(true, 2, 0, 0, 1000), shadow, key(true, 4, 1, 0, 22500)}},
+		{"nothing", []int64{0}, true, []client.KeyResult{key(false, 2, 0, 0, 1000), {Limit: 0}, key(false, 4, 1, 0, 22500)}},
+		{"none fits", []int64{9}, true, []client.KeyResult{key(false, 2, 0, 500, 1000), shadow, key(true, 4, 1, 0, 22500)}},
+	} {
+		req.Costs, req.UpTo = step.costs, step.upTo
+		got, err := c.Take(t.Context(), req)
+		wantEach(t, step.name, got, err, step.want...)
+	}
+}
+
+// A limit with a count of 0 allows nothing without a server either.
+func TestLocalLimiterOfNothing(t *testing.T) {
+	c, advance := alone(t, one("k", "0/m"), client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"8/s", "fixed_window 0/h"}})
+	never := client.Result{RetryAfter: client.Never, Index: 1}
+	wantLocal(t, "one", c, one("k", "0/m"), never)
+	advance(time.Hour)
+	wantLocal(t, "after a while", c, one("k", "0/m"), never)
+	wantLocal(t, "no unit", c, one("k", "0/m", 0), client.Result{Allowed: true, Index: 1})
+	both := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"8/s", "fixed_window 0/h"}}
+	wantLocal(t, "beside another", c, both, client.Result{RetryAfter: client.Never, Index: 2})
+	both.Costs, both.UpTo = []int64{3}, true
+	wantLocal(t, "up to", c, both, client.Result{RetryAfter: client.Never, Index: 2})
+}

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"reflect"
 	"runtime"
 	"strconv"
 	"testing"
@@ -32,7 +33,7 @@ func TestDenialIsRemembered(t *testing.T) {
 	s.pass(199*time.Millisecond + time.Microsecond)
 	got := allow(t, c, "4/s", 2)
 	want := client.Result{Limit: 4, RetryAfter: 301 * time.Millisecond, ResetAfter: 801 * time.Millisecond, Index: 1, Source: client.SourceMemory}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if res := allow(t, c, "4/s", 3); res.Source != client.SourceMemory || res.Allowed {

@@ -50,7 +50,7 @@ type parsedKey struct {
 }
 
 type parsedRate struct {
-	n, capacity int64
+	n, capacity int64 // 0: the limit never allows
 	period      time.Duration
 }
 
@@ -205,7 +205,7 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 		}
 		keys[i].shadow = n[0] == 1
 		for ; len(n) > 3; n = n[3:] {
-			if n[1] < 1 || n[2] < 1 || n[3] < 1 || max(n[1], n[3]) > mostCost {
+			if n[1] < 0 || n[2] < 1 || n[3] < 0 || max(n[1], n[3]) > mostCost {
 				return nil, false
 			}
 			keys[i].rates = append(keys[i].rates, parsedRate{n: n[1], period: milliseconds(n[2]), capacity: n[3]})

@@ -61,7 +61,7 @@ func TestShadowsThatAreNone(t *testing.T) {
 	} {
 		c := newClient(t, &fake{reply: append(integers(decision...), more...)})
 		got, err := c.Allow(t.Context(), "k", "@p")
-		if err != nil || got != (client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}) {
+		if err != nil || !reflect.DeepEqual(got, client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}) {
 			t.Errorf("%v: %+v, %v", more, got, err)
 		}
 	}

@@ -28,7 +28,29 @@ func parseResult(reply any, req Request) (Result, bool) {
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
 		Shadow:     parseShadow(fields[6:], req),
+		Each:       parseEach(fields[6:], req),
 	}, true
+}
+
+// parseEach parses the list that is the last element of a reply to a request with Each. It returns
+// nil if the list is missing.
+func parseEach(fields []any, req Request) []KeyResult {
+	if !req.Each || len(fields) == 0 {
+		return nil
+	}
+	list, _ := fields[len(fields)-1].([]any)
+	if len(list) != len(req.Keys) {
+		return nil
+	}
+	each := make([]KeyResult, len(list))
+	for i, entry := range list {
+		var n [5]int64
+		if fields, _ := entry.([]any); !parseIntegers(fields, n[:]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
+			return nil
+		}
+		each[i] = KeyResult{n[0] > 0, n[1], n[2], milliseconds(n[3]), milliseconds(n[4])}
+	}
+	return each
 }
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they

@@ -50,6 +50,11 @@ type Request struct {
 	// back, set Costs to what was taken, and UpTo to false.
 	UpTo bool
 
+	// Each also returns what the limit of each key says by itself, in Result.Each. It is for Take,
+	// PeekRequest and Refund. A server decides each such call, never a batch or a remembered denial.
+	// If the library on the server is too old for this, the error is [ErrNotDeployed].
+	Each bool
+
 	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
 	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
 	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
@@ -102,13 +107,16 @@ func (r Request) keys(verb string) []string {
 // arguments or of the call: a limit with the name of an option would turn the next argument into
 // that option's value. The server checks everything else.
 func (r Request) args(verb string) ([]any, error) {
-	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+4)
+	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
-		case "COST", "UPTO", "FORCE", "ONCE", "TRACK":
+		case "COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH":
 			return nil, fmt.Errorf("BADLIMIT %q is the name of an option, not a limit; give one such as 100/m", string(limit))
 		}
 		args = append(args, string(limit))
+	}
+	if r.Each { // first, where every older library takes it for a limit; see replies
+		args = append(args, "EACH")
 	}
 	if len(r.Costs) > 0 {
 		args = append(args, "COST")

@@ -60,6 +60,25 @@ type Result struct {
 	// if it has none. The other fields describe the enforced limits. If there are none, Allowed is
 	// true and RetryAfter is 0, and the rest describes the keys of the shadow policies.
 	Shadow *Shadow
+
+	// Each is what the limit of each key says by itself, in the order of the keys, for a request with
+	// Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to a call
+	// without Each.
+	Each []KeyResult
+}
+
+// KeyResult is what the limit of one key says by itself. Its fields are those of a Result: after the
+// call, or, if the call was denied, as they were before it.
+//
+// Example: one request takes from a user with "10/s" and a tenant with "1000/m", and the user has no
+// units left. Then Result.Allowed is false, and nothing was taken. The tenant's KeyResult is
+// {Allowed: true, Limit: 1000, Remaining: 995, ...}: this limit would have allowed the call.
+type KeyResult struct {
+	Allowed    bool // this limit has room: for the cost, or with UpTo for one unit
+	Limit      int64
+	Remaining  int64
+	RetryAfter time.Duration
+	ResetAfter time.Duration
 }
 
 // Shadow is the decision of shadow policies, which is not enforced. Example: with "@export" a

@@ -2,8 +2,8 @@ package client
 
 import "context"
 
-// single is a take that this process may be able to decide: it has one key, and stores nothing else
-// on the server.
+// single is a take that this process may be able to decide: it has one key, stores nothing else on
+// the server, and does not ask what each key says.
 type single struct {
 	key   string
 	limit Limit
@@ -14,7 +14,7 @@ type single struct {
 // single converts req to a single. It returns false if that is not possible, or if ctx or the
 // client has ended: the server then returns the error, as for all calls.
 func (s *server) single(ctx context.Context, req Request) (single, bool) {
-	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 ||
+	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Each ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
 		s.lifetime.closed.Load() || ended(ctx) != nil {
 		return single{}, false

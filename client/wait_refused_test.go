@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,7 @@ func TestWaitRefuses(t *testing.T) {
 			if !errors.As(err, &e) || e.Key != "rl:"+tt.key || e.RetryAfter != tt.wait || !errors.Is(err, tt.cause) && tt.cause != nil || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%s: %#v: %v", tt.name, err, err)
 			}
-			if after := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0)); after != before || time.Since(began) != 0 {
+			if after := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0)); !reflect.DeepEqual(after, before) || time.Since(began) != 0 {
 				t.Errorf("%s: %+v are left after %v, want %+v at once", tt.name, after, time.Since(began), before)
 			}
 			cancel()

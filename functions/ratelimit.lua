@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2b4c2cf443d2'
+local BUILD_ID = '2ea7c214cfee'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -45,6 +45,7 @@ local gcra_value = {}
 local policies = {}
 local calendar = {}
 local limits = {}
+local never = {}
 local requests = {}
 local decisions = {}
 local tracking = {}
@@ -1035,6 +1036,7 @@ do
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
+--                                      n = 0: see src/46_never.lua
 --   @policy
 --
 -- A parsed limit has these fields:
@@ -1153,9 +1155,9 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { algorithm = algorithm, count = numbers.parse_positive(count) }
+  local rate = { algorithm = algorithm, count = numbers.parse(count) }
   if not rate.count then
-    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '0')
   end
   local wrong
   rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
@@ -1173,6 +1175,7 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
+  if rate.count == 0 then return never.rate(rate, rest) end
   rate.capacity, rate.burst = rate.burst or rate.count, nil
   wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
@@ -1205,7 +1208,8 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
   end
-  local wrong = algorithm.complete and algorithm.complete(limit)
+  local complete = limit.capacity == 0 and never.complete or algorithm.complete
+  local wrong = complete and complete(limit)
   if wrong then return nil, wrong end
   return limit
 end
@@ -1257,19 +1261,56 @@ end
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
+--@ src/46_never.lua
+do
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They read and write no key, so a
+-- block or a state in the key does not matter.
+
+local function nothing() end
+
+local function zero() return 0 end
+
+local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
+
+local form = {
+  load = function(_, limit, at)
+    states.new(at, limit.rate).free = 0
+  end,
+  write = nothing,
+}
+
+-- rate completes a rate with a count of 0. rest is the text after it. It returns the rate, or nil
+-- and what is wrong with it.
+function never.rate(rate, rest)
+  if rate.unit or string.find(rest, '%S') then
+    return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'
+  end
+  rate.algorithm, rate.capacity = algorithm, 0
+  return rate
+end
+
+-- complete completes a limit that has such a rate, or returns what is wrong with it.
+function never.complete(limit)
+  if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
+  limit.decide, limit.form = decisions.one_key, form
+  return nil
+end
+end
+
 --@ src/50_requests.lua
 do
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number
---   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
+--   cost            the cost of a plain request: the same for all limits, without UPTO, EACH and shadow policies
 --   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
+--   EACH            whether the reply has a list of what each limit says
 --   ONCE, TRACK     their keys
 --   ttl             of ONCE, in ms
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -1279,8 +1320,8 @@ do
 --   tracks          whether one of them has track
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS = 50
 local MOST_RATES = 250
@@ -1394,8 +1435,8 @@ local function read_options(keys, args, at, allowed)
       at = at + #request.COST
     elseif word == 'UPTO' then
       request.UPTO = 1
-    elseif word == 'FORCE' then
-      request.FORCE = true
+    elseif word == 'FORCE' or word == 'EACH' then
+      request[word] = true
     else
       used = used + 1
       request[word] = keys[used] or ''
@@ -1425,7 +1466,7 @@ local function within_capacity()
   local group_of, least, costs = request.group_of, {}, {}
   for i = 1, request.count do
     local group = group_of[i] or false
-    least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
+    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
   end
   for i = 1, request.count do
     costs[i] = least[group_of[i] or false]
@@ -1440,7 +1481,7 @@ local function spread()
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.groups then
+  elseif #costs == 1 and not upto and not request.EACH and not request.groups then
     request.cost = costs[1]
     return nil
   elseif upto then
@@ -1511,7 +1552,7 @@ function requests.read(keys, args, allowed)
   end
   local used
   used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.groups) then
+  if not err and (request.COST or request.UPTO or request.EACH or request.groups) then
     err = spread()
   end
   if not err and #keys ~= used then
@@ -1538,7 +1579,8 @@ do
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
--- of the call were a shadow.
+-- of the call were a shadow. With EACH, one more element is a list with the first five fields of each
+-- limit by itself.
 
 local list = states.list
 
@@ -1712,14 +1754,14 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
--- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in a
+-- group, or for all of them if group is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
 -- taken. With forced, the wait of a call that is allowed is that for one unit.
-local function sum_up(whole, size, group, upto, forced)
+local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
-  for i = 1, size do
+  for i = first, last do
     local state = list[i]
     if not group or state.group == group then
       local algorithm, free, cost, ms, reset = state.rate.algorithm, state.free, state.cost, 0, 0
@@ -1748,6 +1790,18 @@ local function sum_up(whole, size, group, upto, forced)
   return whole
 end
 
+-- each returns the list of EACH.
+local function each(request)
+  local result, first = {}, 1
+  for i = 1, request.count do
+    local last = first + request.limits[i].size - 1
+    local fields = sum_up({}, first, last, nil, request.UPTO, request.FORCE)
+    fields[6] = nil
+    result[i], first = fields, last + 1
+  end
+  return result
+end
+
 -- write stores the states that were changed. It reports whether there were any.
 local function write(keys, request)
   local costs, at, any = request.costs, 1, false
@@ -1768,16 +1822,21 @@ local function decide_request(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, forced = request.UPTO, request.FORCE
-  if not request.groups then
-    sum_up(reply, size, nil, upto, forced)
-    return reply, not peeks and write(keys, request), ENFORCED.charged
+  local upto, forced, whole = request.UPTO, request.FORCE, reply
+  if request.groups then
+    local would = sum_up({}, 1, size, nil, upto, forced)
+    whole = sum_up({}, 1, size, request.enforced and ENFORCED, upto, forced)
+    if not request.enforced then
+      whole[1], whole[4] = upto or 1, 0
+    end
+    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  else
+    if request.EACH then whole = {} end
+    sum_up(whole, 1, size, nil, upto, forced)
   end
-  local would, whole = sum_up({}, size, nil, upto, forced), sum_up({}, size, request.enforced and ENFORCED, upto, forced)
-  if not request.enforced then
-    whole[1], whole[4] = upto or 1, 0
+  if request.EACH then
+    whole[#whole + 1] = each(request)
   end
-  whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
@@ -1929,29 +1988,47 @@ do
 -- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
 -- again.
 --
--- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
--- expires after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
+-- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
 
-local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local SIX = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
+local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
+
+-- parse returns the numbers that a pattern finds in a text, or nil.
+local function parse(text, pattern)
+  local fields = { string.match(text, pattern) }
+  for i = 1, #fields do
+    fields[i] = fields[i] == '-1' and -1 or numbers.parse(fields[i])
+    if not fields[i] then return nil end
+  end
+  return fields[1] and fields
+end
+
+-- parse_reply returns the reply stored in a value, or nil if there is none.
+local function parse_reply(value)
+  local fields, entries = string.match(value, '^once:([^;]*)(.*)$')
+  local reply = fields and (parse(fields, SIX .. '$') or parse(fields, SIX .. ',(%d+),(-?%d+),(%d+)$'))
+  if not reply or entries == '' then return reply end
+  local each = {}
+  for limit in string.gmatch(entries, ';([^;]*)') do
+    each[#each + 1] = parse(limit, FIVE) or ''
+    if each[#each] == '' then return nil end
+  end
+  reply[#reply + 1] = each
+  return reply
+end
 
 -- read returns the reply stored under key, or nil if there is none; or nil and the error.
 function once.read(key)
-  local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
+  local value = redis.pcall('GETRANGE', key, '0', LONGEST)
   if value == '' then
     return nil
   elseif type(value) == 'table' then
     return nil, errors.failed(key, value, 'is not a string')
   end
-  local reply = { string.match(value, SIX .. '$') }
-  if #reply == 0 then
-    reply = { string.match(value, SIX .. ',(%d+),(-?%d+),(%d+)$') }
-  end
-  local readable = #reply > 0
-  for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.parse(reply[i]) or nil
-    readable = readable and reply[i]
-  end
-  if readable then return reply end
+  local reply = parse_reply(value)
+  if reply then return reply end
   local owner = states.owner(value)
   if owner then
     return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
@@ -1963,10 +2040,17 @@ end
 
 function once.keep(key, reply, ttl)
   local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 6 then
+  if #reply > 8 then
     fields = fields .. ',%d,%d,%d'
   end
-  redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
+  local value = string.format(fields, unpack(reply))
+  local each = reply[#reply]
+  if type(each) == 'table' then
+    for _, limit in ipairs(each) do
+      value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))
+    end
+  end
+  redis.call('PSETEX', key, ttl, value)
 end
 end
 
@@ -3425,11 +3509,11 @@ do
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true }
+local OPTIONS = { COST = true, UPTO = true, EACH = true }
 
 clock.register{
   function_name = 'ratelimit_peek',
@@ -3447,11 +3531,11 @@ do
 -- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
 -- then 0. A key never gets more than it needs to be full.
 --   KEYS   one for each limit, then one for ONCE
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, ONCE = true }
+local OPTIONS = { COST = true, ONCE = true, EACH = true }
 
 clock.register{
   function_name = 'ratelimit_refund',
@@ -3539,11 +3623,11 @@ end
 do
 -- ratelimit_take decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
 local function with_options(keys, request)

@@ -34,13 +34,20 @@ func decisionShape(reply any, keys int, upto bool) error {
 	}
 	const longest = int64(1) << 53
 	switch {
-	case f[0] != 0 && f[0] != 1 && !upto, f[0] < 0 || f[0] > f[1],
-		f[1] < 1 || f[1] > longest,
+	case f[0] != 0 && f[0] != 1 && !upto, f[0] < 0 || f[0] > max(1, f[1]),
+		f[1] < 0 || f[1] > longest,
 		f[2] < 0 || f[2] > f[1],
-		f[3] < -1 || f[3] > longest || f[0] > 0 && f[3] < 0 || f[0] == 0 && f[3] == 0 && !upto,
+		f[3] < -1 || f[3] > longest || f[0] > 0 && f[2] > 0 && f[3] < 0 || f[0] == 0 && f[3] == 0 && !upto,
 		f[4] < 0 || f[4] > longest,
 		f[5] < 1 || f[5] > int64(keys):
 		return fmt.Errorf("%v is no decision over %d keys", reply, keys)
+	}
+	if each, ok := list[len(list)-1].([]any); ok {
+		for _, entry := range each {
+			if fields, ok := entry.([]any); !ok || len(fields) != 5 {
+				return fmt.Errorf("%v has the entry %v, which is no array of five", reply, entry)
+			}
+		}
 	}
 	return nil
 }
@@ -213,7 +220,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "1/ms burst=" + most + "\nCOST\n" + most}, {"k", "fixed_window " + most + "/s\nCOST\n" + most}, {"k", "sliding_window " + most + "/s buckets=1000\nCOST\n" + most},
 	{"k", "sliding_log 100000/s\nCOST\n100000"}, {"k", "sliding_log 100001/s"}, {"k", "3/s\nUPTO\nCOST\n" + most}, {"k", "3/s\nUPTO\nUPTO"}, {"k", "3/s\nFORCE\nCOST\n" + most}, {"k", "3/s\nUPTO\nforce"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
 	{"k", "leaky_bucket 1/s burst=3153600000"}, {"k", "leaky_bucket 1/s burst=3153600001"}, {"k", "100000007/d"}, {"k", "18446744073709551616/s"},
-	{"k", "-1/s"}, {"k", "-" + int64Max + "/s"}, {"k", "0/s"}, {"k", "1/0s"}, {"k", "00000000000000000000000000000001/s"},
+	{"k", "-1/s"}, {"k", "-" + int64Max + "/s"}, {"k", "0/s"}, {"k", "0/s burst=1"}, {"k", "0/s, 1/s"}, {"k\nl", "0/s\n3/3s\nCOST\n2\nUPTO"}, {"k", "1/0s"}, {"k", "00000000000000000000000000000001/s"},
 	{"k", "1/s,"}, {"k", ",1/s"}, {"k", "1/s,,1/s"}, {"k", strings.Repeat("1/s,", 15) + "1/s"}, {"k", strings.Repeat("1/s,", 16) + "1/s"},
 	{"k", "gcra gcra 1/s"}, {"k", "gcra"}, {"k", "GCRA 1/s"}, {"k", "\x00/s"}, {"k", "1/s\x00"}, {"k", "1 / s"}, {"k", "%d/%s"}, {"k", "1/s %1"},
 	{"k", strings.Repeat("x", 1025)}, {"k", strings.Repeat(" ", 1020) + "1/s"}, {"k", "@"}, {"k", "@policy"}, {"k", "@" + strings.Repeat("p", 2000)},
@@ -221,7 +228,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "fixed_window 5/m align=clock align=clock"}, {"k", "fixed_window 5/36500d align=clock"}, {"k", "sliding_window 5/36500d buckets=1000"},
 	{"k", "fixed_window 5/mo align=clock from=31 zone=+05:30"}, {"k", "fixed_window 5/w align=clock zone=-18:00, 9/y align=clock"}, {"k", "fixed_window 5/mo"},
 	{"k", "fixed_window 5/2mo align=clock"}, {"k", "fixed_window 5/mo align=clock from=32 zone=+25:00"}, {"k", "fixed_window 5/h align=clock zone=Europe/Berlin"}, {"k", "5/y"},
-	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"}, {"k\nr\nu", "1/s\nFORCE\nCOST\n9\nONCE\n5000\nTRACK"},
+	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nEACH\nONCE\n5000"}, {"k\nl", "1/s\n0/m\neach"}, {"k", "1/s\nEACH\nEACH"}, {"request", "1/s\nEACH"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"}, {"k\nr\nu", "1/s\nFORCE\nCOST\n9\nONCE\n5000\nTRACK"}, {"k\nl", "1/s\n0/m\nFORCE\neach"},
 	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
 	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
 	{"k", "concurrency 2 lease=30s\nblocked"}, {"k", "concurrency " + most + " lease=36500d\nx"}, {"k", "concurrency 2\nx"}, {"leases", "concurrency 1 lease=1s\nx"},

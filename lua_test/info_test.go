@@ -29,6 +29,8 @@ func TestInfoOfALimit(t *testing.T) {
 		"@api":                           {ints(0, 5, 1000, 5)},
 		"@two-rates":                     {ints(0, 2, 1000, 2, 3, 60000, 3)},
 		"@calc":                          {ints(0, 10, 1000, 10), ints(0, 2, 1000, 2)},
+		"fixed_window 0/h":               {ints(0, 0, 3600000, 0)},
+		"@off.try":                       {ints(1, 5, 1000, 5), ints(1, 0, 60000, 0)},
 		"@seen":                          {ints(0, 2, 1000, 2)},
 		"@try":                           {ints(1, 2, 1000, 2)},
 		"@try.both":                      {ints(1, 1, 1000, 1), ints(1, 4, 1000, 4)},
@@ -40,7 +42,7 @@ func TestInfoOfALimit(t *testing.T) {
 		}
 	}
 	for limit, want := range map[string][]any{
-		"100/m": {"gcra"}, "leaky_bucket 3/2s": {"leaky_bucket"}, "sliding_log 3/m": {"sliding_log"}, "@calc": {"gcra", "gcra"}, "@try": {"gcra"},
+		"100/m": {"gcra"}, "leaky_bucket 3/2s": {"leaky_bucket"}, "sliding_log 3/m": {"sliding_log"}, "sliding_log 0/m": {"sliding_log"}, "@calc": {"gcra", "gcra"}, "@try": {"gcra"},
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
 		if fields, _ := got.([]any); err != nil || len(fields) != 14 || fields[12] != "algorithms" || !reflect.DeepEqual(fields[13], any(want)) {
@@ -49,7 +51,7 @@ func TestInfoOfALimit(t *testing.T) {
 	}
 	for limit, want := range map[string]string{
 		"":           `RATELIMIT BADLIMIT "": `,
-		"0/s":        `RATELIMIT BADLIMIT "0/s": `,
+		"0/s, 1/m":   `RATELIMIT BADLIMIT "0/s, 1/m": `,
 		"@none":      `RATELIMIT NOPOLICY "@none": `,
 		"@wrong":     `RATELIMIT BADLIMIT "1/fortnight": `,
 		"@wrong.too": `RATELIMIT BADLIMIT "concurrency 1 lease=1s": `,

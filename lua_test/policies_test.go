@@ -57,7 +57,7 @@ func TestInfoOfPolicies(t *testing.T) {
 		t.Helper()
 		step := functions.Step{Call: []string{"ratelimit_info"}, Reply: json.RawMessage(
 			`["version","` + build.Version() + `","contract",1,"build_id","` + build.ID() + `","policies",` +
-				`["api","calc","jobs","jobs.try","queue","seen","try","try.both","two-rates","wide","wrong","wrong.too"],"shadow_denied",` + counts + `]`)}
+				`["api","calc","jobs","jobs.try","off","off.try","queue","seen","try","try.both","two-rates","wide","wrong","wrong.too"],"shadow_denied",` + counts + `]`)}
 		if err := step.Check(info(), nil); err != nil {
 			t.Error(err)
 		}
@@ -72,7 +72,7 @@ func TestInfoOfPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
+	want(`["jobs.try",0,"off.try",0,"queue",0,"try",0,"try.both",0]`)
 	for range 5 {
 		do("take 1 {v}:a @try")
 	}
@@ -84,11 +84,11 @@ func TestInfoOfPolicies(t *testing.T) {
 	do("acquire 1 {v}:j @jobs.try a")
 	do("acquire 1 {v}:j @jobs.try b")
 	do("renew 1 {v}:j @jobs.try c")
-	want(`["jobs.try",2,"queue",0,"try",4,"try.both",0]`)
+	want(`["jobs.try",2,"off.try",0,"queue",0,"try",4,"try.both",0]`)
 	if err := server.Load(mutated(t, build.Text())); err != nil {
 		t.Fatal(err)
 	}
-	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
+	want(`["jobs.try",0,"off.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
 // TestPoliciesThatLeaveTheCache checks that a policy's limit is parsed again, with the same result,

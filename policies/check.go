@@ -22,6 +22,10 @@ type Findings struct {
 	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
 	// or a burst is below the stated cost.
 	Doubtful Problems
+
+	// Notes are about policies that do what they say, which readers may overlook: a limit of 0 per
+	// period never allows a call.
+	Notes Problems
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
@@ -35,20 +39,20 @@ func (f *File) Check() (Findings, error) {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)
 	}
 	defer func() { _ = server.Close() }()
-	c := checker{server: server, wrong: source{name: f.Name}, doubtful: source{name: f.Name}}
+	c := checker{server: server, wrong: source{name: f.Name}, doubtful: source{name: f.Name}, notes: source{name: f.Name}}
 	for _, policy := range f.Policies {
 		c.policy(policy)
 	}
-	return Findings{Wrong: c.wrong.sorted(), Doubtful: c.doubtful.sorted()}, c.failed
+	return Findings{Wrong: c.wrong.sorted(), Doubtful: c.doubtful.sorted(), Notes: c.notes.sorted()}, c.failed
 }
 
 // startOfTests is the default time of the engine's clock: a Thursday, in UTC.
 var startOfTests = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 type checker struct {
-	server          *embedded.Server
-	wrong, doubtful source
-	failed          error
+	server                 *embedded.Server
+	wrong, doubtful, notes source
+	failed                 error
 }
 
 func (c *checker) policy(p Policy) {
@@ -80,6 +84,8 @@ func (c *checker) policy(p Policy) {
 			c.wrong.wrong(at, "%s: %v", what, err)
 		case parsed.rates == nil:
 			c.lease(p, what, at)
+		case parsed.capacity() == 0:
+			c.notes.wrong(at, "%s: %s never allows a call", what, limit.Limit)
 		default:
 			if i < len(costs) && costs[i] > parsed.capacity() {
 				c.doubtful.wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",

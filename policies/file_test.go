@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func TestProblems(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lines(append(found.Wrong, found.Doubtful...))
+		return lines(slices.Concat(found.Wrong, found.Doubtful, found.Notes))
 	})
 }
 

@@ -163,7 +163,7 @@ func TestChargeWithoutADecision(t *testing.T) {
 		if _, err := charge.More(ctx, 5); err == nil {
 			t.Error("more without a server")
 		}
-		if charge.Result() != before {
+		if !reflect.DeepEqual(charge.Result(), before) {
 			t.Errorf("%+v, want %+v", charge.Result(), before)
 		}
 	}), get("/"))

@@ -2,6 +2,7 @@
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
+--                                      n = 0: see src/46_never.lua
 --   @policy
 --
 -- A parsed limit has these fields:
@@ -120,9 +121,9 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { algorithm = algorithm, count = numbers.parse_positive(count) }
+  local rate = { algorithm = algorithm, count = numbers.parse(count) }
   if not rate.count then
-    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '0')
   end
   local wrong
   rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
@@ -140,6 +141,7 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
+  if rate.count == 0 then return never.rate(rate, rest) end
   rate.capacity, rate.burst = rate.burst or rate.count, nil
   wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
@@ -172,7 +174,8 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
   end
-  local wrong = algorithm.complete and algorithm.complete(limit)
+  local complete = limit.capacity == 0 and never.complete or algorithm.complete
+  local wrong = complete and complete(limit)
   if wrong then return nil, wrong end
   return limit
 end

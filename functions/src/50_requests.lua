@@ -1,14 +1,15 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number
---   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
+--   cost            the cost of a plain request: the same for all limits, without UPTO, EACH and shadow policies
 --   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
+--   EACH            whether the reply has a list of what each limit says
 --   ONCE, TRACK     their keys
 --   ttl             of ONCE, in ms
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -18,8 +19,8 @@
 --   tracks          whether one of them has track
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS = 50
 local MOST_RATES = 250
@@ -133,8 +134,8 @@ local function read_options(keys, args, at, allowed)
       at = at + #request.COST
     elseif word == 'UPTO' then
       request.UPTO = 1
-    elseif word == 'FORCE' then
-      request.FORCE = true
+    elseif word == 'FORCE' or word == 'EACH' then
+      request[word] = true
     else
       used = used + 1
       request[word] = keys[used] or ''
@@ -164,7 +165,7 @@ local function within_capacity()
   local group_of, least, costs = request.group_of, {}, {}
   for i = 1, request.count do
     local group = group_of[i] or false
-    least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
+    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
   end
   for i = 1, request.count do
     costs[i] = least[group_of[i] or false]
@@ -179,7 +180,7 @@ local function spread()
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.groups then
+  elseif #costs == 1 and not upto and not request.EACH and not request.groups then
     request.cost = costs[1]
     return nil
   elseif upto then
@@ -250,7 +251,7 @@ function requests.read(keys, args, allowed)
   end
   local used
   used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.groups) then
+  if not err and (request.COST or request.UPTO or request.EACH or request.groups) then
     err = spread()
   end
   if not err and #keys ~= used then

@@ -11,7 +11,8 @@
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
--- of the call were a shadow.
+-- of the call were a shadow. With EACH, one more element is a list with the first five fields of each
+-- limit by itself.
 
 local list = states.list
 
@@ -185,14 +186,14 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
--- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in a
+-- group, or for all of them if group is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
 -- taken. With forced, the wait of a call that is allowed is that for one unit.
-local function sum_up(whole, size, group, upto, forced)
+local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
-  for i = 1, size do
+  for i = first, last do
     local state = list[i]
     if not group or state.group == group then
       local algorithm, free, cost, ms, reset = state.rate.algorithm, state.free, state.cost, 0, 0
@@ -221,6 +222,18 @@ local function sum_up(whole, size, group, upto, forced)
   return whole
 end
 
+-- each returns the list of EACH.
+local function each(request)
+  local result, first = {}, 1
+  for i = 1, request.count do
+    local last = first + request.limits[i].size - 1
+    local fields = sum_up({}, first, last, nil, request.UPTO, request.FORCE)
+    fields[6] = nil
+    result[i], first = fields, last + 1
+  end
+  return result
+end
+
 -- write stores the states that were changed. It reports whether there were any.
 local function write(keys, request)
   local costs, at, any = request.costs, 1, false
@@ -241,16 +254,21 @@ local function decide_request(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, forced = request.UPTO, request.FORCE
-  if not request.groups then
-    sum_up(reply, size, nil, upto, forced)
-    return reply, not peeks and write(keys, request), ENFORCED.charged
+  local upto, forced, whole = request.UPTO, request.FORCE, reply
+  if request.groups then
+    local would = sum_up({}, 1, size, nil, upto, forced)
+    whole = sum_up({}, 1, size, request.enforced and ENFORCED, upto, forced)
+    if not request.enforced then
+      whole[1], whole[4] = upto or 1, 0
+    end
+    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  else
+    if request.EACH then whole = {} end
+    sum_up(whole, 1, size, nil, upto, forced)
   end
-  local would, whole = sum_up({}, size, nil, upto, forced), sum_up({}, size, request.enforced and ENFORCED, upto, forced)
-  if not request.enforced then
-    whole[1], whole[4] = upto or 1, 0
+  if request.EACH then
+    whole[#whole + 1] = each(request)
   end
-  whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 

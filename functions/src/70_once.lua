@@ -3,29 +3,47 @@
 -- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
 -- again.
 --
--- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
--- expires after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
+-- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
 
-local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local SIX = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
+local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
+
+-- parse returns the numbers that a pattern finds in a text, or nil.
+local function parse(text, pattern)
+  local fields = { string.match(text, pattern) }
+  for i = 1, #fields do
+    fields[i] = fields[i] == '-1' and -1 or numbers.parse(fields[i])
+    if not fields[i] then return nil end
+  end
+  return fields[1] and fields
+end
+
+-- parse_reply returns the reply stored in a value, or nil if there is none.
+local function parse_reply(value)
+  local fields, entries = string.match(value, '^once:([^;]*)(.*)$')
+  local reply = fields and (parse(fields, SIX .. '$') or parse(fields, SIX .. ',(%d+),(-?%d+),(%d+)$'))
+  if not reply or entries == '' then return reply end
+  local each = {}
+  for limit in string.gmatch(entries, ';([^;]*)') do
+    each[#each + 1] = parse(limit, FIVE) or ''
+    if each[#each] == '' then return nil end
+  end
+  reply[#reply + 1] = each
+  return reply
+end
 
 -- read returns the reply stored under key, or nil if there is none; or nil and the error.
 function once.read(key)
-  local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
+  local value = redis.pcall('GETRANGE', key, '0', LONGEST)
   if value == '' then
     return nil
   elseif type(value) == 'table' then
     return nil, errors.failed(key, value, 'is not a string')
   end
-  local reply = { string.match(value, SIX .. '$') }
-  if #reply == 0 then
-    reply = { string.match(value, SIX .. ',(%d+),(-?%d+),(%d+)$') }
-  end
-  local readable = #reply > 0
-  for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.parse(reply[i]) or nil
-    readable = readable and reply[i]
-  end
-  if readable then return reply end
+  local reply = parse_reply(value)
+  if reply then return reply end
   local owner = states.owner(value)
   if owner then
     return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
@@ -37,8 +55,15 @@ end
 
 function once.keep(key, reply, ttl)
   local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 6 then
+  if #reply > 8 then
     fields = fields .. ',%d,%d,%d'
   end
-  redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
+  local value = string.format(fields, unpack(reply))
+  local each = reply[#reply]
+  if type(each) == 'table' then
+    for _, limit in ipairs(each) do
+      value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))
+    end
+  end
+  redis.call('PSETEX', key, ttl, value)
 end

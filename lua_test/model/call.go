@@ -27,6 +27,7 @@ type Call struct {
 	Costs   []int64  // none: 1 for every limit; one cost: for all limits; several: one for each limit
 	Upto    bool     // UPTO, with at most one cost
 	Force   bool     // FORCE, without Upto
+	Each    bool     // EACH
 	OnceMS  int64    // if above 0, ONCE with OnceKey; for take and refund
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
@@ -70,6 +71,9 @@ func (c Call) Words() []string {
 	}
 	if c.Force {
 		words = append(words, "FORCE")
+	}
+	if c.Each {
+		words = append(words, "EACH")
 	}
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))

@@ -164,8 +164,17 @@ func (l Limit) asks() (sum int64) {
 	return sum
 }
 
+// never reports whether the count is 0, so that the limit never allows and uses no state.
+func (l Limit) never() bool { return l.Rates[0].N == 0 }
+
 // Refused reports whether the library rejects the limit.
 func (l Limit) Refused() bool {
+	for _, r := range l.Rates {
+		if r.N == 0 {
+			period := strings.TrimLeft(r.Period, "0123456789")
+			return l.algorithm().Leases || len(l.Rates) > 1 || len(r.Options) > 0 || slices.Contains([]string{"w", "mo", "y"}, period)
+		}
+	}
 	for _, r := range l.Rates {
 		if r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 {
 			return true

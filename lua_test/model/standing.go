@@ -22,6 +22,14 @@ type standing struct {
 	changed bool
 }
 
+// nothing is the state of a rate with a count of 0.
+type nothing struct{}
+
+func (nothing) left() int64          { return 0 }
+func (nothing) owes() int64          { return 0 }
+func (n nothing) take(int64) state   { return n }
+func (n nothing) refund(int64) state { return n }
+
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
 // at returns the rate's state at another time if nothing else is taken.
@@ -66,6 +74,8 @@ func (s *standing) wait(us int64) int64 {
 // debtor returns the ms until a unit is left after FORCE.
 func (s *standing) debtor(us int64) int64 {
 	switch {
+	case s.limit.never():
+		return -1
 	case s.left() > 0:
 		return 0
 	case s.lapses > 0 && !s.changed:
@@ -76,6 +86,8 @@ func (s *standing) debtor(us int64) int64 {
 
 func (s *standing) reset(us int64) int64 {
 	switch {
+	case s.limit.never():
+		return 0
 	case s.blocked > 0:
 		return s.blocked
 	case s.denies && s.lapses > 0:
@@ -96,6 +108,10 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 		for _, l := range p.Limits {
 			index++
 			key := c.Keys[index-1]
+			if l.never() { // whatever the key holds
+				all = append(all, &standing{index: index, group: group, limit: l, cost: c.cost(index - 1), forced: c.Force})
+				continue
+			}
 			held := m.content(key)
 			if _, ok := held.(limiter); !ok && held != nil {
 				return nil, nil, "BADSTATE"
@@ -124,6 +140,10 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 // find opens the state of a rate. room is how many units are left in the state that replaces an
 // impossible one.
 func (m *Model) find(s *standing, key string, room int64) {
+	if s.limit.never() {
+		s.state = nothing{}
+		return
+	}
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
 	old, _ := m.content(key).(limiter)
 	if old.algorithm == s.limit.keeper() {

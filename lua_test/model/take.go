@@ -134,8 +134,24 @@ func (m *Model) refund(c Call) (any, string) {
 }
 
 // fields returns the reply to a call. With a shadow policy, three more elements contain what the
-// reply would be if the policy were enforced: allowed, retry_after_ms and index.
+// reply would be if the policy were enforced: allowed, retry_after_ms and index. With EACH, the last
+// element is the list of what each limit says.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
+	fields := m.decision(c, all, shadows)
+	if !c.Each {
+		return fields
+	}
+	var each []any
+	for i := range c.Keys {
+		ofKey := slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.index != i+1 })
+		each = append(each, m.sum(c, ofKey)[:5])
+	}
+	return append(fields, each)
+}
+
+// decision returns the six elements of a reply. With a shadow policy, three more contain the result
+// without shadows.
+func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
 		return would
@@ -168,7 +184,12 @@ func (m *Model) sum(c Call, all []*standing) []any {
 			s.delay = s.debtor(m.now)
 		}
 		units, least = min(units, s.cost), min(least, left)
-		delay, reset = max(delay, s.delay), max(reset, s.reset(m.now))
+		if delay >= 0 {
+			if delay = max(delay, s.delay); s.delay < 0 {
+				delay = -1
+			}
+		}
+		reset = max(reset, s.reset(m.now))
 	}
 	allowed := int64(1)
 	switch {
@@ -189,6 +210,9 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 			if s.index != i+1 || !s.changed {
 				continue
 			}
+			if any = true; s.limit.never() {
+				continue
+			}
 			var kept state
 			if b := s.rate().Capacity(); s.left() < b {
 				kept = s.state
@@ -198,7 +222,6 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 			held.algorithm, held.rates = s.limit.keeper(), append(held.rates, kept)
 		}
 		if held.algorithm != nil {
-			any = true
 			m.put(key, held, until)
 		}
 	}

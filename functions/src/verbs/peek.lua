@@ -1,11 +1,11 @@
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true }
+local OPTIONS = { COST = true, UPTO = true, EACH = true }
 
 clock.register{
   function_name = 'ratelimit_peek',

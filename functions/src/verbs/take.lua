@@ -1,10 +1,10 @@
 -- ratelimit_take decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
 local function with_options(keys, request)

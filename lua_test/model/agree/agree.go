@@ -223,7 +223,7 @@ func (r *run) repeats(c model.Call) bool {
 
 // peek returns what the take will return, and checks that the peek changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
-	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
+	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each}
 	got, err := r.do(p)
 	if err != nil {
 		return "", err

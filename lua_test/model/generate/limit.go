@@ -25,6 +25,10 @@ func limit(t *rapid.T) model.Policy {
 	}
 	for tries := 1; ; tries++ {
 		l := model.Limit{Algorithm: pick(t, algorithms()...)}
+		if rapid.IntRange(0, 15).Draw(t, "never") == 15 {
+			l.Rates = []model.Rate{{Period: pick(t, "m", "10s", "mo")}} // a count of 0
+			return written(l)
+		}
 		for range pick(t, 1, 1, 1, 2, 3) {
 			r := rate(t, l.Algorithm)
 			if most := model.MaxCount / r.MS() / 2; l.Algorithm == "sliding_window" && r.N > most {
@@ -54,7 +58,7 @@ var plain = []model.Rate{
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
 	{N: 2, Period: "3ms"}, {N: 999983, Period: "h"}, {N: 1, Period: "ms"}, {N: 1, Period: "s"}, {N: 9, Period: "d"},
 	{N: 60000007, Period: "d"}, {N: 1, Period: "36500d"}, {N: 365, Period: "36500d"},
-	{N: 100000007, Period: "d"}, {N: 1<<31 - 1, Period: "7h"}, {N: 1<<40 + 1, Period: "h"}, {N: model.MaxCount, Period: "s"},
+	{N: 0, Period: "m"}, {N: 100000007, Period: "d"}, {N: 1<<31 - 1, Period: "7h"}, {N: 1<<40 + 1, Period: "h"}, {N: model.MaxCount, Period: "s"},
 }
 
 func rate(t *rapid.T, algorithm string) model.Rate {
@@ -80,8 +84,8 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 }
 
 // policies contains the policies of the library for the generated calls. Limits are drawn for each
-// sequence, but policies are the same for all sequences. They cover what only policies have
-// (several keys, shadow and track), and a month that begins on the last day of most months.
+// sequence, but policies are the same for all sequences. They cover what policies add: several
+// keys, shadow and track; a month that begins on the last day of most months; and counts of 0.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -92,6 +96,8 @@ var policies = []model.Policy{
 	{Name: "month", Limits: []model.Limit{{Algorithm: "fixed_window", Rates: []model.Rate{
 		{N: 5, Period: "mo", Options: []string{"align=clock", "from=31", "zone=+05:30"}},
 	}}}},
+	{Name: "off", Limits: []model.Limit{of("gcra", "0/m")}},
+	{Name: "shadow.off", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s"), of("fixed_window", "0/h")}},
 	{Name: "shadow.track", Shadow: true, Track: true, Limits: []model.Limit{of("sliding_window", "10/s")}},
 }
 
@@ -134,7 +140,7 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	case "part":
 		return between(t, 0, b)
 	case "edge":
-		return min(model.MaxCount, pick(t, b, b-1, b+1, b/2, (b+1)/2))
+		return max(0, min(model.MaxCount, pick(t, b, b-1, b+1, b/2, (b+1)/2)))
 	case "huge":
 		return min(model.MaxCount, pick(t, 0, model.MaxCount, model.MaxCount-1, 2*b))
 	}
@@ -144,6 +150,9 @@ func cost(t *rapid.T, l model.Limit) int64 {
 // refill returns how long it takes to refill this many units: in microseconds, rounded down, but at
 // least 1.
 func refill(r model.Rate, units int64) int64 {
+	if r.N == 0 {
+		return 1
+	}
 	us, _ := r.Refill(units).Float64()
 	return max(1, int64(us*1000))
 }

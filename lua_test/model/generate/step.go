@@ -35,7 +35,7 @@ func (p pool) move(t *rapid.T) Move {
 	case "rate":
 		r := pick(t, slices.Concat(p.limits, p.leases)...).Limits[0].Rates[0]
 		period := r.MS() * msUS
-		us := pick(t, refill(r, 1), refill(r, 1), period, period/2, period/5, refill(r, between(t, 1, r.Capacity())))
+		us := pick(t, refill(r, 1), refill(r, 1), period, period/2, period/5, refill(r, between(t, 1, max(1, r.Capacity()))))
 		return Move{US: pick(t, us, us, us, -us) + nudge(t)}
 	case "minutes":
 		return Move{US: between(t, 1, 70) * hourUS / 60}
@@ -101,6 +101,7 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 			c.Costs = append(c.Costs, cost(t, l))
 		}
 	}
+	c.Each = pick(t, false, false, true)
 	if c.Verb != model.Refund && len(c.Costs) < 2 {
 		c.Upto = pick(t, false, false, true)
 	}

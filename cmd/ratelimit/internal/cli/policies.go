@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,7 @@ type policyReport struct {
 	File     string            `json:"file"`
 	Policies []verifiedPolicy  `json:"policies"`
 	Problems policies.Problems `json:"problems"`
+	Notes    policies.Problems `json:"notes"` // limits that never allow; no problems
 }
 
 type verifiedPolicy struct {
@@ -58,7 +60,7 @@ type verifiedLimit struct {
 
 // checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
 func checkPolicies(name string) (policyReport, error) {
-	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: policies.Problems{}}
+	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
 	file, err := policies.Read(name)
 	if errors.As(err, &report.Problems) {
 		return report, nil
@@ -78,6 +80,7 @@ func checkPolicies(name string) (policyReport, error) {
 		report.Policies = append(report.Policies, v)
 	}
 	report.Problems = append(append(report.Problems, found.Wrong...), found.Doubtful...)
+	report.Notes = append(report.Notes, found.Notes...)
 	return report, nil
 }
 
@@ -89,7 +92,7 @@ func countPolicies(n int) string {
 	return grouped(int64(n)) + " policies"
 }
 
-// printPolicies prints the policies and their problems.
+// printPolicies prints the policies, their problems and the notes on them.
 func (a *app) printPolicies(report policyReport) {
 	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
 	for _, p := range report.Policies {
@@ -109,7 +112,7 @@ func (a *app) printPolicies(report policyReport) {
 		a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies)))
 		a.write(table(rows))
 	}
-	for i, problem := range report.Problems {
+	for i, problem := range slices.Concat(report.Problems, report.Notes) {
 		space := ""
 		if i == 0 && len(report.Policies) > 0 {
 			space = "\n"

@@ -34,7 +34,8 @@ const smallPolicies = `policies:
 var smallFiles = map[string]string{
 	"policies.yaml":   smallPolicies,
 	"doubtful.yaml":   "policies:\n  api: 10/s, 1000/m\n",
-	"wrong.yaml":      "policies:\n  api: 10/x\n  b: 0/s\n",
+	"wrong.yaml":      "policies:\n  api: 10/x\n  b: -1/s\n",
+	"off.yaml":        "policies:\n  export: {limits: [a: 5/s, b: 0/h], cost: 1}\n",
 	"broken.yaml":     "policies:\n  api: {limits: 10/s}\n",
 	"empty.yaml":      "policies:\n",
 	"wrong_test.yaml": "policies: wrong.yaml\ntests:\n- name: x\n  calls:\n  - {take: [api, k], expect: {allowed: true}}\n",
@@ -145,6 +146,15 @@ POLICY   KEY       LIMIT
 	var report verifyReport
 	if err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "policies.yaml", "--json").stdout), &report); err != nil || !report.OK ||
 		report.Digest != build.Digest() || report.Policies == nil || len(report.Policies.Policies) != 2 || len(report.Policies.Problems) != 0 {
+		t.Errorf("%v: %+v", err, report)
+	}
+	off := run(t, nil, "verify", "--policies", "off.yaml")
+	if off.code != exitFine || !strings.Contains(off.stdout, "\n\noff.yaml:2:32: policy export, b: 0/h never allows a call\n") {
+		t.Errorf("%+v", off)
+	}
+	report = verifyReport{}
+	if err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "off.yaml", "--json").stdout), &report); err != nil || !report.OK ||
+		len(report.Policies.Problems) != 0 || len(report.Policies.Notes) != 1 || report.Policies.Notes[0].Column != 32 {
 		t.Errorf("%v: %+v", err, report)
 	}
 	lines := "policies:\n"

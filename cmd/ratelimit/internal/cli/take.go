@@ -16,7 +16,7 @@ import (
 
 const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20",
 "fixed_window 1000/h align=clock" or, for a month of the calendar, "fixed_window 9000/mo align=clock"; or @name, a
-deployed policy. --policy takes a policy with its keys, in the order of policies.yaml. In a cluster, all keys of a call
+deployed policy. 0/m never allows. --policy takes a policy with its keys, in the order of policies.yaml. In a cluster, all keys of a call
 need the same hash tag, such as {user:42}.
 
 Exit codes: 0 allowed · 1 error · 2 denied.`
@@ -28,6 +28,7 @@ func (a *app) takeCommand() *cobra.Command {
 		Long:  "Decide for one key or several in one step, and count the call for every key if all allow it.\n\n" + limitsHelp,
 		Example: `  ratelimit take user:42 100/m
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
+  ratelimit take {acme}:ann 10/s {acme} 50/s --each
   ratelimit take mails 100/m --up-to 60
   ratelimit take --policy calc calc:{a} consumer9:{a}
   ratelimit take {ann} 100/d --once-key {ann}:order7 --once-ttl 10m --usage-key {ann}:usage`,
@@ -61,7 +62,7 @@ func policyLast(args []string) bool {
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
-	options *client.Request // the request whose options are set by flags; nil for a command without options and without --up-to
+	options *client.Request // the request whose options are set by flags; nil for a command without options, --each and --up-to
 }
 
 // words are the words that begin a sentence about a decision.
@@ -135,11 +136,18 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			a.printJSON(reply.NewDecision(req, res))
 		} else {
 			a.printf("%s\n", sentence(d.words, req, res))
+			for i, each := range res.Each {
+				one := client.Result{
+					Allowed: each.Allowed, Limit: each.Limit, Remaining: each.Remaining, RetryAfter: each.RetryAfter, ResetAfter: each.ResetAfter,
+				}
+				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(d.words, client.Request{}, one))
+			}
 		}
 		return differs(!res.Allowed)
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
 	if d.options != nil {
+		cmd.Flags().BoolVar(&d.options.Each, "each", false, "also show what the limit of each key says by itself")
 		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this number, from all keys")
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
@@ -196,7 +204,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	}
 	if res.ResetAfter > 0 {
 		fmt.Fprintf(&line, " · full again in %s", human(res.ResetAfter))
-	} else if res.Remaining >= res.Limit {
+	} else if res.Limit > 0 && res.Remaining >= res.Limit {
 		line.WriteString(" · full now")
 	}
 	s := res.Shadow

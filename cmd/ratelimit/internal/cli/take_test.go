@@ -52,6 +52,21 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
 		}},
+		{"each key", []step{
+			{0, []string{"take", "{a}:ann", "2/s", "{a}", "10/s", "--cost", "2,1", "--each"}, allowed,
+				"allowed  0 of 2 left for {a}:ann (2/s) · full again in 1 s\n{a}:ann: allowed  0 of 2 left · full again in 1 s\n{a}: allowed  9 of 10 left · full again in 100 ms"},
+			{0, []string{"peek", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, denied,
+				"denied   0 of 2 left for {a}:ann (2/s) · try again in 500 ms · full again in 1 s\n{a}:ann: denied   0 of 2 left · try again in 500 ms · full again in 1 s\n{a}: allowed  9 of 10 left · full again in 100 ms"},
+			{0, []string{"take", "{a}", "10/s", "--each", "--up-to", "20"}, allowed, "allowed 9 of 20  0 of 10 left · full again in 1 s\n{a}: allowed  0 of 10 left · full again in 1 s"},
+			{0, []string{"take", "{a}:ann", "2/s", "{a}", "0/m", "--each", "--json"}, denied,
+				"{\n  \"allowed\": false,\n  \"limit\": 2,\n  \"remaining\": 0,\n  \"retry_after_ms\": -1,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:ann\",\n" +
+					"  \"each\": [\n    {\n      \"key\": \"{a}:ann\",\n      \"allowed\": false,\n      \"limit\": 2,\n      \"remaining\": 0,\n      \"retry_after_ms\": 500,\n      \"reset_after_ms\": 1000\n    },\n" +
+					"    {\n      \"key\": \"{a}\",\n      \"allowed\": false,\n      \"limit\": 0,\n      \"remaining\": 0,\n      \"retry_after_ms\": -1,\n      \"reset_after_ms\": 0\n    }\n  ]\n}"},
+		}},
+		{"nothing is ever allowed", []step{
+			{0, []string{"take", "k", "0/m"}, denied, "denied   0 of 0 left · never: the cost is more than the limit ever holds"},
+			{0, []string{"take", "k", "0/m", "--cost", "0"}, allowed, "allowed  0 of 0 left"},
+		}},
 		{"several keys: the binding one is named", []step{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},

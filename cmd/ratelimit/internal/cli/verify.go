@@ -54,7 +54,8 @@ from KEYS, TIME is called in one place, numbers are not formatted by tostring or
 and exactly the functions flagged no-writes write nothing.
 
 With --policies it also checks the policies, which the library parses itself: their names and limits, rates that never
-decide because another always denies first, and bursts below the cost that the policy states.
+decide because another always denies first, and bursts below the cost that the policy states. It notes limits of 0 per
+period, which never allow, but they are no problem.
 
 Exit codes: 0 all agree · 1 one does not, the library does not load, or a policy has a problem.`,
 		Example: `  ratelimit verify

@@ -20,6 +20,17 @@ type Decision struct {
 	Key          string `json:"key"`   // the binding key
 
 	Shadow *Shadow `json:"shadow,omitempty"` // if a shadow policy would decide otherwise
+	Each   []Key   `json:"each,omitempty"`   // for a call with Each
+}
+
+// Key is what the limit of one key says by itself.
+type Key struct {
+	Key          string `json:"key"`
+	Allowed      bool   `json:"allowed"`
+	Limit        int64  `json:"limit"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
+	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
 // Shadow is what the reply would be if none of the call's policies were a shadow policy.
@@ -44,6 +55,11 @@ func NewDecision(req client.Request, res client.Result) Decision {
 	}
 	if req.UpTo {
 		d.Taken = &res.Taken
+	}
+	for i, each := range res.Each {
+		d.Each = append(d.Each, Key{
+			req.Keys[i], each.Allowed, each.Limit, each.Remaining, retryMS(each.RetryAfter), each.ResetAfter.Milliseconds(),
+		})
 	}
 	return d
 }

@@ -1,0 +1,159 @@
+package client_test
+
+import (
+	"context"
+	"reflect"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// eachOf returns a request with Each for a user and a tenant.
+func eachOf(costs ...int64) client.Request {
+	return client.Request{Keys: []string{"{a}:user", "{a}"}, Limits: []client.Limit{"2/10s", "100/m"}, Costs: costs, Each: true}
+}
+
+func wantEach(t *testing.T, name string, got client.Result, err error, want ...client.KeyResult) {
+	t.Helper()
+	if err != nil || !reflect.DeepEqual(got.Each, want) {
+		t.Errorf("%s: %+v, %v\nwant %+v", name, got.Each, err, want)
+	}
+}
+
+// Take, PeekRequest and Refund return what each key says.
+func TestEach(t *testing.T) {
+	_, c := atNoon(t)
+	ctx := t.Context()
+	upTo := eachOf(5)
+	upTo.UpTo = true
+	full := client.KeyResult{Allowed: true, Limit: 100, Remaining: 98, ResetAfter: 1200 * time.Millisecond}
+	for _, step := range []struct {
+		name string
+		call func(context.Context, client.Request) (client.Result, error)
+		req  client.Request
+		want []client.KeyResult
+	}{
+		{"up to", c.Take, upTo, []client.KeyResult{{Allowed: true, Limit: 2, ResetAfter: 10 * time.Second}, full}},
+		{"denied by one", c.Take, eachOf(), []client.KeyResult{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
+		{"never", c.PeekRequest, eachOf(3, 1), []client.KeyResult{{Limit: 2, RetryAfter: client.Never, ResetAfter: 10 * time.Second}, full}},
+		{"up to, denied", c.Take, upTo, []client.KeyResult{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
+		{"refund", c.Refund, eachOf(1, 98), []client.KeyResult{{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 5 * time.Second}, {Allowed: true, Limit: 100, Remaining: 100}}},
+	} {
+		got, err := step.call(ctx, step.req)
+		wantEach(t, step.name, got, err, step.want...)
+	}
+	without := eachOf()
+	without.Each = false
+	got, err := c.Take(ctx, without)
+	wantEach(t, "without Each", got, err)
+}
+
+// An OnceKey repeats the list of the first call, if that had Each.
+func TestEachOnce(t *testing.T) {
+	_, c := atNoon(t)
+	for _, first := range []bool{true, false} {
+		req := one("{a}:"+map[bool]string{true: "x", false: "y"}[first], "3/3s")
+		req.OnceKey, req.OnceTTL, req.Each = req.Keys[0]+":once", time.Minute, first
+		must[client.Result](t)(c.Take(t.Context(), req))
+		req.Each = true
+		got, err := c.Take(t.Context(), req)
+		want := []client.KeyResult{{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Second}}
+		if !first {
+			want = nil
+		}
+		wantEach(t, "repeated", got, err, want...)
+		req.Each = false
+		got, err = c.Take(t.Context(), req)
+		wantEach(t, "repeated, without Each", got, err)
+	}
+}
+
+// The list comes after the elements of a shadow policy.
+func TestEachUnderAShadow(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	req := one("k", "@try", 2)
+	req.Each = true
+	got, err := c.Take(t.Context(), req)
+	wantResult(t, "over the shadow", got, err, client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1,
+		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}})
+}
+
+// A server decides a request with Each, although the process has units in a batch, or remembers a
+// denial.
+func TestEachAsksTheServer(t *testing.T) {
+	s := newTestbed(t)
+	c := s.client(t, client.WithBatches(16, ttl), client.WithDenialMemory(time.Second))
+	for range 4 {
+		allow(t, c, "100000/m", 1)
+	}
+	req := one("k", "100000/m")
+	req.Each = true
+	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != client.SourceServer || len(got.Each) != 1 {
+		t.Errorf("beside a batch: %+v", got)
+	}
+	must[client.Result](t)(c.AllowN(t.Context(), "j", "2/h", 2))
+	must[client.Result](t)(c.Allow(t.Context(), "j", "2/h"))
+	if got := must[client.Result](t)(c.Allow(t.Context(), "j", "2/h")); got.Source != client.SourceMemory {
+		t.Errorf("a remembered denial: %+v", got)
+	}
+	req = one("j", "2/h")
+	req.Each = true
+	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != client.SourceServer || len(got.Each) != 1 {
+		t.Errorf("beside a denial: %+v", got)
+	}
+}
+
+// A list that no library returns is missing.
+func TestRepliesToEach(t *testing.T) {
+	entry := func(n ...int64) any { return integers(n...) }
+	for _, tt := range []struct {
+		name string
+		list []any
+		want int
+	}{
+		{"two", []any{entry(1, 3, 2, 0, 1000), entry(0, 0, 0, -1, 0)}, 2},
+		{"one for two keys", []any{entry(1, 3, 2, 0, 1000)}, 0},
+		{"too short", []any{entry(1, 3, 2, 0, 1000), entry(1, 3, 2, 0)}, 0},
+		{"negative", []any{entry(1, 3, 2, 0, 1000), entry(1, 3, -1, 0, 1000)}, 0},
+		{"a wait below -1", []any{entry(1, 3, 2, 0, 1000), entry(1, 3, 2, -2, 1000)}, 0},
+		{"a reset below 0", []any{entry(1, 3, 2, 0, 1000), entry(1, 3, 2, 0, -1)}, 0},
+		{"no integers", []any{entry(1, 3, 2, 0, 1000), "x"}, 0},
+	} {
+		f := &fake{reply: append(integers(1, 3, 2, 0, 1000, 1), any(tt.list))}
+		c := newClient(t, f)
+		got, err := c.Take(t.Context(), eachOf())
+		if err != nil || len(got.Each) != tt.want {
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+		}
+	}
+	got, err := newClient(t, &fake{reply: integers(1, 3, 2, 0, 1000, 1)}).Take(t.Context(), eachOf())
+	wantEach(t, "none", got, err)
+}
+
+// A library from before EACH takes the word for a limit.
+func TestEachOfAnOlderLibrary(t *testing.T) {
+	option := regexp.MustCompile(`\bEACH = 'EACH', each = 'EACH',`)
+	if n := len(option.FindAllString(functions.Source(), -1)); n != 1 {
+		t.Fatalf("the options are in the library's text %d times; this test knows of 1", n)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(option.ReplaceAllString(functions.Source(), "")), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	req := one("k", "5/m", 3)
+	for _, req.UpTo = range []bool{false, true} {
+		req.Each = true
+		_, err := c.Take(t.Context(), req)
+		wantClasses(t, "older library", err, client.ErrNotDeployed)
+	}
+	if got := must[client.Result](t)(c.PeekN(t.Context(), "k", "5/m", 0)); got.Remaining != 5 {
+		t.Errorf("%d are left of 5: something was counted", got.Remaining)
+	}
+}

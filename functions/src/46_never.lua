@@ -1,0 +1,32 @@
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They read and write no key, so a
+-- block or a state in the key does not matter.
+
+local function nothing() end
+
+local function zero() return 0 end
+
+local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
+
+local form = {
+  load = function(_, limit, at)
+    states.new(at, limit.rate).free = 0
+  end,
+  write = nothing,
+}
+
+-- rate completes a rate with a count of 0. rest is the text after it. It returns the rate, or nil
+-- and what is wrong with it.
+function never.rate(rate, rest)
+  if rate.unit or string.find(rest, '%S') then
+    return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'
+  end
+  rate.algorithm, rate.capacity = algorithm, 0
+  return rate
+end
+
+-- complete completes a limit that has such a rate, or returns what is wrong with it.
+function never.complete(limit)
+  if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
+  limit.decide, limit.form = decisions.one_key, form
+  return nil
+end
