@@ -32,14 +32,15 @@ var (
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
 
 	slidingInUse = workload{keys: inUse, allow: true, count: 6000, period: day, cost: 1, prefill: 3}
-	// Only a few keys are tracked, because a key's first call in a minute adds a field to its usage
-	// record, and costs more.
+	// Only a few keys are tracked, because a key's first call in a minute costs more: it adds a
+	// field to the usage record.
 	tracked = workload{keys: hot, allow: true, count: 3600000, period: time.Hour, cost: 1, prefill: 1000}
 	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
 // cases returns all cases for a server. If there is one library, the peers and the floors take part
-// too. If there are several, only they take part, and the others are compared with the first.
+// too. If there are several, only the libraries take part, and all others are compared with the
+// first.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
 	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
 		return nil, fmt.Errorf("load the floors: %w", err)
@@ -100,14 +101,14 @@ type caseBuilder struct {
 	err       error // the first error
 }
 
-// failed keeps an error, unless it is nil or there was one before.
+// failed keeps the first error.
 func (b *caseBuilder) failed(doing string, err error) {
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("%s: %w", doing, err)
 	}
 }
 
-// add adds a case. ours returns the contender for a library; prefix has 3 bytes and begins its
+// add adds a case. ours returns the contender for a library; prefix is the first 3 bytes of its
 // keys. The other contenders take part only if there is one library.
 func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) contender, others ...contender) {
 	for i, lib := range b.libraries {

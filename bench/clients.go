@@ -29,7 +29,7 @@ type asker struct {
 	close func() error
 
 	// undecided reports whether an error means that the limiter gave up without a decision, which is
-	// permitted. It is nil if the limiter never gives up.
+	// permitted. undecided is nil if the limiter never gives up.
 	undecided func(error) bool
 }
 

@@ -44,7 +44,7 @@ var clientAims = []struct {
 	{"64 goroutines, the hot key, batches: at least 50 times redis_rate", true, 64, batchesName, redisRateName, 50},
 }
 
-// loadAverage returns the machine's load average over the last minute, if it is known.
+// loadAverage returns the machine's load average over the last minute, if known.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -54,7 +54,7 @@ func loadAverage() string {
 	return load
 }
 
-// write writes the tables into README.md in the folder, and the plots beside it.
+// write writes the tables into README.md in folder, and the plots beside it.
 func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
@@ -132,7 +132,8 @@ func (s clientScene) String() string {
 	return fmt.Sprintf("%d goroutines on %s", s.goroutines, s.keys())
 }
 
-// table has a row for each contender that takes part, and a column for each number of goroutines.
+// table returns a table with a row per contender that takes part, and a column per number of
+// goroutines.
 func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
 	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {

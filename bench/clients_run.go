@@ -15,10 +15,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is a workload that the contenders run in turns. Each goroutine sends its next call
-// as soon as it has a reply.
+// A clientScene is a workload that the contenders take turns running. Each goroutine sends its next
+// call as soon as it has a reply.
 type clientScene struct {
-	hot        bool // all goroutines use one key; otherwise each goes through all distinct keys
+	hot        bool // all goroutines use one key; otherwise each goroutine goes through all distinct keys
 	goroutines int
 }
 
@@ -26,7 +26,7 @@ const distinctKeys = 100000
 
 var clientGoroutines = []int{1, 8, 16, 64, 512}
 
-// The limits are so large that no call is denied, because only allowed calls are measured.
+// The limits are large enough to allow every call, because only allowed calls are measured.
 var (
 	distinctWork = workload{count: 6000, period: time.Hour}
 	hotWork      = workload{count: 3600_000_000, period: time.Hour}
@@ -103,7 +103,7 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return report.write(*write)
 }
 
-// run measures every scene. All contenders take turns, and a different one begins in each round.
+// run measures every scene. All contenders take turns, and a different contender begins each round.
 // The first round is a warm-up that is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
 	for range clientGoroutines[len(clientGoroutines)-1] {

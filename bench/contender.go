@@ -14,7 +14,7 @@ type contender struct {
 	peer bool    // another project's limiter
 	aim  float64 // the subject's time should be at most this many times this contender's; 0 for no aim
 
-	// library must be loaded during this contender's turns; nil if it needs none.
+	// library must be loaded during this contender's turns; nil if the contender needs none.
 	library *library
 
 	// prefix is the first 4 bytes of every key. It is needed only in a case about absent keys.
@@ -58,7 +58,7 @@ func (c contender) named(name string) contender {
 }
 
 // taking returns a copy of the contender whose call takes the workload's cost from a key, and whose
-// fill takes its prefill. take returns the commands that take units from key number n.
+// fill takes the workload's prefill. take returns the commands that take units from key number n.
 func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
 	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
 	if w.prefill > 0 {
@@ -148,7 +148,7 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase is a set of contenders that take turns to make the same kind of decision.
+// A benchCase is a set of contenders that take turns making the same kind of decision.
 type benchCase struct {
 	name string
 	note string // remark for readers of the figures

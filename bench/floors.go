@@ -144,7 +144,7 @@ func floor(function string, keys int, w workload, fill func(key string) redis.Cm
 	return c
 }
 
-// holds returns a function for floor that sets a key to a value.
+// holds returns a fill function for floor, whose command sets the key to value.
 func holds(value string) func(key string) redis.Cmder {
 	return func(key string) redis.Cmder {
 		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)

@@ -13,7 +13,7 @@ import (
 )
 
 // counter counts the instructions of a server that runs under callgrind. Unlike times, these counts
-// hardly depend on what else the machine does.
+// hardly depend on the machine's load.
 type counter struct {
 	pid, dir string
 	dumps    int

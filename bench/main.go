@@ -1,5 +1,5 @@
-// Command bench compares this project's library with other limiters on one server: the server time
-// of each decision, from INFO commandstats. `bench clients` measures calls as programs make them.
+// Command bench compares this project's library with other limiters on one server, by the server
+// time of each decision in INFO commandstats. `bench clients` measures calls as programs make them.
 // README.md explains the figures.
 package main
 
@@ -20,8 +20,8 @@ import (
 )
 
 func main() {
-	// Catch SIGPIPE too, so that the server is stopped if the program that reads the output exits,
-	// such as head.
+	// Catch SIGPIPE too, so that the server is stopped if the program that reads the output, such
+	// as head, exits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {

@@ -94,8 +94,8 @@ func (b *caseBuilder) ulule(w workload) contender {
 
 // seedCounterScript is the script "Implementation using counter" of an article about limiting one's
 // own calls to other APIs. This project grew from that article. KEYS[1] is the counter; ARGV are
-// the window in seconds and the limit. The script returns nil if it allows a call, or -1 if it
-// denies it.
+// the window in seconds and the limit. The script returns nil for an allowed call, or -1 for a
+// denied one.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recorder is a client for a peer's Go package. It captures the command with which the peer makes a
-// decision instead of sending it, so that exactly this command can be sent in a pipeline. All other
-// commands go to the real server. It is not safe for concurrent use.
+// recorder is a client for a peer's Go package. It captures the command of a decision instead of
+// sending it, so that exactly this command can be sent in a pipeline. All other commands go to the
+// real server. It is not safe for concurrent use.
 type recorder struct {
 	client  *redis.Client // for the peer
 	real    *redis.Client

@@ -40,7 +40,7 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least; the times of other rounds may include other work of the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least, because slower rounds may include other work of the machine
 
 	// Ratio is the time of the case's first row divided by the time of this row; nil in the first row.
 	Ratio *ratio `json:"ratio"`
@@ -100,8 +100,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim returns the aim and whether it was met, or "" without an aim. It compares the rounded ratio,
-// which is the printed one.
+// aim returns the aim and whether it was met, or "" without an aim. It compares the ratio as
+// printed, which is rounded.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -65,7 +65,7 @@ type runner struct {
 }
 
 // run measures one case. Contenders take turns, so that anything that slows the machine affects all
-// of them, and a different one begins in each round. The first round is not counted, because the
+// of them, and a different contender begins each round. The first round is not counted, because the
 // server's tables grow in it.
 func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	if c.few {
@@ -208,8 +208,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn about absent keys has created, which are the last ones before
-// position. Otherwise the server's tables would double in the middle of a turn.
+// forget deletes the keys that a turn about absent keys has created: the last ones before position.
+// Otherwise the server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {

@@ -88,7 +88,7 @@ func (s *server) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// close removes everything from the server that this program has put there.
+// close removes from the server everything that this program has put there.
 func (s *server) close() {
 	// The context of the run may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -24,8 +24,8 @@ func (c refusable) SetErr(err error) {
 	}
 }
 
-// worst adds a case with the most expensive valid calls of each verb that are known. Each call is
-// measured a few times, with a new state each time.
+// worst adds a case with the most expensive known valid calls of each verb. Each call is measured a
+// few times, with a new state each time.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {

@@ -28,7 +28,8 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 	return build, c
 }
 
-// tags returns hash tags. On every primary of a cluster of three there are keys with some of them.
+// tags returns hash tags. In a cluster of three primaries, every primary has keys with some of
+// them.
 func tags() []string {
 	var all []string
 	for i := range 12 {
@@ -93,7 +94,7 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 }
 
 // upTo takes from two keys, of which the second has fewer units left. Both keys are charged the
-// number of units that the second has left, and a repeated request is charged nothing.
+// number of units that the second has left, and a repeated request is not charged.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
@@ -175,7 +176,7 @@ func leases(ctx context.Context, t *testing.T, c *client.Client) {
 }
 
 // TestClientInfo checks that Info returns the same information from every node, except for the
-// counts of shadow policies, which each node counts by itself.
+// counts of shadow policies, which each node keeps for itself.
 func TestClientInfo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

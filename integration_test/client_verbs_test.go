@@ -117,7 +117,7 @@ func batches(v verbs, key string) {
 }
 
 // heals checks that Check reports what is missing, and that a healer loads the library on each node
-// on which a call does not find it.
+// where a call finds it missing.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)

@@ -92,14 +92,14 @@ func openUlule(formatted string) opens {
 		limiter := ulule.New(store, rate)
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			result, err := limiter.Increment(ctx, key, int64(cost))
-			// Its Reset depends on the caller's clock, so it is not compared.
+			// Reset depends on the caller's clock, so it is not compared.
 			return answer{!result.Reached, result.Remaining, client.Never, client.Never}, err
 		}, err
 	}
 }
 
-// openFlexible sends the commands that RateLimiterRedis.consume of rate-limiter-flexible, a library
-// for Node.js, sends.
+// openFlexible opens a limiter that sends the commands of RateLimiterRedis.consume in
+// rate-limiter-flexible, a library for Node.js.
 func openFlexible(points int64, seconds int) opens {
 	return func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {
@@ -123,7 +123,7 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit becomes available at about this time. Then rounding in floating
+// atAnEdge reports whether a unit becomes available at about this time. If so, rounding in floating
 // point decides whether a peer finds it available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
@@ -191,7 +191,7 @@ func TestPeersDecideAlike(t *testing.T) {
 
 // differs returns how a peer's answer differs from ours, or "" if it does not.
 func (p peer) differs(ours client.Result, theirs answer) string {
-	// Our durations are rounded up to a millisecond.
+	// Our durations are rounded up to whole milliseconds.
 	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:

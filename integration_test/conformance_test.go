@@ -123,7 +123,7 @@ func dial(t *testing.T, b *backend.Backend) *conformance.Conn {
 	return conn
 }
 
-// serverName returns product and version in the format of the cases' file: "redis7.0".
+// serverName returns the product and version in the format of the cases' file: "redis7.0".
 func serverName(b *backend.Backend) string {
 	parts := strings.SplitN(b.Version, ".", 3)
 	return b.Product + strings.Join(parts[:min(2, len(parts))], ".")

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestDeployAndStatus checks that a deployment reaches every primary, is read back as the same
-// bytes, and changes nothing the second time.
+// TestDeployAndStatus checks that a deployment reaches every primary, reads back as the same bytes,
+// and changes nothing the second time.
 func TestDeployAndStatus(t *testing.T) {
 	build := newBuild(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {

@@ -128,7 +128,7 @@ func isGranted(rules, words []string) bool {
 	})
 }
 
-// TestFleetACLKeepsToThePrefix checks that a user is refused keys without the prefix, in any
+// TestFleetACLKeepsToThePrefix checks that the server refuses keys without the prefix, in any
 // function and at any position, and functions that the user does not need.
 func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {

@@ -9,8 +9,8 @@ import (
 )
 
 // TestFleetDoctor checks that doctor can check everything with the permissions that
-// docs/deploying.md lists. It finds that each primary lacks the library. After a deployment it
-// finds nothing that prevents decisions.
+// docs/deploying.md lists. doctor must find that each primary lacks the library. After a deployment
+// it must find nothing that prevents decisions.
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

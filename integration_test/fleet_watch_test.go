@@ -17,7 +17,7 @@ import (
 )
 
 // traffic makes calls at a steady rate on keys of every primary. The keys' limit does not refill
-// during a test, so that the number of allowed calls can be compared with it.
+// during a test, so that the number of allowed calls can be compared with the limit.
 type traffic struct {
 	keys     []string
 	capacity int64
@@ -36,7 +36,7 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic starts to make calls, with its own clients and the given timeout. The calls on keys
+// startTraffic starts making calls, with its own clients and the given timeout. The calls on keys
 // with an even number share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
@@ -126,7 +126,7 @@ func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.seen = f
 }
 
-// check stops the calls, and checks that each key has allowed at most its capacity, multiplied by
+// check stops the calls, and checks that each key has allowed at most its capacity multiplied by
 // times.
 func (tr *traffic) check(t *testing.T, times int64) {
 	t.Helper()

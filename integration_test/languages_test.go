@@ -125,7 +125,7 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example with the command in its first lines, in a folder that contains the
+// runLogin runs an example with the command in its first lines, in a directory that contains the
 // examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()

@@ -1,6 +1,6 @@
 // Package integration_test runs the library, and what is built on it, on real servers. Package
-// backend describes the servers, and tools/test.sh the variable that selects them. If no server is
-// available, every test fails and says how to get one.
+// backend describes the servers, and tools/test.sh describes the variable that selects them. If no
+// server is available, every test fails and says how to get one.
 package integration_test
 
 import (
@@ -96,8 +96,8 @@ func writeSummary() error {
 	return nil
 }
 
-// A need is a requirement of a test. It returns the reason why the backend does not meet it, or ""
-// if the backend does.
+// A need is a requirement of a test. It returns "" if the backend meets the requirement, and
+// otherwise the reason why not.
 type need func(*backend.Backend) string
 
 func withClock(b *backend.Backend) string {
@@ -133,8 +133,8 @@ func inDocker(b *backend.Backend) string {
 
 // eachBackend runs f as a parallel subtest on every backend that meets the needs, after restoring
 // the backend. A backend runs one test at a time. If no backend meets the needs, the test fails,
-// unless the reason is that this system is not Linux or has no Docker engine. Then the test is not
-// counted, and the summary lists it.
+// unless the reason is that this system is not Linux or has no Docker engine. In that case the test
+// is not counted, and the summary lists it.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
 	t.Parallel()
@@ -209,7 +209,7 @@ func restore(t *testing.T, b *backend.Backend) {
 }
 
 // testContext returns a context that ends before the timeout of the whole run. It is long because
-// a test takes many times as long on a busy machine as on an idle one.
+// tests are many times slower on a busy machine.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)

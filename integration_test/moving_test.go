@@ -39,7 +39,8 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 }
 
 // TestMovingWithoutASecondBurst checks that a key that is always at its limit gets no second burst
-// if its limiter is replaced as docs/coming-from.md describes. Without those steps it gets one.
+// if its limiter is replaced as docs/coming-from.md describes. Without those steps, the key gets a
+// second burst.
 func TestMovingWithoutASecondBurst(t *testing.T) {
 	const burst, unit = 20, 100 * time.Millisecond
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -65,7 +66,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			phases []allows
-			bursts int // how many bursts are allowed, besides refilled units
+			bursts int // how many bursts are allowed, in addition to refilled units
 		}{
 			{"at once", []allows{old, fresh}, 2},
 			{"both for a while, and no more", []allows{old, both, fresh}, 2},

@@ -124,7 +124,7 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 }
 
 // startNginx starts nginx in front of a test application, with a configuration file of
-// examples/nginx. replace contains pairs: a text in that file, and its replacement. The returned
+// examples/nginx. replace contains pairs of a string in that file and its replacement. The returned
 // function sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()

@@ -34,7 +34,8 @@ func TestStateIsSmall(t *testing.T) {
 			{"size:log", "sliding_log 100/h", 50, 96},
 		} {
 			// Redis reuses the buffers of a script's arguments, and may store a value in a larger
-			// buffer that an earlier test left. The first call uses up such buffers.
+			// buffer that an earlier test left. The first call uses up the buffers of earlier
+			// tests.
 			for _, key := range []string{"size:first:" + row.key, row.key} {
 				if err := c.FCall(ctx, "ratelimit_take", []string{key}, row.limit, "COST", row.cost).Err(); err != nil {
 					t.Fatal(err)
@@ -68,10 +69,10 @@ elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
 else return
      KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
 
-// TestLogIsSmallerThanTheSeeds compares the logs of two keys with that script's two sorted sets.
-// Long logs take less than a quarter of the memory of the sets. Short logs, which are mostly their
-// keys, take about two thirds of it. The sets leave their compact form at about 120 calls; from
-// then on the logs take less than half.
+// TestLogIsSmallerThanTheSeeds compares the memory of the logs of two keys with that of the two
+// sorted sets of seedLog. Long logs take less than a quarter of the sets' memory. Short logs, which
+// consist mostly of the overhead of a key, take about two thirds. The sets leave their compact form
+// at about 120 calls; from then on the logs take less than half.
 func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -144,9 +145,9 @@ func TestIdleKeysAreGone(t *testing.T) {
 }
 
 // TestExactInRealTime checks in real time that many goroutines and clients together are allowed
-// exactly what the limit allows. It first empties the bucket, which is so large that it does not
-// fill up again even on a very slow machine. It ends with a denied call, so that everything
-// available has been taken.
+// exactly what the limit allows. It first empties the bucket, which is too large to fill up again
+// even on a very slow machine. It ends with a denied call, which shows that everything available
+// has been taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
 	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once

@@ -39,13 +39,13 @@ var largeStates = []worst.Text{
 	worst.Several("fixed_window", slices.Repeat([]worst.Text{func(now time.Time) string { return fmt.Sprintf("3:%d", now.UnixMilli()+50000) }}, 16)...),
 }
 
-// largeLimits contains, for each of largeStates, a limit that reads much of it.
+// largeLimits contains, for each of largeStates, a limit that reads much of that state.
 var largeLimits = []string{
 	"sliding_log 2000/h", "sliding_log 1000/h, 1000/d", "sliding_window 10/1000s buckets=100",
 	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
 }
 
-// verbsForStates contains calls, each of which is a verb and the arguments after the limits.
+// verbsForStates contains calls, each given by a verb and the arguments after the limits.
 var verbsForStates = []string{
 	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
 	"block", "unblock", "reset", "acquire", "renew", "release",

@@ -64,8 +64,9 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
-// A call may read 2,500,000 bytes, and begins to read another state while it has read at most 20,000
-// buckets. At the bound of the bytes, it finds that no limiter wrote the value.
+// A call may read 2,500,000 bytes. It reads another state only if it has read at most 20,000
+// buckets so far. A value of exactly 2,500,000 bytes is read, and rejected because no limiter wrote
+// it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
 		limit  string
@@ -151,8 +152,8 @@ func TestManyLeasesAreCut(t *testing.T) {
 }
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all lapse too far in the future. If they have one length, a single call
-// shortens all of them. With several lengths, each call shortens 2000.
+// clock back, so that all leases lapse too far in the future. If all have the same length, a single
+// call shortens them all. With several lengths, each call shortens 2000.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

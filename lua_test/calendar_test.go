@@ -90,7 +90,7 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 		}
 		t.Run(limit, func(t *testing.T) {
 			end := time.Unix(0, 0).In(zone)
-			for year := 1970; year < c.lastYear; year += 10 { // ten years in a call, because the engine bounds the work of one call
+			for year := 1970; year < c.lastYear; year += 10 { // ten years per call, because the engine bounds the work of one call
 				reply, err := server.Do("FCALL_RO", "ends", "0", limit, fmt.Sprint(end.UnixMilli()),
 					fmt.Sprint(time.Date(min(year+10, c.lastYear+1), time.January, 1, 0, 0, 0, 0, zone).UnixMilli()))
 				list, ok := reply.([]any)

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// verbs contains all functions of the library, and a check of the form of their replies.
+// verbs contains all functions of the library, with checks of the form of their replies.
 var verbs = []struct {
 	name  string
 	shape func(reply any, keys int, upto bool) error
@@ -98,7 +98,7 @@ func refusalShape(text string) error {
 	return nil
 }
 
-// unquoted returns a text without the part between its first and its last quotation mark.
+// unquoted returns text without the part between the first and the last quotation mark.
 func unquoted(text string) string {
 	first, last := strings.Index(text, `"`), strings.LastIndex(text, `"`)
 	if first < 0 {
@@ -258,10 +258,10 @@ func vocabulary() (keys, words []string) {
 	return slices.Compact(keys), slices.Compact(words)
 }
 
-// FuzzArguments passes arbitrary keys and arguments to every function. Each call returns a reply of
-// the right form or an error of the contract, and a call that returns an error changes nothing.
-// picks selects more keys and arguments from the seeds, because a fuzzer that changes bytes rarely
-// writes an option.
+// FuzzArguments passes arbitrary keys and arguments to every function. Each call must return a
+// reply of the right form or an error of the contract, and a call that returns an error must change
+// nothing. picks selects more keys and arguments from the seeds, because a fuzzer that changes
+// bytes rarely writes an option.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -295,7 +295,7 @@ var limitsForGarbage = []string{
 
 var typesOfGarbage = []string{"string", "list", "set", "hash", "zset", "stream"}
 
-// nearStates contains texts that resemble states but are not valid.
+// nearStates contains strings that resemble states but are not valid.
 var nearStates = []string{
 	"", "gcra", "gcra:", "gcra:0", "gcra:1700000000142857", "gcra:1700000000142857+", "gcra:1700000000142857+1", "gcra:1700000000142857+7",
 	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
@@ -318,7 +318,7 @@ var nearStates = []string{
 }
 
 // nearLeases returns sorted sets that resemble a key's leases, as alternate lines of members and
-// scores. Each has two leases and sometimes other members, with scores that a server accepts.
+// scores. Each set has two leases and sometimes other members, with scores that a server accepts.
 func nearLeases() (values []string) {
 	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
 	for _, x := range scores {
@@ -332,8 +332,9 @@ func nearLeases() (values []string) {
 	return values
 }
 
-// FuzzGarbage stores arbitrary values of any type in the keys of a call. The call returns a reply of
-// the right form or an error of the contract, and a call that returns an error changes nothing.
+// FuzzGarbage stores arbitrary values of any type in the keys of a call. The call must return a
+// reply of the right form or an error of the contract, and a call that returns an error must change
+// nothing.
 func FuzzGarbage(f *testing.F) {
 	server := offline{start(f)}
 	seeds := 0
@@ -402,7 +403,7 @@ func FuzzGarbage(f *testing.F) {
 }
 
 // put fills a key, and reports whether that worked. For a list, set, hash, sorted set or stream,
-// value contains its elements, one in each line.
+// value contains its elements, one per line.
 func put(server offline, kind, key, value string, ttlMS int64) bool {
 	lines := strings.Split(value, "\n")
 	if len(lines)%2 == 1 && (kind == "hash" || kind == "stream" || kind == "zset") {

@@ -78,12 +78,12 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// TestTwoLogsAreNotOne checks that the logs of two rates are never read as the log of one, although
-// with some times and sums their bytes look like one.
+// TestTwoLogsAreNotOne checks that the logs of two rates are never read as a single log, although
+// for some times and sums their bytes look like one log.
 func TestTwoLogsAreNotOne(t *testing.T) {
 	const (
 		us   = 1700000000000000>>32<<32 | 0x3a31373a // its lower bytes are those of ":17:"
-		sums = 246952198016                          // the number at which sums begin at 0 again
+		sums = 246952198016                          // the number at which sums wrap around to 0
 		past = (0x3a31373a00 + 3) % sums             // the sum of a log that appears to have three units
 	)
 	last := func(bytes int, number uint64) string {

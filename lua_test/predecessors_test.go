@@ -10,8 +10,9 @@ import (
 )
 
 // A predecessor is a published rate limiter that the library replaces. Each test makes the calls of
-// one predecessor and checks the library's replies, also for calls to which the predecessor replies
-// wrongly. Times are in seconds after the start, which is 20 s after the beginning of a minute.
+// one predecessor and checks the library's replies, including those for calls to which the
+// predecessor replies wrongly. Times are in seconds after the start, which is 20 s after the
+// beginning of a minute.
 
 type predecessor struct {
 	t      *testing.T

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the command for a release: static, and byte for byte the same for a given commit and Go version,
-# whatever the folder, the machine or its settings.
+# whatever the directory, the machine or its settings.
 #
 #   tools/build.sh OS ARCH FILE
 set -euo pipefail

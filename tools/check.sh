@@ -28,7 +28,7 @@ for module in $(git ls-files '*/go.mod' | xargs -n 1 dirname); do
 	if grep -q "^$module/.*\.go$" <<<"$changed"; then (cd "$module" && go vet ./...); fi
 done
 
-# A file belongs to the package in the nearest folder above it. For example, vectors belong to functions.
+# A file belongs to the package in the nearest directory above it. For example, vectors belong to functions.
 root=$(go list -m)
 packages=$(go list ./...)
 touched=()

@@ -2,7 +2,7 @@
 # Changes the Go code in one place at a time, and says which changes no test of the same package notices; `make mutate-go`
 # runs it. The work is done by gremlins, in a copy of the module. Each change costs one run of the package's tests.
 #
-#   PACKAGE=client                    a folder of any module of the project, with the folders below it
+#   PACKAGE=client                    a directory of any module of the project, with the directories below it
 #   FILES="bounded.go breaker.go"     only these files of PACKAGE; without it, all
 #
 # Changes that no caller can see are listed in tools/lint/equivalent.tsv: file, kind of change, line and reason, separated
@@ -31,8 +31,8 @@ if grep -q '^replace' "$module/go.mod"; then
 	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
 fi
 
-# The tests may take ten times as long as without a change. gremlins measures that time in a run that must not
-# use cached results.
+# The tests may take ten times as long as without a change. gremlins measures the time without a change in a
+# run that must not use cached results.
 export GOFLAGS="${GOFLAGS:-} -count=1"
 arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
 for file in ${FILES:-}; do

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// command runs a program in a folder and returns its exit code and output.
+// command runs a program in a directory and returns its exit code and output.
 func command(t *testing.T, dir string, env []string, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -60,9 +60,9 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// TestBuildIsReproducibleAndStatic checks that the build is the same in another folder and with
-// other build settings in the environment. Each release also checks that it is the same with an
-// empty cache, which takes a minute.
+// TestBuildIsReproducibleAndStatic checks that the build is the same in another directory and with
+// other build settings in the environment. Each release also checks that the build is the same with
+// an empty cache, which takes a minute.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")

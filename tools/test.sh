@@ -145,8 +145,8 @@ wait $packages || give_up
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL DIR ARGUMENTS...: runs go test once. The timeout is long, because a busy machine takes many times as
-# long as an idle one. Many tests wait for timers or other programs, so more packages run at once than there are
+# tests LABEL DIR ARGUMENTS...: runs go test once. The timeout is long, because tests are many times slower on
+# a busy machine. Many tests wait for timers or other programs, so more packages run at once than there are
 # processors. Tests on real servers take longest, so all others run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} dir=$2 code=0

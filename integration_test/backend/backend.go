@@ -1,7 +1,7 @@
 // Package backend provides the real servers that the integration tests run on: containers if a
 // Docker engine is available, otherwise processes on this machine.
 //
-// All traffic stays on 127.0.0.1, including that of containers and between a cluster's nodes.
+// All traffic stays on 127.0.0.1, including traffic of containers and between a cluster's nodes.
 package backend
 
 import (
@@ -20,13 +20,13 @@ import (
 )
 
 // Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use. But
-// tests move its clock and kill its nodes, so they must use it one after another, and call Restore
-// first.
+// tests move its clock and kill its nodes, so only one test at a time may use it, after calling
+// Restore.
 type Backend struct {
 	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis"
 	Product string // "redis" or "valkey"
 	Version string // as the server reports it: "7.0.15"
-	Place   string // where it runs, for people: "container" or "process"
+	Place   string // where it runs, for display: "container" or "process"
 	Cluster bool
 
 	// Nodes are its servers: one, or all nodes of a cluster. The roles of a cluster's nodes may
@@ -159,8 +159,8 @@ func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) 
 	return nil
 }
 
-// StartSpare starts one more server of the same kind that is not part of the backend yet, such as a
-// node for CLUSTER MEET. It shares the backend's clock and is removed by Restore.
+// StartSpare starts another server of the same kind outside the backend, for example for CLUSTER
+// MEET. The server shares the backend's clock and is removed by Restore.
 func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	s := b.template
 	s.name = fmt.Sprintf("%s-spare-%d", b.Name, len(b.extra)+1)
@@ -239,7 +239,7 @@ func (b *Backend) identify(ctx context.Context) error {
 }
 
 // Until calls f every few milliseconds until it returns nil. If ctx ends first, Until returns an
-// error that wraps f's last one.
+// error that wraps the last error of f.
 func Until(ctx context.Context, what string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

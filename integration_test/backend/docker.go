@@ -23,7 +23,7 @@ const (
 	// ownerLabel is the label that identifies the process that owns a container.
 	ownerLabel = "ratelimit-functions.test.owner"
 
-	// mountPoint is where containers see the folder with the clock shim and the clock's file.
+	// mountPoint is where containers see the directory with the clock shim and the clock's file.
 	mountPoint = "/ratelimit-clock"
 )
 
@@ -31,7 +31,7 @@ const (
 // 127.0.0.1.
 type docker struct {
 	api   *client.Client
-	dir   string // folder that is mounted into the containers
+	dir   string // directory that is mounted into the containers
 	owner string
 }
 
@@ -106,7 +106,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 func (d *docker) launch(ctx context.Context, s spec, options []string) (instance, error) {
 	env := map[string]string{}
 	if s.clock != nil {
-		// The folder is mounted as a whole, so that the container sees the same file that is
+		// The directory is mounted as a whole, so that the container sees the same file that is
 		// written here.
 		file, err := filepath.Rel(d.dir, s.clock.Path())
 		if err != nil {

@@ -210,7 +210,7 @@ type Summary struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`
 	Excluded []string `json:"excluded,omitempty"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run,omitempty"`  // tests that did nothing because of that, and do not count as passed
+	NotRun   []string `json:"not_run,omitempty"`  // tests of these kinds, which did nothing and do not count as passed
 }
 
 // WriteSummaries writes the summaries as JSON to the file.

@@ -15,11 +15,11 @@ import (
 
 // local starts servers as processes on this machine.
 type local struct {
-	dir     string // each server has its own folder in it
+	dir     string // each server has its own directory in it
 	library string // the clock shim, or "" if there is none
 
-	// On Linux the kernel kills a server when the thread that started it ends, so that it does not
-	// outlive this process. Therefore one goroutine, locked to its thread, starts all servers.
+	// On Linux the kernel kills a server when the thread that started it ends, so that no server
+	// outlives this process. Therefore one goroutine, locked to its thread, starts all servers.
 	work chan func()
 	done chan struct{}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ownerOf returns an identifier of a process that is unique until the machine restarts: its PID
+// ownerOf returns an identifier for a process, unique until the machine restarts: its PID
 // namespace, PID and start time. It returns "" if the process does not exist.
 func ownerOf(pid int) string {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -45,10 +45,10 @@ func stale(owner string, created time.Time) bool {
 	return ownerOf(pid) != owner
 }
 
-// ownerFile is the name of the file in a run's folder that contains its owner.
+// ownerFile is the name of the file in a run's directory that contains the run's owner.
 const ownerFile = "owner"
 
-// makeDir makes the folder of this run, and removes the folders of runs that were killed.
+// makeDir makes the directory of this run, and removes the directories of runs that were killed.
 func makeDir() (string, error) {
 	const prefix = "ratelimit-test-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerFile))

@@ -217,7 +217,7 @@ func TestBeforeTheServer(t *testing.T) {
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
-// With the keyboard alone, a user can skip to the numbers, sort the keys, open one, and look up a
+// With the keyboard alone, a user can skip to the numbers, sort the keys, open a key, and look up a
 // limiter without taking units.
 func TestKeyboard(t *testing.T) {
 	s := start(t)
@@ -243,7 +243,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("the focus is shown as %s", got)
 	}
 	chosen := focus()
-	s.take("newer", 1) // must not change the rows while one has the focus
+	s.take("newer", 1) // must not change the rows while a row has the focus
 	p.until(`document.querySelector('#keys').textContent === '9'`)
 	if got := focus(); got != chosen {
 		t.Errorf("the focus moved from %q to %q", chosen, got)

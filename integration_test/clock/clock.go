@@ -2,7 +2,7 @@
 //
 // A small C library is compiled here and loaded into the server with LD_PRELOAD. It answers the
 // server's calls for the time from a file. Both sides map the file into memory, so a new time takes
-// effect with the server's next call. This works for processes and, with the folder mounted, for
+// effect with the server's next call. This works for processes and, with the directory mounted, for
 // containers. It works on Linux only.
 package clock
 
@@ -26,7 +26,7 @@ var source []byte
 // Env is the environment variable with the path of the clock's file.
 const Env = "RATELIMIT_CLOCK_FILE"
 
-// LibraryName is the file name of the compiled shim in a clock's folder.
+// LibraryName is the file name of the compiled shim in a clock's directory.
 const LibraryName = "clock.so"
 
 // Build compiles the shim into dir and returns its path. It needs a C compiler named cc or gcc.

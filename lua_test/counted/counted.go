@@ -23,7 +23,7 @@ func (w Work) Within(bound Work) bool {
 //go:embed counted.lua
 var counting string
 
-// Library returns the library in text with code added that counts its work.
+// Library returns the library in text, with added code that counts its work.
 func Library(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
 	return first + "\n" + counting + rest

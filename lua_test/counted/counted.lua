@@ -1,7 +1,7 @@
 -- This text is put in front of the library. It replaces redis, string and struct with tables of
 -- functions that count.
 local commands, bytes, steps = 0, 0, 0
-local function real_redis() return redis end -- called in each call, because the table is another one at load time
+local function real_redis() return redis end -- called in each call, because the table at load time is a different one
 local function real_string() return string end
 local function real_struct() return struct end
 

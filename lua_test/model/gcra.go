@@ -99,7 +99,7 @@ func openGCRA(r Rate, was state, at moment) state {
 
 // read returns the TAT stored by old, in us, as this rate reads it. The stored form is a number of
 // parts before a whole ms, or after a whole us. A part is 1/q of that unit, but a rate with another
-// q takes the parts for its own.
+// q reads the number as parts of its own size.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

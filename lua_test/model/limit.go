@@ -125,7 +125,7 @@ type Algorithm struct {
 type state interface {
 	left() int64          // how many units can be taken
 	owes() int64          // how many units FORCE can take: what is left, and the debt that is still possible
-	take(c int64) state   // takes at most what is left or, with FORCE, what owes returns; c may be 0
+	take(c int64) state   // c must be at most left or, with FORCE, owes; it may be 0
 	refund(c int64) state // never beyond full
 }
 
@@ -142,7 +142,7 @@ type moment struct {
 
 func (at moment) ms() int64 { return at.us / 1000 }
 
-// mostOwed returns the most units of a capacity that FORCE leaves spent.
+// mostOwed returns how many units FORCE can leave spent, given a capacity.
 func mostOwed(capacity int64) int64 { return min(2*capacity, MaxCount) }
 
 func (l Limit) algorithm() *Algorithm { return Algorithms[l.Algorithm] }

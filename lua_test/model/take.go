@@ -8,7 +8,7 @@ func in(all []*standing, group int) []*standing {
 }
 
 // fit lowers the cost of a group to the number of units that all its rates have left, at most c
-// (UPTO), and returns that number, or 0 if not even one unit is left everywhere.
+// (UPTO), and returns that number, or 0 if a rate has none left.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())

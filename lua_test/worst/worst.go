@@ -1,5 +1,5 @@
-// Package worst lists the most expensive valid calls of the library that are known. The bench
-// measures how long a server takes for each, and tests count the work of each.
+// Package worst lists the most expensive known valid calls of the library. The bench measures how
+// long a server takes for each, and tests count the work of each.
 package worst
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An outcome is the result of one algorithm for one traffic.
+// An outcome is the result of one algorithm for one series of calls.
 type outcome struct {
 	ahead  []int64 // times at which allowed calls went ahead: with leaky_bucket, after their wait
 	denied []int64 // times of denied calls
@@ -19,7 +19,7 @@ type outcome struct {
 	bytes  int     // largest size of the key
 }
 
-// decide sends each traffic through each algorithm of the library.
+// decide sends every series of calls through every algorithm of the library.
 func decide() (results [][]outcome, err error) {
 	midnight := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(midnight))
@@ -44,7 +44,7 @@ func decide() (results [][]outcome, err error) {
 	return results, nil
 }
 
-// An asker makes the calls of one traffic on one key.
+// An asker makes one series of calls on one key.
 type asker struct {
 	server     *embedded.Server
 	began      time.Time

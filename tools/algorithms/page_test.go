@@ -80,8 +80,8 @@ func TestAMinuteIsHalfOpen(t *testing.T) {
 	}
 }
 
-// TestMarks checks that seconds 1 and 2 form one mark, that second 5 has its own, and that a call at
-// the end has none.
+// TestMarks checks that seconds 1 and 2 form one mark, that second 5 has its own mark, and that a
+// call at the end has no mark.
 func TestMarks(t *testing.T) {
 	got := marks([]int64{second, 2*second + 1, 2*second + 2, 5 * second, length}, 10)
 	if strings.Count(got, "z") != 2 || !strings.HasPrefix(got, "M36.4 10.0H41.3") {

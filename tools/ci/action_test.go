@@ -55,7 +55,7 @@ func run(t *testing.T, with, files map[string]string) result {
 	got.log, got.code = script(t, got.workspace, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
 	got.summary = read(t, filepath.Join(dir, "GITHUB_STEP_SUMMARY"))
 	got.output = read(t, filepath.Join(dir, "GITHUB_OUTPUT"))
-	// GITHUB_PATH must contain the command's folder, so that later steps can use the command.
+	// GITHUB_PATH must contain the command's directory, so that later steps can use the command.
 	if path := read(t, filepath.Join(dir, "GITHUB_PATH")); path != "" {
 		if _, err := os.Stat(filepath.Join(strings.TrimSpace(path), "ratelimit")); err != nil {
 			t.Error(err)

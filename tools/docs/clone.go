@@ -27,8 +27,8 @@ type Clone struct {
 	env []string
 }
 
-// NewClone clones the checkout at root, with its uncommitted changes, into the folder dir. The
-// clone contains the files that git tracks or would add.
+// NewClone clones the checkout at root, with its uncommitted changes, into dir. The clone contains
+// the files that git tracks or would add.
 func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		// Other modules come from the local download cache, or else from their origin.
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(known[0], "cache", "download")+","+known[1],
 		"GONOPROXY=none", "GOSUMDB=off",
-		"GOFLAGS=-modcacherw -trimpath", // the module cache can be removed, and cached builds can be used in any folder
+		"GOFLAGS=-modcacherw -trimpath", // the module cache can be removed, and cached builds can be used in any directory
 	)
 	for _, words := range [][]string{
 		{"git", "init", "-q"},
@@ -69,7 +69,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	return c, release(c.Dir, proxy)
 }
 
-// release makes a module proxy in a folder, with one version of the module in dir.
+// release makes a module proxy in a directory, with one version of the module in dir.
 func release(dir, proxy string) error {
 	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
 	var archive bytes.Buffer
@@ -97,8 +97,8 @@ func release(dir, proxy string) error {
 	return nil
 }
 
-// programs creates a folder with a redis-cli that connects to the test's server, and a link to the
-// system's Python, for which the distribution has a Redis client.
+// programs creates a directory with a redis-cli that connects to the test's server, and a link to
+// the system's Python, for which the distribution has a Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *Clone) command(ctx context.Context, redisURL string, words ...string) (
 	return out.String(), failure.String(), err
 }
 
-// goProgram runs a program as a part of the clone's module.
+// goProgram runs a program as part of the clone's module.
 func (c *Clone) goProgram(ctx context.Context, code, redisURL string) (stdout, stderr string, err error) {
 	folder, err := os.MkdirTemp(c.Dir, "program")
 	if err != nil {

@@ -4,12 +4,13 @@
 // clone, by pasting it into a shell, against any server. The blocks in sh call the same programs with
 // the same arguments in bash, zsh and sh.
 //
-// HTML comments right before a block, which readers do not see, say what it needs and does:
+// HTML comments right before a block are invisible to readers. They say what the block needs and
+// does:
 //
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
 //	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
-//	<!-- in: examples -->                 the folder of the clone that stands for the reader's folder
+//	<!-- in: examples -->                 the directory of the clone that stands for the reader's directory
 //	<!-- with: --addr 127.0.0.1:0 -->     appended to the block, to prevent conflicts with other programs
 //	<!-- needs: docker -->                only a test that has this runs it
 //	<!-- server: none -->                 it needs no server, so the tests on real servers leave it out
@@ -29,7 +30,8 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another. The first one finds an empty server.
+// Document is a file whose blocks build on one another. The first block starts with an empty
+// server.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example
@@ -60,7 +62,7 @@ var (
 )
 
 // All returns the documents of the checkout at root that contain examples. It returns an error for
-// a block in an unknown language, or one that cannot be pasted into every shell.
+// a block in an unknown language, or a block that cannot be pasted into every shell.
 func All(root string) ([]Document, error) {
 	var all []Document
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {

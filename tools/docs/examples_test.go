@@ -66,8 +66,8 @@ var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 
-// callsOf returns the programs that a shell calls for a block, with their arguments, one call in
-// each line.
+// callsOf returns the programs that a shell calls for a block, with their arguments, one call per
+// line.
 func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -50,7 +50,7 @@ func hasAnchor(text, anchor string) bool {
 }
 
 // TestLinks checks that every link within the project leads to an existing file and, if it names a
-// heading, to an existing heading. docs/README.md must link to every page in its folder.
+// heading, to an existing heading. docs/README.md must link to every page in its directory.
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"
 	read := func(name string) string {

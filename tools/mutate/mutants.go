@@ -18,7 +18,7 @@ type mutant struct {
 
 	function string // the function with the change; "" outside of functions
 	line     int
-	was, now string // the change, for people
+	was, now string // the change, for display
 }
 
 func (m mutant) String() string {

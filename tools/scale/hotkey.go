@@ -33,8 +33,8 @@ type batch struct {
 	remaining   int64 // remaining units of the limit in the last reply
 }
 
-// ask returns how many units a process requests: more than last time if that batch was spent quickly,
-// only what was spent if it expired first, and at most an eighth of what remains.
+// ask returns how many units a process requests: more than last time if the last batch was spent
+// quickly, only what was spent if that batch expired first, and at most an eighth of what remains.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:

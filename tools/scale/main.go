@@ -1,6 +1,7 @@
 // Command scale runs the simulations for docs/scale.md: many processes with batches on one key,
 // keys on many shards, a limit split over sub-keys, and regions with their own servers. It prints
-// the page's tables. With -write it updates the page and its plot instead. Every run prints the same.
+// the page's tables. With -write it updates the page and its plot instead. Every run prints the
+// same output.
 package main
 
 import (

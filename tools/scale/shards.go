@@ -26,7 +26,7 @@ func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
-	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance is the probability of exactly i calls, below that of fewer
+	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance is the probability of exactly i calls; below is the probability of fewer
 	if chance == 0 {
 		return float64(n) // more than 700 calls per ttl
 	}

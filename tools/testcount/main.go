@@ -32,9 +32,9 @@ type server struct {
 // words maps the actions of go test -json to the outcomes of tests.
 var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
-// outcomes returns, by package and name, how each test ended that counts. These are tests without
-// subtests, tests that failed although their subtests passed, and packages that failed although
-// their tests passed.
+// outcomes returns the outcomes that count, by package and name. These are the outcomes of tests
+// without subtests, tests that failed although their subtests passed, and packages that failed
+// although their tests passed.
 func outcomes(file string) (map[[2]string]string, error) {
 	in, err := os.Open(file)
 	if err != nil {

@@ -33,9 +33,9 @@ func (r Refusal) Error() string { return string(r) }
 // keys contains all keys that the generated calls use.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
-// Repeat runs generated sequences until they have run wanted steps, the result of generate.Wanted.
-// If the server and the model differ, Repeat fails the test with the shortest sequence for which
-// they do. The databases are those of one server.
+// Repeat runs generated sequences until they have run wanted steps; wanted is the result of
+// generate.Wanted. If the server and the model differ, Repeat fails the test with the shortest
+// sequence that shows a difference. All databases must belong to one server.
 func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false

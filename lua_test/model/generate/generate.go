@@ -25,7 +25,7 @@ const (
 // Move is a move of the clock before a call.
 type Move struct {
 	From Origin
-	US   int64 // how far after that time, in microseconds
+	US   int64 // how far after From, in microseconds
 }
 
 // Origin is the time from which a move counts.

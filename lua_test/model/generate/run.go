@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Wanted returns how many generated steps a test has to run. If RATELIMIT_SOAK is set, it is that
-// number, and the steps differ in each run. Otherwise Wanted returns usual, and the steps are the
-// same in each run, so that a test fails because of a code change and not because of the random
-// values. Wanted configures rapid to repeat its check as many times; the check must do nothing
-// after enough steps. Call Wanted before tests run in parallel.
+// Wanted returns how many generated steps a test has to run. If RATELIMIT_SOAK is set, Wanted
+// returns its value, and the steps differ in each run. Otherwise Wanted returns usual, and the
+// steps are the same in each run, so that a test fails because of a code change and not because of
+// the random values. Wanted configures rapid to repeat its check as many times; the check must do
+// nothing after enough steps. Call Wanted before tests run in parallel.
 func Wanted(t testing.TB, usual int) int {
 	t.Helper()
 	seed, wanted := "1", usual
