@@ -79,7 +79,7 @@ type Error struct {
 	// no error reply: the connection failed, or the reply had a wrong shape.
 	Code string
 
-	// Keys are the keys of the call as sent, prefix included.
+	// Keys are the keys of the call as sent, including the prefix.
 	Keys []string
 
 	// Err is the underlying error: the server's reply as a redis.Error, or the error of the
@@ -135,8 +135,8 @@ var refusals = map[string]error{
 }
 
 // replies classifies the server's own errors, and two of the library's, by prefix. The first match
-// counts. Each means that nothing was changed, except the two with noCommand: the function may have
-// changed something before that command.
+// counts. All of them mean that nothing was changed, except the two with noCommand: the function
+// may have changed something before the denied command.
 var replies = []struct {
 	prefix           string
 	class            error
