@@ -163,8 +163,8 @@ func (q *queue) advance() {
 // first returns the waiters that may ask concurrently if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time before which a new waiter cannot ask, because one ahead of it rests. Only
-// the first waiters of a queue can rest, because only they have asked.
+// rests returns the time before which a new waiter cannot ask, because a waiter ahead of it rests.
+// Only the first waiters of a queue can rest, because only they have asked.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {
@@ -236,7 +236,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then that of one of the keys, or a LocalLimiter's share
+		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then the limit of only one of the keys, or a LocalLimiter's share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)

@@ -79,8 +79,8 @@ func PerMessage() ServerOption {
 	}
 }
 
-// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without it
-// the call is allowed, unless its context has ended. retryAfter is above 0.
+// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
+// option, the call is allowed, unless its context has ended. retryAfter is above 0.
 func RefuseOnError(retryAfter time.Duration) ServerOption {
 	return func(s *Server) error {
 		if retryAfter <= 0 {
