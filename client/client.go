@@ -26,7 +26,7 @@ type Client struct {
 	tls       *tls.Config // for Open
 }
 
-// A decider decides a take itself, or passes it to the next decider and returns what that returns.
+// A decider decides a take itself, or passes the take to the next decider and returns the result.
 //
 // A take passes through the deciders in this order.
 //

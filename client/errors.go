@@ -92,7 +92,7 @@ type Error struct {
 
 	class    error  // one of the Err values except ErrOutcomeUnknown, or nil
 	unknown  bool   // the error is also ErrOutcomeUnknown
-	sentence string // the problem: the text of Error after the operation and the keys
+	sentence string // the problem: the part of Error() after the operation and the keys
 }
 
 // Error returns one sentence with the call, the problem and, if there is one, the remedy.

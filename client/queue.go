@@ -193,7 +193,7 @@ type turn struct {
 	keys     []string // as sent
 	name     string   // of the queue
 	n        int64
-	deadline time.Time // zero: no wait is too long
+	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
 	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain

@@ -63,7 +63,7 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
-// Set stores value in field. If value is nil, it returns an error with text instead.
+// Set stores value in field. If value is nil, it returns an error with the given text instead.
 func Set[V any](field *V, value V, text string) error {
 	if v := reflect.ValueOf(value); !v.IsValid() || v.IsNil() {
 		return errors.New(text)
