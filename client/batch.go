@@ -26,23 +26,22 @@ import (
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. Calls under
-// a policy ask a server until the client has read the policy's limits, in the background. The
-// client reads them again while the policy is in use, so it notices a redeployed policy within ttl.
-// A cost above 1 is spent from the batch if enough units are left; otherwise a server decides, all
-// or none. Only calls of cost 1 fill batches.
+// a policy ask a server until the client has read the policy's limits, which it does in the
+// background. The client reads them again while the policy is in use, so it notices a redeployed
+// policy within ttl. A cost above 1 is spent from the batch if enough units are left; otherwise a
+// server decides, all or none. Only calls of cost 1 fill batches.
 //
-// In a decision from a batch, Limit, Remaining and ResetAfter come from the last reply of the
-// server: Remaining plus the units left in the batch, and ResetAfter minus the time since the
+// In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply;
+// Remaining includes the units left in the batch, and ResetAfter is reduced by the time since the
 // reply. They do not reflect units that other processes have taken since.
 //
-// Unspent units expire after ttl, and are lost if the process ends without Close. They are not
-// given back at that time, because the limit has refilled in the meantime and they would be
-// available twice. Under gcra, [Client.Close] gives back the unspent units, less those that have
-// refilled since; under other algorithms it drops them. If a reply is lost, no units are spent.
-// Reset and Block end the batch of a key in this client; batches in other processes remain valid
-// for up to ttl. Refund does not affect the batch, because its units are already charged. The
-// client measures time by the process's monotonic clock. The client keeps batches for up to 65,536
-// keys.
+// Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
+// not given back, because the limit has refilled in the meantime and they would be available twice.
+// Under gcra, [Client.Close] gives back the unspent units, less those that have refilled since;
+// under other algorithms it drops them. If a reply is lost, no units are spent. Reset and Block end
+// the batch of a key in this client; batches in other processes remain valid for up to ttl. Refund
+// does not affect the batch, because its units are already charged. The client measures time by the
+// process's monotonic clock. The client keeps batches for up to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -56,7 +55,7 @@ func WithBatches(n int64, ttl time.Duration) Option {
 	}
 }
 
-// batches is the decider that holds the units that a client has taken and not yet spent, by key.
+// batches is the decider that holds, by key, the units that a client has taken but not yet spent.
 type batches struct {
 	server *server
 	parsed *parsedLimits
@@ -108,8 +107,8 @@ func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
 
-// of returns the batch of key, and makes one if there is none. It returns nil if a batch for
-// another limit is in use. b.mu is held.
+// of returns the batch of key, creating it if necessary. It returns nil if the key's batch is for
+// another limit and still in use. b.mu is held.
 func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	found, ok := b.entries.Get(key)
 	if ok && found.limit == limit {
@@ -124,7 +123,7 @@ func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	return made
 }
 
-// has reports whether the batch has enough units that have not expired for a call of this cost.
+// has reports whether the batch has enough unexpired units for a call of this cost.
 func (k *keyBatch) has(cost int64, now time.Time) bool {
 	return k.left >= cost && now.Before(k.until)
 }

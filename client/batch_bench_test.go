@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// BenchmarkHotKey measures 64 goroutines that use one key with an unlimited limit, and one that is
-// denied, with a redis-server on the same machine.
+// BenchmarkHotKey measures 64 goroutines that share a key on a redis-server on the same machine.
+// The key is either never denied or almost always denied.
 func BenchmarkHotKey(b *testing.B) {
 	server, err := redistest.Start("redis-server")
 	if err != nil {

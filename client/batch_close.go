@@ -42,7 +42,7 @@ func (c *Client) refundBatches() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.server.timeout)
 	defer cancel()
-	perSecond := map[limitOn]float64{} // refill rate of each limit
+	perSecond := map[limitOn]float64{} // refill rates by limit
 	var requests []Request
 	for _, l := range all {
 		at, node := c.batches.parsed.on(ctx, l.key, l.limit)
@@ -51,7 +51,7 @@ func (c *Client) refundBatches() {
 			rate = c.batches.parsed.refillRate(ctx, l.limit, node)
 			perSecond[at] = rate
 		}
-		// A refund may arrive as late as its timeout. Units that may refill until then are not
+		// A refund may arrive as late as its timeout. Units that may refill by then are not
 		// refunded.
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})

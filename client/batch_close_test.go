@@ -67,7 +67,7 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// The client asks for the refill rate of a limit once, for any number of keys.
+// The client asks for the refill rate of a limit only once, however many keys use it.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -83,7 +83,7 @@ func TestCloseAsksOnce(t *testing.T) {
 	}
 }
 
-// No unit is refunded if the client does not know that the limit refills slowly enough.
+// Units are refunded only if the client knows that the limit refills slowly enough.
 func TestCloseDoesNotGuess(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, 10*time.Second))

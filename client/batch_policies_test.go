@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// libraryOf returns the text of the library with a policy, under the name "p".
+// libraryOf returns the source of the library with p as its policy "p".
 func libraryOf(t *testing.T, p functions.Policy) string {
 	t.Helper()
 	p.Name = "p"

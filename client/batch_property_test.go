@@ -75,7 +75,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if args[1] == "ratelimit_info" {
 				return false
 			}
-			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // the n of COST n; with UPTO, n is not needed
+			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // the n of COST n; not used for UPTO
 			if args[1] == "ratelimit_refund" {
 				calling.returned += n
 				return false

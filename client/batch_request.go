@@ -22,8 +22,8 @@ type request struct {
 	own    bool // err concerns only the caller that sent the request
 }
 
-// nextSize returns how many units the next request for k asks for. That is enough for its own
-// caller and those that wait, and more if the key is used often, but at most b.most.
+// nextSize returns how many units the next request for k asks for. It is enough for the caller that
+// sends the request and those that wait, and more if the key is used often, but at most b.most.
 func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	switch gap := now.Sub(k.sent); {
 	case k.sent.IsZero() || gap > 2*b.ttl:
@@ -42,7 +42,7 @@ type caller struct {
 	single
 	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
 	entered uint64    // number of requests for batch, in progress or completed, when the call arrived
-	request *request  // that the call sends or waits for
+	request *request  // the request that the call sends or waits for
 }
 
 // takeShared decides a call of cost 1 for which the batch has no units: one caller requests units,
@@ -93,8 +93,7 @@ const (
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides the call of c without a request, if that is possible, and otherwise returns what c
-// does next.
+// enter decides the call of c without a request if possible. Otherwise it returns what c does next.
 func (b *batches) enter(c *caller) (Result, step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

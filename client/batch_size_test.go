@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A frequently used key needs fewer and fewer requests, up to n units in one. A rarely used key
+// A frequently used key needs fewer and fewer requests, each for up to n units. A rarely used key
 // takes one unit at a time. In between, the size of a batch is the number of units spent within
 // ttl.
 func TestBatchGrowsWithTheRate(t *testing.T) {

@@ -122,8 +122,8 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	s.wantSent(t, "=1 2 4")
 }
 
-// After a lost reply or an error no units are spent; the call gets its error or the result of the
-// fallback.
+// After a lost reply or an error no units are spent; the call returns the error or the result of
+// the fallback.
 func TestBatchOfALostReply(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithFallback(client.ReturnError))

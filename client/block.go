@@ -9,9 +9,9 @@ import (
 // Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their
 // limits. In the Result, Allowed is false, Remaining is 0, and RetryAfter is the time until the
 // block ends, or [Never] for a cost above what the limit holds. Under a shadow policy a blocked key
-// is allowed. Leases that are held can be renewed and released. Units taken before the block
-// continue to refill. A second block replaces the first, even if it is shorter. Block blocks all
-// keys or none.
+// is allowed. Held leases can still be renewed and released. Units taken before the block continue
+// to refill. A second block replaces the first, even if it is shorter. Block blocks all keys or
+// none.
 //
 // d is from 1 ms to 36500 days, rounded up to whole milliseconds. With any other value, the error
 // is [ErrBadArgs]. In a cluster the keys share a hash tag.
@@ -19,11 +19,11 @@ func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) err
 	return c.block(ctx, d, keys)
 }
 
-// BlockAtLeast is Block, but never shortens a block: a key whose block ends later keeps it. So if
-// several callers block a key at the same time, the longest block applies.
+// BlockAtLeast is like Block, but never shortens a block: if a key is already blocked for longer,
+// its block stays. So if several callers block a key at the same time, the longest block applies.
 //
-// If the library on the server is too old for this, the error is [ErrNotDeployed] and no key is
-// blocked: deploy the library before its callers.
+// If the library on the server is too old for BlockAtLeast, the error is [ErrNotDeployed] and no
+// key is blocked: deploy the library before its callers.
 func (c *Client) BlockAtLeast(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys, "EXTEND")
 }
@@ -38,8 +38,8 @@ func (c *Client) block(ctx context.Context, d time.Duration, keys []string, opti
 	return err
 }
 
-// Unblock removes the blocks of keys, and returns how many of the keys were blocked. A key that is
-// not blocked is not an error and counts as 0. In a cluster the keys share a hash tag.
+// Unblock removes the blocks of keys, and returns how many of the keys were blocked. A key without
+// a block counts as 0 and is not an error. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "unblock", c.server.keys(keys), nil, 0)

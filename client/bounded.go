@@ -204,8 +204,8 @@ func punctual(rdb redis.UniversalClient) bool {
 func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 
 // sendAside sends cmd through a Redis client that ignores deadlines. It sends in a goroutine, and
-// does not wait for it after the call's deadline. The goroutine ends when go-redis gives up, after
-// the timeouts of rdb, or when rdb is closed.
+// waits for that goroutine only until the call's deadline. The goroutine ends when go-redis gives
+// up, after the timeouts of rdb, or when rdb is closed.
 func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, cmd *command) (any, bool, error) {
 	var reply any
 	var err error

@@ -21,7 +21,7 @@ const (
 	probeFor       = 500 * time.Millisecond // the longest time of a probe
 )
 
-// shortest is the shortest time within which a call can expect a reply: if a call had less, its
+// shortest is the shortest time in which a call can expect a reply. If a call has less time, a
 // missing reply does not count against the node.
 const shortest = 10 * time.Millisecond
 

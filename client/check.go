@@ -35,7 +35,8 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 	limited := c.server.bounded(ctx)
 	defer limited.release()
 	found := make(chan error, 1)
-	// Some Redis clients ignore deadlines. Check is rare, so an extra goroutine is cheap enough.
+	// Some Redis clients ignore deadlines. Check is rarely called, so an extra goroutine is cheap
+	// enough.
 	if !c.server.lifetime.run(func() {
 		var mu sync.Mutex
 		var faults []*Error

@@ -26,7 +26,7 @@ type Client struct {
 	tls       *tls.Config // for Open
 }
 
-// A decider decides a take itself, or passes it to the next decider and returns what that returns.
+// A decider decides a take itself, or passes the take to the next decider and returns the result.
 //
 // A take passes through the deciders in this order.
 //
@@ -36,7 +36,7 @@ type Client struct {
 //	memory     memory.go    repeats a recent denial (WithDenialMemory)
 //	server     server.go    asks a server
 //
-// Other calls, such as a peek, go to the server at once.
+// Other calls, such as a peek, go directly to the server.
 type decider interface {
 	decide(ctx context.Context, req Request) (Result, error)
 }
@@ -84,7 +84,7 @@ func WithPrefix(prefix string) Option {
 //
 // Calls share round trips (see [WithoutSharedRoundTrips]) unless rdb was made without
 // ContextTimeoutEnabled or with ReadOnly. Hooks see calls that share a round trip as a pipeline; in
-// a cluster or a ring, only the hooks of the node see it.
+// a cluster or a ring, only the hooks of the node's client see the pipeline.
 //
 // New returns an error if rdb is nil or a *redis.AutoPipeliner, or if options contradict each
 // other.
@@ -104,8 +104,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// configured returns a Client with opts that is not started. caller is the name of the function for
-// errors; opened reports whether it is Open.
+// configured returns a Client with opts, not yet started. caller is the name of the calling
+// function, for errors; opened reports whether that function is Open.
 func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
 	c := &Client{server: s}
@@ -135,11 +135,11 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 }
 
 // AllowAtMost takes as many units as fit, from 1 to n, from key under limit. Result.Taken is their
-// number. If not even one fits, Allowed is false and RetryAfter is the wait until one does. With n
-// = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. If n is
-// below 0 or above 2^53, the error is [ErrBadCost]. If the library on the server is too old for
-// this, the error is [ErrNotDeployed]. To use several keys, policies, an OnceKey or a Peek, see
-// [Request].
+// number. If not even one fits, Allowed is false and RetryAfter is the wait until one unit fits.
+// With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. If
+// n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the server is too old
+// for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies, an OnceKey or a
+// Peek, see [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true
@@ -185,9 +185,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 	return c.Refund(ctx, one(key, limit, n))
 }
 
-// Refund gives the costs of req back to its keys: to all of them, or to none if one is blocked. The
-// keys of a shadow policy are refunded separately from the others. Given the request of an allowed
-// [Client.Take], Refund gives back what Take took. See [Client.RefundN].
+// Refund gives the costs of req back to its keys: to all of them, or to none if any key is blocked.
+// The keys of a shadow policy are refunded separately from the others. Given the request of an
+// allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
 // It counts nothing under req.UsageKey. If req.OnceKey is set, the error is [ErrBadArgs], because
 // the stored reply would still say that the call was charged. Remove the OnceKey from the request,

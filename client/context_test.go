@@ -41,8 +41,8 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// A call whose context has already ended sends nothing, and its error says so, whatever Redis
-// client is used.
+// A call whose context has already ended sends nothing and returns the context's error, whatever
+// Redis client is used.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)
@@ -99,7 +99,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 					}
 				}
 			}
-			// If one of the calls above was sent late after all, it has arrived before this one.
+			// If any of the calls above was sent after all, it has arrived before this one.
 			if left := must[client.Result](t)(c.Allow(t.Context(), key, perDay)).Remaining; left != 8 || p.seen() != 1 {
 				t.Errorf("%d are left, and %d calls were sent; want 8, and the last one only", left, p.seen())
 			}

@@ -39,8 +39,8 @@
 // [Lease.Hold] keeps the lease while a function runs: it renews the lease, and cancels the
 // function's context if the lease is lost.
 //
-// Callers of one Client that wait for the same key and limit are served in order of arrival. Only
-// the first of them asks the server; callers behind it ask at the same time if the last reply left
+// Callers of one Client that wait for the same key and limit are served in order of arrival. The
+// first of them asks the server; callers behind it ask at the same time only if the last reply left
 // enough units.
 //
 // # Errors
@@ -92,7 +92,7 @@
 // short time, without a request for each. In any time span L, no more units are admitted than the
 // limit allows in L plus that time, however many processes take part. With [WithDenialMemory], the
 // client remembers that a key was denied, for at most a second and never longer than RetryAfter,
-// and denies it again without a request. Result.Source says what decided. Both apply to calls with
+// and denies it again without a request. Result.Source says who decided. Both apply to calls with
 // one key, and are off by default.
 //
 // # Many goroutines

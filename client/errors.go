@@ -79,7 +79,7 @@ type Error struct {
 	// no error reply: the connection failed, or the reply had a wrong shape.
 	Code string
 
-	// Keys are the keys of the call as sent, prefix included.
+	// Keys are the keys of the call as sent, including the prefix.
 	Keys []string
 
 	// Err is the underlying error: the server's reply as a redis.Error, or the error of the
@@ -92,7 +92,7 @@ type Error struct {
 
 	class    error  // one of the Err values except ErrOutcomeUnknown, or nil
 	unknown  bool   // the error is also ErrOutcomeUnknown
-	sentence string // the problem: the text of Error after the operation and the keys
+	sentence string // the problem: the part of Error() after the operation and the keys
 }
 
 // Error returns one sentence with the call, the problem and, if there is one, the remedy.

@@ -122,8 +122,8 @@ func TestContext(t *testing.T) {
 		t.Errorf("%d calls, %v; want none and context.Canceled", p.seen(), err)
 	}
 
-	// A busy machine may reach the deadline before the call is sent; then the test tries again with
-	// a later deadline.
+	// On a busy machine the deadline may pass before the call is sent; the test then tries again
+	// with a later deadline.
 	p.lose(1000, true)
 	for d := 50 * time.Millisecond; !errors.Is(err, client.ErrOutcomeUnknown); d *= 2 {
 		if d > time.Minute {

@@ -138,7 +138,7 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// An empty key is refused before anything is sent, also with a prefix.
+// An empty key is rejected before anything is sent, even if there is a prefix.
 func TestEmptyKeys(t *testing.T) {
 	ctx := t.Context()
 	for _, prefix := range []string{"", "rl:"} {
@@ -311,7 +311,7 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// The error of a call that makes no decision does not say that it was counted.
+// The error of a call that makes no decision does not say that the call was counted.
 func TestWordsOfOtherCalls(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// server starts a stand-in for a Redis server with the library; its clock stands still.
+// server starts a stand-in for a Redis server with the library. The stand-in's clock stands still.
 func server() (addr string, stop func()) {
 	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	if err != nil {
@@ -22,7 +22,7 @@ func server() (addr string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
-// newLimiter returns a client of such a server, made as in the first example.
+// newLimiter calls server and returns a client of it, made as in the first example.
 func newLimiter() (limiter *client.Client, stop func()) {
 	addr, stopServer := server()
 	limiter, err := client.Open("redis://"+addr, client.WithTimeout(time.Minute))
@@ -105,7 +105,7 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
-// A busy key: of a thousand calls few need a request, and no call is allowed that was not charged
+// For a busy key, few of a thousand calls need a request, and every allowed call was charged
 // before.
 func ExampleWithBatches() {
 	addr, stop := server()
@@ -214,7 +214,7 @@ func ExampleClient_Take() {
 	// false by {user:42}:bytes after 12m0s
 }
 
-// A worker takes as much work as its limit has room for, and returns for the rest.
+// A worker takes as much work as its limit has room for, and comes back for the rest.
 func ExampleClient_AllowAtMost() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -253,7 +253,7 @@ func ExampleError() {
 	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
 }
 
-// Each order has its own OnceKey: repeating its call, because a reply or a message was lost, costs
+// Each order has its own OnceKey. If a reply or a message is lost, repeating the order's call costs
 // nothing.
 func ExampleRequest_onceKey() {
 	limiter, stop := newLimiter()

@@ -52,7 +52,7 @@ func (t *table[K, V]) len() int {
 	return t.entries.Len()
 }
 
-// Shrink divides the sizes of all tables by n, and returns what they were.
+// Shrink divides the sizes of all tables by n, and returns the previous sizes.
 func Shrink(c *Client, n int) Tables {
 	size := func(table interface{ Resize(int) int }) int {
 		size := int(reflect.ValueOf(table).Elem().FieldByName("size").Int())
@@ -96,7 +96,7 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate continues a call for one unit that has found no units in its key's batch before.
+// TakeLate continues a call for one unit that found no units in its key's batch earlier.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})

@@ -125,7 +125,7 @@ func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result
 	return res, nil
 }
 
-// replaceable reports whether a fallback may decide in place of err.
+// replaceable reports whether a fallback may decide a call that ended with err.
 func replaceable(ctx context.Context, err error) bool {
 	for _, class := range arguments {
 		if errors.Is(err, class) {

@@ -123,8 +123,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// There is no fallback for a canceled context, because nobody waits for the decision, nor for one
-// that had ended before the call.
+// If its context was canceled or had ended before the call, a call gets no fallback, because nobody
+// waits for the decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()
@@ -137,7 +137,7 @@ func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, context.Canceled) || got.Allowed {
 		t.Errorf("cancelled meanwhile: %+v, %v", got, err)
 	}
-	// A deadline that passes during the call uses the fallback.
+	// If the deadline passes during the call, the fallback applies.
 	c = newClient(t, &fake{hangs: true, err: io.EOF, sent: true}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	if got, err := c.Allow(t.Context(), "k", "5/m"); err != nil || !got.Allowed || !errors.Is(got.Err, context.DeadlineExceeded) {
 		t.Errorf("expired meanwhile: %+v, %v", got, err)
@@ -174,7 +174,7 @@ func TestFallbackAfterWaitingForAnother(t *testing.T) {
 }
 
 // With a server that accepts connections and never replies, callers that wait for a batch get the
-// fallback, even if the context of the caller that requests it ends soon.
+// fallback, even if the context of the caller that requests the batch ends soon.
 func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
 	for range 5 {

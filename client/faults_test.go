@@ -176,8 +176,8 @@ func TestProbesAreShort(t *testing.T) {
 	}
 }
 
-// The breaker opens only if a server does not reply, not for error replies, nor for callers that do
-// not wait for a reply.
+// The breaker opens only for missing replies, not for error replies or for callers that stop
+// waiting.
 func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	for name, f := range map[string]*fake{

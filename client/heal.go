@@ -41,8 +41,9 @@ type healing struct {
 	err   error
 }
 
-// heal restores the library on the server that holds the keys of call, which was sent at time sent
-// and did not find it. It returns nil if the call should be sent again.
+// heal restores the library on the server that holds the keys of call. The call was sent at time
+// sent, when the server did not have the library. heal returns nil if the call should be sent
+// again.
 func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
 	if h == nil {
@@ -59,8 +60,8 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 }
 
-// healingOf returns the healing of node that a call sent at time sent has to wait for, and starts
-// one if there is none. It returns nil if the client is closed.
+// healingOf returns the healing of node that a call sent at time sent has to wait for, starting one
+// if necessary. It returns nil if the client is closed.
 func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	node.mu.Lock()
 	defer node.mu.Unlock()

@@ -47,15 +47,15 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(
 // it every third of its lease= time, and releases it when f has returned or panicked.
 //
 // If no lease is available, Hold returns a [*LimitedError] at once and does not run f. To wait for
-// one, call [Lease.Wait] first; it can have a context with its own deadline.
+// a lease, call [Lease.Wait] first; its context can have a different deadline.
 //
 // The context of f ends with ctx, or when the lease is lost: if a renewal finds that the lease is
-// not held, if no renewal succeeds before it expires, or if the Client is closed. Then
+// not held, if no renewal succeeds before the lease expires, or if the Client is closed. Then
 // [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
 // error, together with the error of f. Hold computes the expiry from the time before it sent the
 // last successful renewal, by this process's monotonic clock. If both clocks run at the same speed,
-// this is no later than the expiry on the server. f should return soon after its context ends:
-// nothing else keeps two holders apart.
+// the computed expiry is no later than that on the server. f should return soon after its context
+// ends: nothing else keeps two holders apart.
 //
 // Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
 // because the lease then expires on the server. If another Hold of the same Lease is running, the
@@ -113,7 +113,8 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	return f(holding)
 }
 
-// notHeld reports whether a shadow policy allowed a lease that it would have denied.
+// notHeld reports whether the call was allowed only because its policy is a shadow policy. The
+// lease is then not held.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
 // keep renews a lease until ctx ends. The lease was acquired by a call sent at time sent. keep

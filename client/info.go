@@ -9,19 +9,19 @@ import (
 type Info struct {
 	Version  string   // of the library, such as "0.1.0"
 	Contract int64    // version of the wire contract; this package supports 1
-	BuildID  string   // changes with every change of the library's text, policies included
+	BuildID  string   // changes whenever the library's source changes, policies included
 	Policies []string // names in order, without @
 
-	// ShadowDenied counts, for each shadow policy, the calls that it allowed but would have denied,
-	// on the node that replied, since the library was loaded there. It is nil if the library does
-	// not report it.
+	// ShadowDenied maps each shadow policy to the number of calls that it would have denied if it
+	// were enforced, counted on the node that replied, since the library was loaded there. It is
+	// nil if the library does not report it.
 	ShadowDenied map[string]int64
 }
 
 const infoFields = "version, contract, build_id and policies"
 
-// Info returns which library the server has, or [ErrNotDeployed] if it has none. In a cluster
-// go-redis chooses the node that replies; [Client.Check] asks all primaries.
+// Info describes the library on the server, or returns [ErrNotDeployed] if there is none. In a
+// cluster go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	defer c.observers.report(ctx, "info", time.Now(), nil, &err)
 	return ask(ctx, c.server, call{verb: "info", mode: readOnly}, infoFields, parseInfo)

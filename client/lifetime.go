@@ -63,8 +63,8 @@ func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan 
 	}
 }
 
-// close prevents new goroutines, and waits up to d for the running ones. It returns how many still
-// run.
+// close prevents new goroutines, and waits up to d for the running ones. It returns how many are
+// still running.
 func (l *lifetime) close(d time.Duration) int {
 	l.mu.Lock()
 	l.closed.Store(true)

@@ -14,7 +14,8 @@ import (
 )
 
 // alone returns a client whose LocalLimiter has half of each limit in reqs. The client learned
-// these limits from a server that is gone now. Its clock stands still until advance.
+// these limits from a server that is gone now. The client's clock stands still until advance is
+// called.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

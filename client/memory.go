@@ -14,15 +14,16 @@ const longestDenial = time.Second
 // and for at most longest, which is above 0 and up to 1 s. A call with the same key and limit, and
 // at least the denied cost, is then denied without a request. This takes the load of retried keys
 // off the server. Result.Source is [SourceMemory]. RetryAfter and ResetAfter count down. A call
-// with a higher cost gets the RetryAfter of the denied one, and may be denied again after it.
+// with a higher cost gets the RetryAfter of the denied call, and may be denied again after that
+// time.
 //
 // Reset, Refund, Block and Unblock in this client clear the memory of their keys at once. Changes
 // by other processes take effect here within longest, as do a redeployed policy and a change of the
 // server's clock.
 //
-// It applies to calls with one key, without an OnceKey or a UsageKey. Decisions that involve a
-// shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB. Without
-// this option it keeps none, and every call asks a server.
+// The memory applies to calls with one key, without an OnceKey or a UsageKey. Decisions that
+// involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
+// Without this option every call asks a server.
 func WithDenialMemory(longest time.Duration) Option {
 	return func(c *Client) error {
 		if longest <= 0 || longest > longestDenial {

@@ -292,7 +292,7 @@ func TestTablesAreBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A blocked key is denied for every cost, also if the denied call had cost 0.
+// A blocked key is denied for every cost, even if the denied call had cost 0.
 func TestDenialOfNothing(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

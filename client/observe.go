@@ -21,8 +21,8 @@ type Observer struct {
 }
 
 // Observation describes a completed call. It has no keys and no limits, because in a metrics system
-// each of them would be a label value of its own, and keys often contain addresses or names of
-// users. The text of Err contains keys, so use it only in logs; for a label use ErrorType.
+// each of them would be a separate label value, and keys often contain addresses or names of users.
+// The text of Err contains keys, so use it only in logs; for a label use ErrorType.
 type Observation struct {
 	Operation string        // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 	Began     time.Time     // start time by this process's clock
@@ -47,7 +47,7 @@ const (
 // Closing the Client closes all open breakers.
 type BreakerChange struct {
 	// Node is the address of the node. It is empty while the nodes of a cluster are not known, and
-	// FailoverClient for a primary found by Sentinels.
+	// "FailoverClient" for a primary found by Sentinels.
 	Node string
 
 	From, To string // states

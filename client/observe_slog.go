@@ -9,11 +9,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
-// LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. It logs
-// calls that a server decided at level Debug. If no server decided, it logs a warning with the
-// error, at most once a second; the warning includes the number of suppressed warnings and, if a
-// hook of the Redis client panicked, its stack. Canceled calls are not warnings. When a circuit
-// breaker opens or closes, it logs the address of the node.
+// LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. Calls
+// decided by a server and canceled calls are logged at level Debug. If no server decided, LogTo
+// logs a warning with the error, at most once a second; the warning includes the number of
+// suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic.
+// When a circuit breaker opens or closes, LogTo logs the address of its node.
 //
 // LogTo does not log keys, but the text of an error contains the keys of its call.
 func LogTo(logger *slog.Logger) Observer {

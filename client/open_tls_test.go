@@ -25,9 +25,9 @@ import (
 )
 
 // TestOpenOfAClusterOverTLS uses a cluster of two nodes that use TLS with clients and with each
-// other. Each node has its own certificate: only the first one's has the name in the URL, and the
-// second node is reached by its address. A connection fails unless the certificate is valid for its
-// name or address.
+// other. Each node has its own certificate: only the certificate of the first node has the name in
+// the URL, and the second node is reached by its address. A connection fails unless the certificate
+// is valid for its name or address.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
 	cert, key := certificate(t, trusted, "localhost")

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// mostParsed is how many limits parsedLimits keeps. Beyond it, the least recently used one is
-	// dropped.
+	// mostParsed is how many limits parsedLimits keeps. If there are more, the least recently used
+	// limit is dropped.
 	mostParsed = 1000
 
 	// refreshAfter is how long a LocalLimiter uses what it knows about a limit. A policy may be
@@ -36,8 +36,8 @@ type limitOn struct {
 // parsedLimit is how a server parses a limit.
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil: not known
-	keysAt      time.Time   // just before the request that returned keys was sent
-	checkedAt   time.Time   // just before the last request that got a reply, even an error, was sent
+	keysAt      time.Time   // just before sending the request that returned keys
+	checkedAt   time.Time   // just before sending the latest request that was answered, even with an error
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	unsupported bool // the library is too old to report it
@@ -54,7 +54,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, and makes one if there is none. p.mu is held.
+// get returns the entry of l, creating it if necessary. p.mu is held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
@@ -79,7 +79,7 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 }
 
 // learn is called with limits that a server has just used. It fetches in the background how servers
-// parse them, unless that is known.
+// parse them, unless that is already known.
 func (p *parsedLimits) learn(limits []Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,8 @@ func (p *parsedLimits) learn(limits []Limit) {
 	}
 }
 
-// renew fetches the entry of l from node, in the background, if its age is at least the given one.
-// p.mu is held.
+// renew fetches the entry of l from node, in the background, if the entry has at least the given
+// age. p.mu is held.
 func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, node redis.UniversalClient) {
 	if !entry.fetching && p.server.now().Sub(entry.checkedAt) >= age {
 		entry.fetching = p.server.lifetime.run(func() { p.refresh(l, node) })
@@ -126,8 +126,8 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket"
 }
 
-// on returns limit as the node of key parses it, and that node. A policy may be deployed on some
-// nodes only. All nodes parse any other limit alike.
+// on returns limit as parsed by the node of key, and a client of that node. A policy may be
+// deployed on some nodes only. All nodes parse any other limit alike.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb
@@ -171,9 +171,9 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	return keys, nil
 }
 
-// refillRate returns how many units of limit refill per second, by the fastest of its rates. If that
-// is not known, or the algorithm does not refill steadily, it returns a number so large that no unit
-// is refunded.
+// refillRate returns how many units of limit refill per second, by the fastest of its rates. If the
+// rate is not known, or the algorithm does not refill steadily, it returns a number so large that
+// no unit is refunded.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {

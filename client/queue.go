@@ -163,8 +163,8 @@ func (q *queue) advance() {
 // first returns the waiters that may ask concurrently if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time before which a new waiter cannot ask, because one ahead of it rests. Only
-// the first waiters of a queue can rest, because only they have asked.
+// rests returns the time before which a new waiter cannot ask, because a waiter ahead of it rests.
+// Only the first waiters of a queue can rest, because only they have asked.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {
@@ -193,7 +193,7 @@ type turn struct {
 	keys     []string // as sent
 	name     string   // of the queue
 	n        int64
-	deadline time.Time // zero: no wait is too long
+	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
 	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
@@ -236,7 +236,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then that of one of the keys, or a LocalLimiter's share
+		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then the limit of only one of the keys, or a LocalLimiter's share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)

@@ -14,7 +14,8 @@ import (
 func parseResult(reply any, req Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
-	// Callers use the first field as a condition and the last as an index.
+	// Check the ranges strictly: n[0] decides whether the call is allowed, and callers index their
+	// keys with n[5].
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || slices.Min(n[1:3]) < 0 || slices.Max(n[1:3]) > mostCost ||
 		n[3] < -1 || n[4] < 0 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false

@@ -26,10 +26,10 @@ func (c *Client) Reserve(ctx context.Context, key string, limit Limit) (*Reserva
 }
 
 // ReserveN takes n units from key under limit, or none, as [Client.AllowN] does, and returns a
-// Reservation that can give them back. Its methods are named as in golang.org/x/time/rate. There, a
-// Reservation is OK with a Delay until future units are available; a server does not give out
-// future units. Here, only a leaky_bucket, which has a queue, gives an OK Reservation with a Delay.
-// Under other limits the Reservation is OK without a Delay if the units are available now.
+// Reservation that can give them back. Its methods are named as in golang.org/x/time/rate. In that
+// package, a Reservation is OK with a Delay until future units are available; a server does not
+// give out future units. Here, only a leaky_bucket, which has a queue, gives an OK Reservation with
+// a Delay. Under other limits the Reservation is OK without a Delay if the units are available now.
 // Otherwise it is not OK: Result().RetryAfter says when to retry, and [Client.WaitN] waits that
 // long.
 func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64) (*Reservation, error) {

@@ -51,13 +51,13 @@ type roundTrip struct {
 	cmds     []*command
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
-	err      error         // for commands that got neither
+	err      error         // for commands with neither a reply nor an error of their own
 	reported atomic.Bool   // the breaker knows of its failure
 }
 
 // sharesWith reports whether a call for a node may share a round trip. Probes may not, nor may
-// calls whose node is not known yet: a call in a round trip waits for all of it, so one unreachable
-// node would delay calls for the others.
+// calls whose node is not known yet: a call in a round trip waits for the whole round trip, so one
+// unreachable node would delay calls for the others.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }

@@ -92,7 +92,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	})
 	before := c.proxy.seen()
 	c.end(t, ahead+1200)
-	// There are three round trips of at most 500 calls, each of which may reach the proxy in
+	// There are three round trips of at most 500 calls. Each round trip may reach the proxy in
 	// several pieces.
 	if n := c.proxy.seen() - before; n > 120 {
 		t.Errorf("1200 calls came in %d pieces, want a few", n)

@@ -23,8 +23,8 @@ func newTable[K comparable, V any](size int) table[K, V] {
 	return table[K, V]{entries: entries}
 }
 
-// shrink removes the least recently used entry if it is not needed, and then the next one likewise.
-// So a table that calls shrink before it adds an entry shrinks when fewer keys are in use. t.mu is
+// shrink removes up to two entries: the least recently used ones, if they are not needed. It is
+// called before an entry is added, so the table gets smaller when fewer keys are in use. t.mu is
 // held.
 func (t *table[K, V]) shrink(needed func(V) bool) {
 	for range 2 {

@@ -152,7 +152,7 @@ func (s *testbed) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls makes n calls for one unit each. The duration apart lies between two calls.
+// calls makes n calls for one unit each, and lets the time apart pass after each call.
 func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {

@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// atNoon returns a server with the library, whose clock stands still, and a client of it.
+// atNoon returns a server with the library, and a client of it. The server's clock stands still.
 func atNoon(t *testing.T, opts ...embedded.Option) (*embedded.Server, *client.Client) {
 	t.Helper()
 	opts = append([]embedded.Option{embedded.WithLibrary(functions.Source()), embedded.WithTime(noon), embedded.WithClusterRules()}, opts...)

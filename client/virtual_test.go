@@ -61,7 +61,7 @@ func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), 
 	worker.Wait()
 }
 
-// client returns a client with the default timeout, which the end of the bubble closes.
+// client returns a client with the default timeout. The client is closed at the end of the bubble.
 func (v *virtual) client(t *testing.T, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := must[*client.Client](t)(client.New(v, opts...))

@@ -52,23 +52,24 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
 // holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
-// also returns one as soon as ctx ends. If a leaky_bucket has given the caller a turn for which it
-// cannot wait, the turn is given back, so a later caller may get the same turn as one that was
-// already behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there:
-// with FailOpen WaitN returns nil, with FailClosed it asks again every one to two seconds.
+// also returns one as soon as ctx ends. If a leaky_bucket has given the caller a turn for which the
+// caller cannot wait, the turn is given back, so a later caller may get the same turn as a caller
+// that was already behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it
+// does to AllowN: with FailOpen WaitN returns nil, with FailClosed it asks again every one to two
+// seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, whatever their n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.
 // There is no order among Clients: a caller that was denied asks again after RetryAfter. If it is
-// denied again, because another was faster, it adds up to RetryAfter at random, then up to twice
-// that, and so on, at most a second.
+// denied again, because another caller was faster, it adds up to RetryAfter at random, then up to
+// twice that, and so on, at most a second.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
 	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
 // of its keys. If the wait is known to go beyond until, it returns a [*LimitedError] at once, as it
-// does for the deadline of ctx. The zero Time means no such bound.
+// does for the deadline of ctx. If until is the zero Time, there is no such bound.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo is set, the error
 // is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not

@@ -50,7 +50,7 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 }
 
 // PerMessageSent also counts each message sent on a stream, except the first, which is included in
-// the opening. SendMsg waits for its turn as a call does. If it fails with a
+// the opening. SendMsg waits for its turn as a call does. If SendMsg fails with a
 // [*client.LimitedError], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
 	return func(c *Client) error {
@@ -71,8 +71,8 @@ func WithLongestBlock(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestBlock(d) }
 }
 
-// OnCallError calls f, instead of logging, if a block that a RetryInfo asked for could not be
-// stored on the server.
+// OnCallError calls f, instead of logging the error, if the server could not store a block that a
+// RetryInfo asked for.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
 		return adapter.Set(&c.onError, f, "OnCallError(nil); give a function, or leave it out for the log")
@@ -193,7 +193,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 	return notMade{err, retryStatus(codes.ResourceExhausted, err.Error(), limited.RetryAfter)}
 }
 
-// block blocks the keys of req if err comes from the server and asks to wait.
+// block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
 	var own *client.LimitedError // from another Client further in the chain
 	if err != nil && !errors.As(err, &own) {
@@ -201,7 +201,7 @@ func (c *Client) block(o call, req client.Request, err error) {
 	}
 }
 
-// retryDelay returns how long the server asks to wait, or 0.
+// retryDelay returns how long the server asks the client to wait, or 0.
 func retryDelay(err error) time.Duration {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.ResourceExhausted && st.Code() != codes.Unavailable {

@@ -15,7 +15,7 @@
 //
 // If there is no decision, a call is allowed, and the error is logged, at most once a second.
 // [RefuseOnError] ends such calls with UNAVAILABLE. If the client was made with
-// client.WithFallback, that applies first.
+// client.WithFallback, the fallback applies first.
 //
 // A call that its caller cancels, or gives a short deadline, is charged like any other, because the
 // decision does not end with the context of the call. If there is no decision and the context has

@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] returns for a call without the value that it is counted
-// under. The caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the
-// next key. Any other error is treated as an error of the server: there is no decision.
+// ErrNoKey is the error that a [Func] must return for a call without the value to count it under.
+// The caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next
+// key. Any other error is treated as an error of the server: there is no decision.
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
 // Key selects what a call is counted under. The functions of this package make keys; the zero value

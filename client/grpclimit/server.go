@@ -79,8 +79,8 @@ func PerMessage() ServerOption {
 	}
 }
 
-// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without it
-// the call is allowed, unless its context has ended. retryAfter is above 0.
+// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
+// option, the call is allowed, unless its context has ended. retryAfter is above 0.
 func RefuseOnError(retryAfter time.Duration) ServerOption {
 	return func(s *Server) error {
 		if retryAfter <= 0 {
@@ -92,8 +92,8 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 }
 
 // OnError calls f for each call without a decision, instead of logging. It does not change the
-// outcome of the call; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] only
-// returns that the context of the call has ended.
+// outcome of the call; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only
+// because the context of the call has ended.
 func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
 	return func(s *Server) error {
 		return adapter.Set(&s.onError, f, "OnError(nil); give a function, or leave it out for the log")
@@ -104,9 +104,9 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // call if none is left.
 //
 // name is the prefix of the key on the server, and identifies the limit in errors. Use a different
-// name for each Server, or the same one if several share a limit. limit is text, such as
-// "100/m", or a policy, such as "@api". It is not checked before the first call: if it is invalid,
-// the limiter returns an error then. A call that leaky_bucket allows is handled at once, not at its
+// name for each Server, or the same one if several share a limit. limit is text, such as "100/m",
+// or a policy, such as "@api". limit is not checked before the first call: if it is invalid, the
+// limiter returns an error then. A call that leaky_bucket allows is handled at once, not at its
 // turn.
 //
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
@@ -167,7 +167,7 @@ func (s *serverStream) RecvMsg(m any) error {
 }
 
 // admit returns the request that it sent to the limiter, and a nil error if the call may proceed.
-// If it sent none, the request has no keys.
+// If nothing was sent, the returned request has no keys.
 func (s *Server) admit(ctx context.Context, method string) (client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
@@ -179,7 +179,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 	case errors.Is(err, ErrNoKey):
 		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a caller that gave up is no error of this server
+		if !errors.Is(err, ctx.Err()) { // a caller that gave up is not an error of this server
 			s.onError(ctx, method, err)
 		}
 		return client.Request{}, s.undecided(ctx, s.refuse)
@@ -209,8 +209,8 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) er
 }
 
 // undecided returns the outcome of a call without a decision: an error if refuse is above 0, and
-// otherwise nil. A call whose context has ended always gets an error, because its caller may have
-// ended it to avoid the limit.
+// otherwise nil. A call whose context has ended always gets an error, because the caller may have
+// ended the context to avoid the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
 	switch {
 	case refuse > 0:

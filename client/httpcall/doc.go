@@ -14,8 +14,8 @@
 // # Server limits
 //
 // If the other service tells a client to wait, this applies to all users of the key, in any
-// process. A service does so by Retry-After (seconds or a date) in a response 429 or 503, or else
-// by a field RateLimit with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any
+// process. A service does so by Retry-After (seconds or a date) in a 429 or 503 response, or else
+// by a RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any
 // response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an
 // existing block is never shortened. The caller gets the response, unless [WithRetries] retries the
 // request.
@@ -23,5 +23,5 @@
 // # Without a decision
 //
 // If there is no decision, the request fails with the error of the client, unless the client has a
-// [client.Fallback] that does not return it. To continue without a limit, set client.FailOpen.
+// [client.Fallback] other than ReturnError. To continue without a limit, set client.FailOpen.
 package httpcall

@@ -65,7 +65,7 @@ func WithLongestBlock(d time.Duration) Option {
 	return func(t *Transport) error { return t.calls.LongestBlock(d) }
 }
 
-// WithRetries retries a request up to n times. It does so after a response 429 or 503 that says how
+// WithRetries retries a request up to n times. It does so after a 429 or 503 response that says how
 // long to wait, for example in Retry-After, if there is time for that wait. Each retry is charged
 // to the limit. A request is not retried if its body cannot be read again ([http.Request.GetBody]).
 // After a 503 the request may have been executed, so only GET, HEAD, OPTIONS, TRACE, PUT and
@@ -81,8 +81,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError calls f, instead of logging, if a block that a response asked for could not be stored on
-// the server.
+// OnError calls f, instead of logging the error, if the server could not store a block that a
+// response asked for.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")
@@ -110,9 +110,9 @@ func New(limiter *client.Client, name string, limit client.Limit, opts ...Option
 // Host returns the host of a request and, if it is not the default of the scheme, the port:
 // "api.example.com", "[2001:db8::1]:8080".
 //
-// Different spellings of a host give the same text. It is in lower case, without a trailing dot and
-// without an IPv6 zone; an IPv4 address written as IPv6 becomes the IPv4 address; the port has no
-// leading zeros. Names are not resolved, and names that are not ASCII are not encoded.
+// Different spellings of a host give the same result. It is in lower case, without a trailing dot
+// and without an IPv6 zone; an IPv4 address written as IPv6 becomes the IPv4 address; the port has
+// no leading zeros. Names are not resolved, and names that are not ASCII are not encoded.
 func Host(r *http.Request) (string, error) {
 	host, port := "", ""
 	if r.URL != nil {
@@ -214,7 +214,7 @@ func discard(body io.ReadCloser) {
 	}
 }
 
-// withBody returns r to send again, with its body from the start.
+// withBody returns r, or a copy of it, to send again with the body from the start.
 func withBody(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newLimiter returns a client of its own server, whose clock runs unless opts stop it. takes counts
-// the takes that are sent.
+// newLimiter returns a client of a new server. The server's clock runs unless opts stop it. takes
+// counts the takes that are sent.
 func newLimiter(t testing.TB, opts ...embedded.Option) (limiter *client.Client, server *embedded.Server, takes *atomic.Int64) {
 	t.Helper()
 	server = embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)

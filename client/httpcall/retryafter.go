@@ -9,12 +9,12 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// longest is the longest wait. A longer one is reduced to it.
+// longest is the longest wait. Longer waits are reduced to it.
 const longest = 10 * 365 * 24 * time.Hour
 
-// requestedWait returns how long the response asks to wait, which may be 0. It returns false if the
-// response does not ask to wait, or if it cannot be parsed. Retry-After takes precedence over
-// RateLimit.
+// requestedWait returns how long the response asks the client to wait, which may be 0. It returns
+// false if the response does not ask for a wait or cannot be parsed. Retry-After takes precedence
+// over RateLimit.
 func requestedWait(response *http.Response, now time.Time) (time.Duration, bool) {
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if d, ok := retryAfter(response.Header, now); ok {

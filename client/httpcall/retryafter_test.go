@@ -13,7 +13,7 @@ func TestRequestedWait(t *testing.T) {
 		name   string
 		status int
 		lines  []string
-		want   time.Duration // -1: the response does not ask to wait
+		want   time.Duration // -1: the response does not ask for a wait
 	}{
 		{"seconds", 429, []string{"Retry-After: 120"}, 2 * time.Minute},
 		{"of 503", 503, []string{"Retry-After: 5"}, 5 * time.Second},

@@ -44,7 +44,7 @@ func TestWaits(t *testing.T) {
 	if len(at) != n {
 		t.Fatalf("%d requests were sent, want %d", len(at), n)
 	}
-	// Request i is allowed 20 ms after the previous one or later. The precision is a millisecond,
+	// Request i is allowed at least 20 ms after the previous one. The precision is a millisecond,
 	// that of the server's clock.
 	for i, sent := range at {
 		if least := time.Duration(i)*20*time.Millisecond - time.Millisecond; sent.Sub(began) < least {

@@ -21,8 +21,8 @@ type addresses struct {
 }
 
 // TrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
-// "2001:db8::1", and "unix:" for those that connect over a Unix socket. X-Forwarded-For is ignored
-// if others send it.
+// "2001:db8::1", and "unix:" for those that connect over a Unix socket. X-Forwarded-For from any
+// other sender is ignored.
 func TrustedProxies(networks ...string) AddressOption {
 	return func(a *addresses) error {
 		for _, text := range networks {
@@ -48,7 +48,7 @@ func TrustedProxies(networks ...string) AddressOption {
 
 // ReadForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
 // is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
-// the other one unchanged, and the client may have forged it.
+// the other field unchanged, and the client may have forged it.
 func ReadForwarded() AddressOption {
 	return func(a *addresses) error {
 		a.forwarded = true

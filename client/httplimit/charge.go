@@ -10,12 +10,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Charge is what was taken for the request that a handler serves. With it, the handler can adjust
-// the cost once it is known. A nil Charge stands for a request that was not charged: its methods do
-// nothing, so handlers need no check.
+// Charge is what was taken for the request that a handler serves. The handler can use it to adjust
+// the charge once the actual cost is known. A nil Charge stands for a request that was not charged:
+// its methods do nothing, so handlers need no check.
 //
-// Until the response begins, each call also updates the fields in its header. So call the methods
-// from the goroutine that writes the response, or after the handler has returned.
+// Until the response begins, each method call also updates the fields in the header. So call the
+// methods from the goroutine that writes the response, or after the handler has returned.
 type Charge struct {
 	fields *fields
 
@@ -42,7 +42,8 @@ func (m *middleware) newCharge(header http.Header, req client.Request, result cl
 type chargeOf string
 
 // ChargeOf returns the charge that the middleware with this name made for the request of ctx. It is
-// nil if the request was skipped, was allowed without a decision, or did not pass that middleware.
+// nil if the request was skipped, was allowed without a decision, or did not pass through that
+// middleware.
 func ChargeOf(ctx context.Context, name string) *Charge {
 	charge, _ := ctx.Value(chargeOf(name)).(*Charge)
 	return charge
@@ -89,7 +90,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 }
 
 // More takes up to n more units from each key of the request, for example because the work costs
-// more than expected, and returns how many it took. If that is less than n, nothing is left, and
+// more than expected, and returns how many it took. If it took fewer than n, nothing is left, and
 // the next requests are denied until the limit has refilled. The missing units are not charged
 // later. If that matters, charge the maximum cost at first, with [WithRequest], and refund the
 // rest.

@@ -41,8 +41,8 @@
 // If there is no decision, because no server is reachable or the limit is invalid, the request is
 // allowed, and the error goes to [log/slog], at most once a second: an outage of the limiter should
 // not become an outage of the service. [RefuseOnError] answers 503 Service Unavailable instead, and
-// [OnError] receives every error. If the client has a [client.Fallback] other than ReturnError,
-// that applies first: requests allowed by FailOpen are served without the fields, and requests
+// [OnError] receives every error. If the client has a [client.Fallback] other than ReturnError, the
+// fallback applies first: requests allowed by FailOpen are served without the fields, and requests
 // denied by FailClosed get 503, because they are not over a limit.
 //
 // # Clients that hang up

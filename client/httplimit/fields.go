@@ -30,9 +30,9 @@ type Policy struct {
 //		httplimit.Policy{Name: "hourly", Limit: "10/s burst=20, 1000/h", Quota: 1000, Window: time.Hour},
 //	)
 //
-// RateLimit-Policy lists the policies of the limit that decided. RateLimit names the one whose
-// Quota equals Result.Limit. If none does, the policies are out of date, and the fields are written
-// as if there were none.
+// RateLimit-Policy lists the policies of the limit that decided. RateLimit names the policy whose
+// Quota equals Result.Limit. If there is no such policy, the list is out of date, and the fields
+// are written as without WithPolicies.
 func WithPolicies(policies ...Policy) Option {
 	return func(m *middleware) error {
 		if m.policies == nil {
@@ -57,7 +57,7 @@ func WithPolicies(policies ...Policy) Option {
 	}
 }
 
-// checkName returns an error for a name that cannot be in a key or in a String of a structured
+// checkName returns an error for a name that cannot be used in a key or in a String of a structured
 // field.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 {

@@ -60,7 +60,8 @@ func Delay() Option {
 }
 
 // RefuseOnError answers 503 Service Unavailable with Retry-After if there is no decision. Without
-// it such a request is allowed, unless its context has ended. retryAfter is at least a second.
+// this option, a request without a decision is allowed, unless its context has ended. retryAfter is
+// at least a second.
 func RefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
@@ -72,7 +73,7 @@ func RefuseOnError(retryAfter time.Duration) Option {
 }
 
 // OnError calls f for each request without a decision, instead of logging. It does not change the
-// response; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] only returns that the
+// response; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only because the
 // request's context has ended.
 func OnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
@@ -102,11 +103,11 @@ type middleware struct {
 // New returns middleware that takes 1 unit from limit for each request, under key, and denies the
 // request if none is left.
 //
-// name identifies the limit in the response fields, and is the prefix of the key on the server.
-// Use a different name for each middleware, or the same one if several share a limit. limit is
-// text, such as "100/m", or a policy deployed with the library, such as "@api". For a policy with
-// several limits, [WithRequest] adds the other keys. Neither is checked before the first request:
-// if one is invalid, the limiter returns an error then.
+// name identifies the limit in the response fields, and is the prefix of the key on the server. Use
+// a different name for each middleware, or the same one if several share a limit. limit is text,
+// such as "100/m", or a policy deployed with the library, such as "@api". For a policy with several
+// limits, [WithRequest] adds the other keys. limit is not checked before the first request: if it
+// is invalid, the limiter returns an error then.
 //
 // The call to the limiter uses the values of the request's context, but not its deadline or
 // cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
@@ -139,7 +140,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a request whose client hung up is no error of this server
+		if !errors.Is(err, ctx.Err()) { // a request whose client hung up is not an error of this server
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse)
@@ -192,7 +193,7 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 
 // undecided handles a request without a decision. It rejects the request if refuse is above 0, and
 // otherwise serves it. It always rejects a request whose context has ended, because the client may
-// have ended it to avoid the limit. The response has no fields.
+// have ended the context to avoid the limit. The response has no fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration) {
 	switch {
 	case refuse > 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] returns for a request without the value that it is counted
+// ErrNoKey is the error that a [Func] must return for a request without the value to count it
 // under. The client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the
 // next key. Any other error is treated as an error of the server: there is no decision.
 var ErrNoKey = errors.New("the request lacks what it is limited by")

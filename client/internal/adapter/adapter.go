@@ -63,7 +63,7 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
-// Set stores value in field. If value is nil, it returns an error with text instead.
+// Set stores value in field. If value is nil, it returns an error with the given text instead.
 func Set[V any](field *V, value V, text string) error {
 	if v := reflect.ValueOf(value); !v.IsValid() || v.IsNil() {
 		return errors.New(text)
@@ -72,8 +72,8 @@ func Set[V any](field *V, value V, text string) error {
 	return nil
 }
 
-// Block blocks keys for at least d; it does not shorten a longer block from another reply. It does
-// not end with ctx, because limiter bounds its calls itself.
+// Block blocks keys for at least d; it does not shorten a longer block from another reply. It
+// continues after ctx has ended, because limiter bounds its calls itself.
 func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// If two callers block a key at the same time, in any order, the longest block applies.
+// If two callers block a key at the same time, in either order, the longer block applies.
 func TestBlockShortensNothing(t *testing.T) {
 	for _, tt := range []struct{ other, own, want time.Duration }{
 		{5 * time.Minute, time.Second, 5 * time.Minute},

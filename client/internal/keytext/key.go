@@ -86,7 +86,7 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns nil if keys are usable, and otherwise an error. The error names the function what.
+// Check returns an error if keys are not usable. The error names the function what.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

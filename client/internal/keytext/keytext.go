@@ -31,7 +31,7 @@ func digest(value string) string {
 }
 
 // Escape percent-encodes characters that would separate parts of a key or form a hash tag.
-// Different texts stay different.
+// Different strings stay different.
 func Escape(text string) string {
 	const special = "%|{}"
 	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(special, c) }) {

@@ -1,4 +1,5 @@
-// Package limitertest has what the tests of the packages for HTTP, gRPC and OpenTelemetry share.
+// Package limitertest has code shared by the tests of the packages for HTTP, gRPC and
+// OpenTelemetry.
 package limitertest
 
 import (
@@ -39,7 +40,7 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// Open returns a client of server, which the end of the test closes.
+// Open returns a client of server. The client is closed at the end of the test.
 func Open(t testing.TB, server *embedded.Server, opts ...client.Option) *client.Client {
 	t.Helper()
 	limiter := Must[*client.Client](t)(client.Open("redis://"+server.Addr(), append(opts, client.WithTimeout(time.Minute))...))
@@ -60,7 +61,7 @@ func Hooked(t testing.TB, server *embedded.Server, hook Hook, opts ...client.Opt
 	return limiter
 }
 
-// Hook runs around each command of the library. next sends it.
+// Hook runs around each command of the library. next sends the command.
 type Hook func(ctx context.Context, function string, next func() error) error
 
 // Before returns a Hook that calls f before each call of a function, such as "ratelimit_take".

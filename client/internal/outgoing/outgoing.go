@@ -1,5 +1,5 @@
-// Package outgoing keeps calls to other services within a limit. It has what packages httpcall and
-// grpclimit share.
+// Package outgoing keeps calls to other services within a limit. It has code shared by packages
+// httpcall and grpclimit.
 package outgoing
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Calls limits calls to other services. A C describes one call, for example an HTTP request. Make
-// one with [New], and set the other fields before its first use.
+// Calls limits calls to other services. A C describes one call, for example an HTTP request. Make a
+// Calls with [New], and set the other fields before its first use.
 type Calls[C any] struct {
 	adapter.Requests[C]
 	OnError     func(C, error) // receives the error if a block could not be stored
@@ -58,7 +58,7 @@ func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time
 	return c.Limiter.WaitRequest(ctx, req, until)
 }
 
-// Block blocks the keys of req for d, which a reply asked for.
+// Block blocks the keys of req for d, the time that a reply asked for.
 func (c *Calls[C]) Block(ctx context.Context, call C, req client.Request, d time.Duration) {
 	if len(req.Keys) == 0 {
 		return
