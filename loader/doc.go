@@ -25,7 +25,7 @@
 //
 // A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
 // the whole text, and leaves a server alone if it already runs the build. A lease on one of the
-// servers keeps two deployments apart.
+// servers prevents two deployments from running at the same time.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in

@@ -203,8 +203,8 @@ func removeLease(t *testing.T, addrs []string) {
 	}
 }
 
-// If one of three servers dies as it gets the build, the others get back their libraries and
-// records.
+// If one of three servers dies as it gets the build, the others get their libraries and records
+// back.
 func TestPutBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -324,7 +324,8 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay returns a sentence if a deployment has a lease that is not named except; otherwise "".
+// underWay returns a sentence if a deployment holds a lease; otherwise "". except is the name of a
+// lease to ignore.
 func (f *fleet) underWay(ctx context.Context, except string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {
