@@ -63,7 +63,8 @@ func unknownCommand(words []string) string {
 
 // most is the largest offset or count for the commands in amounts, because miniredis takes memory
 // or time in proportion to the number. For each command, amounts has the first index and the end of
-// the range of words in which such a number may be. An end of 0 means the end of the command.
+// the range of words in which an offset or a count may be. An end of 0 means the end of the
+// command.
 const most = 4 << 20
 
 var amounts = map[string][2]int{

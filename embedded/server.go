@@ -19,8 +19,8 @@ type Server struct {
 	closing  chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	// mu is held while a command runs: a command, an EXEC or a function call
-	// is never interleaved with another connection's.
+	// mu is held while a command runs: a command, an EXEC or a function call is never interleaved
+	// with those of another connection.
 	mu       sync.Mutex
 	keyspace *miniredis.Miniredis
 	engine   *engine.Engine
@@ -150,8 +150,8 @@ func (s *Server) accept() {
 	}
 }
 
-// Load loads a library and replaces one with the same name, like FUNCTION LOAD REPLACE. The error
-// is an Error with the server's text.
+// Load loads a library, replacing any library with the same name, like FUNCTION LOAD REPLACE. The
+// error is an Error with the server's text.
 func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err
