@@ -85,7 +85,7 @@ func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	return topology, nil, failed
 }
 
-// findBySlots takes the primaries from the caller's own list. Callers give such a list if the
+// findBySlots takes the primaries from the caller's own list. Callers give their list if the
 // servers do not know all the nodes, or know addresses that the caller cannot reach.
 func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

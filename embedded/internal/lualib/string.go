@@ -61,8 +61,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua. The function's first arguments, up to number texts, are
-// strings, and the others are numbers. converted converts arguments of the other type as Lua does.
+// converted wraps a function of gopher-lua that takes strings first, as many as texts, and then
+// numbers. It converts arguments of the other type as Lua does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
