@@ -197,7 +197,8 @@ local function parse_policy(text)
   return whole
 end
 
--- checked returns what read makes of a limit's text, or nil and the error.
+-- checked parses a limit's text with the function read. It returns the result, or nil and the
+-- error.
 function limits.checked(text, read)
   if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local limit, wrong = read(text)

@@ -146,8 +146,8 @@ local function fit(size, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. With refund, each decides for itself: a blocked key
--- under a shadow policy does not prevent a refund to the others.
+-- decide_groups sets which groups are charged. With refund, each group decides for itself: a
+-- blocked key under a shadow policy does not prevent a refund to the others.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
   if units and units > 0 and request.enforced then
@@ -188,7 +188,7 @@ end
 -- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
 -- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken. With forced, the wait of a call that is allowed is that for one unit.
+-- taken. With forced, the wait of an allowed call is the wait for one unit.
 local function sum_up(whole, size, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
