@@ -109,7 +109,7 @@ type output struct {
 	broken   bool // whether sending failed
 }
 
-// write appends a reply to those not yet sent.
+// write appends a reply to the replies not yet sent.
 func (o *output) write(r engine.Reply, resp3 bool) {
 	o.mu.Lock()
 	if !o.broken {

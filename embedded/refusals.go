@@ -32,7 +32,7 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections contains the commands that Do rejects, besides blocking ones.
+// onlyConnections contains the commands that Do rejects, besides blocking commands.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,

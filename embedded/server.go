@@ -104,8 +104,8 @@ func Run(tb TB, opts ...Option) *Server {
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close stops the server, closes all connections, and waits for them and for the running function
-// to end. Calls that wait, and later ones, get an error. A closed server cannot be used again.
-// Further calls of Close do nothing.
+// to end. Waiting and later calls get an error. A closed server cannot be used again. Further calls
+// of Close do nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {

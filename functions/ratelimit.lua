@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8856287a3cd9'
+local BUILD_ID = 'e329e8de1908'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -193,7 +193,7 @@ local MOST_KNOWN = 5000 -- in a generation
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. When it is full, it becomes the
--- previous generation, and the one before that is dropped. A text that is found in the previous
+-- previous generation, and the generation before is dropped. A text that is found in the previous
 -- generation is added to the current one. So at most 10,000 texts are kept, and always the last
 -- 5,000. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
@@ -1062,7 +1062,7 @@ do
 --   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until cost fits, which does not fit now and is from 1 to the capacity
+--   wait      function(state, cost): returns the ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
@@ -1927,7 +1927,7 @@ end
 --@ src/70_once.lua
 do
 -- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
--- key for the time that the caller specifies. Every further call with that key gets the same reply
+-- key for the time that the caller specifies. Every further call with this key gets the same reply
 -- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
 -- again.
 --
@@ -2402,7 +2402,7 @@ function contents.of_all(verb, keys, args, want)
 end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock those of blocked keys.
+-- block copies all states, unblock only the states of blocked keys.
 function contents.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do
@@ -2725,7 +2725,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
+local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -2989,7 +2989,7 @@ end
 do
 -- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
 -- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
--- and the k-1 before it count fully. The bucket before those counts for the part that the window
+-- and the k-1 before it count fully. The next older bucket counts for the part that the window
 -- still covers. With k = 1 this is the two-counter estimate. As k grows, the error under steady
 -- traffic shrinks, and memory grows: k+1 small numbers. The worst case does not shrink: n units at
 -- the end of a bucket, and as many as fit at the end of the k-th bucket after it, add up to almost
@@ -3113,7 +3113,7 @@ local function wait(state, cost)
   return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
--- save returns the counts as a text, without the empty ones at the end.
+-- save returns the counts as a text, without empty counts at the end.
 local function save(state)
   local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
@@ -3305,8 +3305,8 @@ end
 
 --@ src/verbs/acquire.lua
 do
--- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (a retry
--- takes no second one).
+-- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (so a retry
+-- does not take a second lease).
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }

@@ -58,8 +58,8 @@ func deployerRights(cluster bool) []string {
 	return rights
 }
 
-// readers lists the commands called by the library that write nothing. A command that is not listed
-// counts as a write.
+// readers lists the commands that the library calls and that write nothing. A command that is not
+// listed counts as a write.
 var readers = map[string]bool{
 	"exists": true, "get": true, "getrange": true, "hexists": true, "hget": true, "hgetall": true, "hkeys": true, "hlen": true,
 	"hmget": true, "hvals": true, "mget": true, "pexpiretime": true, "pttl": true, "strlen": true, "time": true, "ttl": true,

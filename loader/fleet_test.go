@@ -232,7 +232,7 @@ func TestPutBack(t *testing.T) {
 	if got, want := builds(t, f.addrs), map[string]string{f.addrs[0]: "000000000002", f.addrs[1]: "000000000002"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	// If there was nothing before, nothing is left.
+	// If there was no library before, none is left.
 	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
 	t.Cleanup(func() { _ = two.Close() })
 	must[loader.Report](t)(newLoader(t, two).Delete(ctx))

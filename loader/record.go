@@ -30,7 +30,7 @@ type record struct {
 const textMark = "\nlocal TEXT = "
 
 // text returns the library that holds the record. The description of its function differs for each
-// deployment, so FUNCTION LIST shows a change even without texts.
+// deployment, so FUNCTION LIST shows a change even without WITHCODE.
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
 -- Written by a deployment of the library %s: which build it loaded, and the text that it replaced.

@@ -19,7 +19,7 @@ type session struct {
 	conns map[string]*conn
 	seeds []string // nodes that replied; they are asked before the caller's addresses
 
-	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read each time
+	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
 	left  map[string]bool      // addresses of nodes that a watch must not change
 }
@@ -240,7 +240,7 @@ func (f *fleet) filter(keep func(*member) bool) []*member {
 // most is the maximum number of nodes that are processed at the same time.
 const most = 16
 
-// each calls f for every item, for several at a time, and waits for all.
+// each calls f for every item, several at a time, and waits until all calls have returned.
 func each[T any](items []T, f func(T)) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, most)

@@ -383,8 +383,7 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// A deployment whose texts a watch has not read yet still counts when the watch is about to load
-// something.
+// Before a watch loads something, it notices even a deployment whose texts it has not read yet.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
