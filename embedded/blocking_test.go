@@ -29,7 +29,7 @@ func await(t *testing.T, condition func() bool, s *Server) {
 	}
 }
 
-// blocked returns a connection that has sent a blocking command and is the n-th waiting one.
+// blocked returns a connection that has sent a blocking command and is the n-th to wait.
 func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	t.Helper()
 	conn := pipe(t, s)
@@ -57,7 +57,7 @@ func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	expect(t, first, a)
 
 	// Serving the second waiter writes the list that the first one waits for. Before that, q holds
-	// a string for a while, which ends no wait.
+	// a string for a while, and both waiters keep waiting.
 	first, second = blocked(t, s, 1, "BLPOP q 0\r\n"), blocked(t, s, 2, "BLMOVE from q LEFT RIGHT 0\r\n")
 	send(t, conn, "SET q 1\r\nDEL q\r\nRPUSH from a\r\nEXISTS from q\r\n")
 	expect(t, conn, "+OK\r\n:1\r\n:1\r\n:0\r\n")

@@ -76,7 +76,7 @@ func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
 
 // serveWaiters retries the waiting commands after a write, the one that has waited longest first.
 // As on Redis, this happens before any other command runs, and a command keeps waiting if its key
-// has another type.
+// has the wrong type.
 func (s *Server) serveWaiters() {
 	for i := 0; i < len(s.waiters); i++ {
 		w := s.waiters[i]

@@ -87,7 +87,7 @@ func cmdCopy(s *Server, c *session, args []string) engine.Reply {
 		return notSupported("COPY with DB", oneDatabase)
 	}
 	if contains(args[2:], "REPLACE") && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
-		// miniredis would keep the old expiry of the copy.
+		// miniredis would keep the expiry of the key that the copy replaces.
 		s.keyspace.DB(c.db).Del(args[1])
 	}
 	r := s.pass(c, append([]string{"COPY"}, args...)...)

@@ -12,8 +12,8 @@ var record = flag.String("record-conformance", "", "note in the cases where the 
 
 const conformanceFile = "testdata/conformance.json"
 
-// The test compares this server's replies with those that were recorded from real servers. The
-// integration tests compare real servers with the same file.
+// The test compares this server's replies with replies recorded from real servers. The integration
+// tests compare real servers with the same file.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *Server) serve(c *session) {
 // the client's commands wait.
 const maxUnread = 64 << 20
 
-// output contains the replies that a connection has not read. A goroutine sends them while commands
+// output contains the replies that the client has not read. A goroutine sends them while commands
 // are read, because a client may send a long pipeline before it reads.
 type output struct {
 	conn    net.Conn
@@ -109,7 +109,7 @@ type output struct {
 	broken   bool // whether sending failed
 }
 
-// write appends a reply to those not yet sent.
+// write appends a reply to the replies not yet sent.
 func (o *output) write(r engine.Reply, resp3 bool) {
 	o.mu.Lock()
 	if !o.broken {

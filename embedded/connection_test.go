@@ -193,7 +193,7 @@ func TestALongReplyIsNotMade(t *testing.T) {
 	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
-// A reply that would be too long is not built in memory first.
+// A reply that is too long is rejected before all of it is built in memory.
 func TestALongReplyIsNotWritten(t *testing.T) {
 	list := slices.Repeat([]engine.Reply{strings.Repeat("v", 1<<20)}, 1000)
 	before := allocated()
@@ -231,7 +231,7 @@ func TestCloseWithCallsInFlight(t *testing.T) {
 	for range 12 {
 		<-began
 	}
-	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // each BLPOP waits, and f has run
+	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // all BLPOPs wait, and f has run
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

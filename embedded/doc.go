@@ -9,8 +9,8 @@
 // The server speaks RESP2 and RESP3 to any client. FUNCTION LOAD, LIST, DELETE, FLUSH and STATS,
 // FCALL and FCALL_RO behave as on Redis 7. gopher-lua runs the library text, and miniredis runs the
 // commands that functions call. A command, a transaction or a function call is never interleaved
-// with another connection's. The clock can be stopped, set and moved (SetTime, Advance). Keys
-// expire by this clock, to the millisecond, as on Redis.
+// with those of another connection. The clock can be stopped, set and moved (SetTime, Advance).
+// Keys expire by this clock, to the millisecond, as on Redis.
 //
 // # What differs from Redis
 //

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The embedded server rejects each of these calls with an error that says why, although Redis would
+// The embedded server rejects all of these calls with an error that says why, although Redis would
 // run most of them.
 func TestRefused(t *testing.T) {
 	s := Run(t)

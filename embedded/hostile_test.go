@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The beginnings of the errors of calls that the engine stops.
+// If the engine stops a call, the error begins like this.
 const (
 	tooLong = "ERR function f ran for more than "
 	tooMuch = "ERR function f made the process use 16 MiB more memory"

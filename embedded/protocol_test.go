@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// The test compares this server's bytes with those that were recorded from real servers. The
+// The test compares the bytes that this server sends with bytes recorded from real servers. The
 // integration tests compare real servers with the same file.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("testdata/protocol.json")

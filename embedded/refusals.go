@@ -32,7 +32,7 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections contains the commands that Do rejects, besides blocking ones.
+// onlyConnections contains the commands that Do rejects, besides blocking commands.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,
@@ -63,7 +63,8 @@ func unknownCommand(words []string) string {
 
 // most is the largest offset or count for the commands in amounts, because miniredis takes memory
 // or time in proportion to the number. For each command, amounts has the first index and the end of
-// the range of words in which such a number may be. An end of 0 means the end of the command.
+// the range of words in which an offset or a count may be. An end of 0 means the end of the
+// command.
 const most = 4 << 20
 
 var amounts = map[string][2]int{

@@ -18,7 +18,7 @@ const (
 	maxArgs = math.MaxInt32
 )
 
-// protocolError is an error in a request after which the connection cannot be read further.
+// protocolError is an error in a request that makes the rest of the connection unreadable.
 type protocolError string
 
 func (e protocolError) Error() string { return "ERR Protocol error: " + string(e) }

@@ -19,8 +19,8 @@ type Server struct {
 	closing  chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	// mu is held while a command runs: a command, an EXEC or a function call
-	// is never interleaved with another connection's.
+	// mu is held while a command runs: a command, an EXEC or a function call is never interleaved
+	// with those of another connection.
 	mu       sync.Mutex
 	keyspace *miniredis.Miniredis
 	engine   *engine.Engine
@@ -104,8 +104,8 @@ func Run(tb TB, opts ...Option) *Server {
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close stops the server, closes all connections, and waits for them and for the running function
-// to end. Calls that wait, and later ones, get an error. A closed server cannot be used again.
-// Further calls of Close do nothing.
+// to end. Waiting and later calls get an error. A closed server cannot be used again. Further calls
+// of Close do nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -150,8 +150,8 @@ func (s *Server) accept() {
 	}
 }
 
-// Load loads a library and replaces one with the same name, like FUNCTION LOAD REPLACE. The error
-// is an Error with the server's text.
+// Load loads a library, replacing any library with the same name, like FUNCTION LOAD REPLACE. The
+// error is an Error with the server's text.
 func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err

@@ -82,7 +82,7 @@ func Digest(text string) string {
 
 // New builds the library from its sources, with the policies of WithPolicies. It returns an error
 // for a text of more than 2 MiB, and for an invalid policy, which the error names. It does not
-// parse limits: only the library can, and package policies asks it.
+// parse limits: only the library can. Package policies calls the library to do so.
 func New(opts ...Option) (Build, error) {
 	var o options
 	for _, opt := range opts {
@@ -126,7 +126,7 @@ func build(sources fs.FS, policies []Policy) (Build, error) {
 	return stamp(text.String(), policies)
 }
 
-// moduleOf returns the name of a source file without folder, number and extension: "limits" for
+// moduleOf returns the name of a source file without directory, number and extension: "limits" for
 // src/45_limits.lua.
 func moduleOf(name string) string {
 	module := strings.TrimSuffix(path.Base(name), ".lua")

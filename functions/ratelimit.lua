@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2ea7c214cfee'
+local BUILD_ID = 'c4c9a5a79e68'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -194,7 +194,7 @@ local MOST_KNOWN = 5000 -- in a generation
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. When it is full, it becomes the
--- previous generation, and the one before that is dropped. A text that is found in the previous
+-- previous generation, and the generation before is dropped. A text that is found in the previous
 -- generation is added to the current one. So at most 10,000 texts are kept, and always the last
 -- 5,000. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
@@ -306,8 +306,8 @@ end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
 -- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because only then is their number known; before, a call with 0 checks the sum so
--- far.
+-- they are read, because only then is their number known; before the read, a call with 0 checks the
+-- sum so far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -333,8 +333,9 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable returns the error for a string that no limiter wrote, although it may look like a
--- state. The error does not show the string, because it may be a secret and errors are logged.
+-- unreadable returns the error for a string that was not written by a limiter, although it may look
+-- like a state. The error does not show the string, because it may be a secret and errors are
+-- logged.
 function states.unreadable(key)
   local size = redis.call('STRLEN', key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
@@ -350,7 +351,7 @@ function states.owner(head)
 end
 
 -- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
--- for a key that no limiter can have written, or a table:
+-- for a key that cannot have been written by a limiter, or a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -660,13 +661,13 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value is such a state.
+-- holds reports whether a value has the form "gcra" or "gcra-<k>".
 function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if the value is not such a
--- state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
+-- form.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -674,8 +675,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
--- the value if it has to be written again, and nil for the debt if the key does not hold such a
--- state.
+-- the value if it has to be written again, and nil for the debt if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -882,7 +882,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete makes decide the limit's function decide, if decide covers the limit.
+-- complete sets the limit's field decide to the function above, and the fields which that function
+-- needs, if it covers the limit.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -916,8 +917,8 @@ function policies.names()
   return sorted_keys(POLICIES)
 end
 
--- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
--- policy's name. If there is no such limit, it returns nil and the error.
+-- lease returns the text of the limit of a policy for leases and, if the policy is a shadow, the
+-- policy's name. If the policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -930,8 +931,8 @@ end
 
 ------------------------------------------------------------------- shadow policies
 
--- The number of calls that each shadow policy would have denied but that were allowed, since the
--- library was loaded on this node.
+-- For each shadow policy, the number of allowed calls that it would have denied, since the library
+-- was loaded on this node.
 local denied = {}
 
 -- note counts a call that a shadow policy would have denied.
@@ -1063,7 +1064,7 @@ do
 --   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until cost fits, which does not fit now and is from 1 to the capacity
+--   wait      function(state, cost): returns the ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
@@ -1234,7 +1235,8 @@ local function parse_policy(text)
   return whole
 end
 
--- checked returns what read makes of a limit's text, or nil and the error.
+-- checked parses a limit's text with the function read. It returns the result, or nil and the
+-- error.
 function limits.checked(text, read)
   if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local limit, wrong = read(text)
@@ -1715,8 +1717,8 @@ local function fit(size, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. With refund, each decides for itself: a blocked key
--- under a shadow policy does not prevent a refund to the others.
+-- decide_groups sets which groups are charged. With refund, each group decides for itself: a
+-- blocked key under a shadow policy does not prevent a refund to the others.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
   if units and units > 0 and request.enforced then
@@ -1984,7 +1986,7 @@ end
 --@ src/70_once.lua
 do
 -- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
--- key for the time that the caller specifies. Every further call with that key gets the same reply
+-- key for the time that the caller specifies. Every further call with this key gets the same reply
 -- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
 -- again.
 --
@@ -2083,7 +2085,7 @@ local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local LONGEST_ID = 256 -- bytes
 
--- unusable returns the error for a key whose scores no limiter wrote.
+-- unusable returns the error for a key whose scores were not written by a limiter.
 local function unusable(key)
   return errors.unusable(key, NO_LEASES)
 end
@@ -2484,7 +2486,7 @@ function contents.of_all(verb, keys, args, want)
 end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock those of blocked keys.
+-- block copies all states, unblock only the states of blocked keys.
 function contents.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do
@@ -2512,10 +2514,10 @@ do
 --   one rate:        the count, a plain integer; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
--- A new n takes effect at once, for what the open window has already counted too. A new period or
--- align takes effect when the window ends. But if the window would stay open for longer than the
--- period, because the period was lowered or the clock was set back, a new window replaces it. In
--- the new window, the old count leaves room for just this call.
+-- A new n takes effect at once and also applies to what the open window has already counted. A new
+-- period or align takes effect when the window ends. But if the window would stay open for longer
+-- than the period, because the period was lowered or the clock was set back, a new window replaces
+-- it. In the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
 
@@ -2567,8 +2569,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one that
--- would end too late, it opens a new one.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or the open
+-- window would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -2686,8 +2688,8 @@ do
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
--- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
--- can be counted in them, which requires that none exceeds 2^53.
+-- divide sets a rate's ticks for a clock with units_per_ms units in a ms. It reports whether all
+-- debts can be counted in ticks, which requires that no debt exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = numbers.common_divisor(period, count)
@@ -2750,8 +2752,8 @@ do
 -- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
 -- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
 -- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
--- admitted call has left the queue. A call waits for those before it, which is the debt before it
--- is charged.
+-- admitted call has left the queue. A call waits until the calls before it have left the queue:
+-- that wait is the debt before the call is charged.
 
 local gcra = algorithms.gcra
 
@@ -2784,9 +2786,9 @@ do
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once, for the stored entries too. A log with n units in the
--- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
--- as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. A log with n units
+-- in the future (the clock was set back) leaves room for just this call. Another algorithm's state
+-- counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -2807,7 +2809,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
+local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -2974,8 +2976,8 @@ local function expiry(state)
 end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window. With debts more than n count, so a log of 2n entries is rewritten
--- too: no log grows longer than without them.
+-- its entries have left the window. Because of debts, more than n units may count. A log of 2n
+-- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
   if state.added == '' then return true end
   if state.entries >= 2 * state.rate.capacity then return false end
@@ -2998,7 +3000,7 @@ end
 
 -- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
 -- read. If the value is not a single log, load_log calls the function another instead: the value
--- may hold several rates, or no limiter wrote it.
+-- may hold several rates, or may not have been written by a limiter.
 local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
@@ -3071,11 +3073,11 @@ end
 do
 -- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
 -- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
--- and the k-1 before it count fully. The bucket before those counts for the part that the window
--- still covers. With k = 1 this is the two-counter estimate. Under steady traffic, the error
--- shrinks with k. Memory grows with it: k+1 small numbers. The worst case does not shrink: n units
--- at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within
--- one period.
+-- and the k-1 before it count fully. The next older bucket counts for the part that the window
+-- still covers. With k = 1 this is the two-counter estimate. As k grows, the error under steady
+-- traffic shrinks, and memory grows: k+1 small numbers. The worst case does not shrink: n units at
+-- the end of a bucket, and as many as fit at the end of the k-th bucket after it, add up to almost
+-- 2n within one period.
 --
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
 -- The key expires when the last count has left the window. Times are in whole milliseconds.
@@ -3195,7 +3197,7 @@ local function wait(state, cost)
   return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
--- save returns the counts as a text, without the empty ones at the end.
+-- save returns the counts as a text, without empty counts at the end.
 local function save(state)
   local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
@@ -3282,7 +3284,8 @@ do
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
 -- that would wait for longer than one full refill for its next tokens leaves room for just this
--- call. So does one with a larger debt than FORCE leaves under this limit.
+-- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
+-- this call.
 
 -- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)
@@ -3386,8 +3389,8 @@ end
 
 --@ src/verbs/acquire.lua
 do
--- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (a retry
--- takes no second one).
+-- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (so a retry
+-- does not take a second lease).
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
@@ -3410,7 +3413,7 @@ do
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or no limiter wrote it; no key is then blocked)
+--   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or was not written by a limiter; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
@@ -3563,7 +3566,7 @@ do
 -- ratelimit_release gives a lease back. It cannot free another caller's lease, or free one twice.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output 1, or 0 if this ID holds no lease, or no longer does
+--   Output 1, or 0 if this ID holds no lease
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
@@ -3601,7 +3604,7 @@ do
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
---   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then deleted)
+--   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
 clock.register{
   function_name = 'ratelimit_reset',
@@ -3696,7 +3699,7 @@ do
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked
---   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then changed)
+--   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.

@@ -23,8 +23,8 @@ const (
 	Deployer Access = "deployer"
 )
 
-// probe is a command that a Loader sends, in a form that changes nothing, to test whether the user
-// may run it.
+// probe is a command in a form that changes nothing. A Loader sends it to test whether the user may
+// run that command.
 type probe []any
 
 // deployerProbes lists the commands that a Loader's user needs on every node. In a cluster, the
@@ -58,8 +58,8 @@ func deployerRights(cluster bool) []string {
 	return rights
 }
 
-// readers lists the commands called by the library that write nothing. A command that is not listed
-// counts as a write.
+// readers lists the commands that the library calls and that write nothing. A command that is not
+// listed counts as a write.
 var readers = map[string]bool{
 	"exists": true, "get": true, "getrange": true, "hexists": true, "hget": true, "hgetall": true, "hkeys": true, "hlen": true,
 	"hmget": true, "hvals": true, "mget": true, "pexpiretime": true, "pttl": true, "strlen": true, "time": true, "ttl": true,
@@ -72,9 +72,9 @@ var (
 )
 
 // Rules returns the arguments of ACL SETUSER, after the user's name and password, for a user who
-// can do what access allows and nothing else. The user may call the functions that build registers
-// and the commands that these functions call, because a server checks those commands against the
-// calling user too. The rules work on Redis 7.0 and later and on Valkey.
+// may do only what access allows. The user may call the functions that build registers and the
+// commands that these functions call, because a server also checks the calling user's right to run
+// those commands. The rules work on Redis 7.0 and later and on Valkey.
 //
 // keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. It
 // is ignored for a Deployer. If cluster is true, the rules include what clients of a Redis Cluster

@@ -85,10 +85,10 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt := l.from.options
 	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
-		c.user = "" // go-redis does not log in without a password, and this may be a misplaced one
+		c.user = "" // without a password, go-redis does not log in, and the name may be a misplaced password
 	}
 	opt.Addr = addr
-	opt.Protocol = 2 // one shape of replies, and no push messages
+	opt.Protocol = 2 // replies have one shape, and there are no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1

@@ -14,8 +14,9 @@ import (
 // It first inspects all primaries. It writes nothing if one of them cannot take the library because
 // of its engine or version, a function name that another library holds, the user's rights, its
 // memory, or because it is a replica. It also writes nothing if a primary runs a newer version or a
-// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or
-// another library of that name. If all primaries already run the build, Deploy changes nothing.
+// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or an
+// unrelated library of the same name. If all primaries already run the build, Deploy changes
+// nothing.
 //
 // Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
 // build on one primary and then on the others, with FUNCTION LOAD REPLACE, unless they already run
@@ -257,7 +258,7 @@ func (m *member) revert(ctx context.Context, want artifact) {
 		err = readErr
 	}
 	if m.node.Err != nil {
-		return // the first failure says more
+		return // the first failure is more informative
 	}
 	if err == nil {
 		err = overwritten(m.conn)

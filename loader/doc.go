@@ -21,11 +21,11 @@
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
 //   - [Loader.Repair] does this once, and [Healer] does it from within a client.
 //   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns the
-//     least rights that a user needs.
+//     minimum rights that a user needs.
 //
 // A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
 // the whole text, and leaves a server alone if it already runs the build. A lease on one of the
-// servers keeps two deployments apart.
+// servers prevents two deployments from running at the same time.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in

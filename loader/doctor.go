@@ -155,8 +155,8 @@ const (
 	checkLink = "check the network and the load between the two"
 )
 
-// primary makes the checks that node makes, and checks the primary's role, its cluster state and
-// the user's rights. It also adds the primary's replicas to those that replica examines.
+// primary makes the checks of node, and also checks the primary's role, its cluster state and the
+// user's rights. It adds the primary's replicas to those that replica will examine.
 func (x *examination) primary(ctx context.Context, c *conn) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -223,7 +223,7 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	return addrs, ok
 }
 
-// follows reports whether a node is a replica, and its primary is one of shards and not itself a
+// follows reports whether a node is a replica of one of shards, and that shard is not itself a
 // replica.
 func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
@@ -238,7 +238,7 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica makes the checks that node makes, and checks that the replica has its primary's library.
+// replica makes the checks of node, and also checks that the replica has its primary's library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// findings returns a line for each finding, with its check, node and class, and for each right
-// whose absence kept Doctor from making a check.
+// findings returns one line per finding, with its check, node and class, and one per check that
+// Doctor could not make, with the missing right.
 func findings(d loader.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
@@ -31,7 +31,7 @@ func findings(d loader.Diagnosis) string {
 	return b.String()
 }
 
-// found returns the line that findings returns for one finding, or "" if check is "".
+// found returns the line for one finding, or "" if check is "".
 func found(check, addr string, class error) string {
 	if check == "" {
 		return ""
@@ -164,7 +164,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// Doctor reports that primaries run different builds, which were loaded one by one.
+// Builds are loaded one by one. Doctor reports that the primaries run different builds.
 func TestDoctorOfMixedBuilds(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for i, text := range []loader.Text{buildA, buildB, buildB} {

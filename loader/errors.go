@@ -25,8 +25,8 @@ var (
 	ErrBusy            = errors.New("busy")                               // the node is running a long script, or is still loading its data
 	ErrNameTaken       = errors.New("function name taken")                // another library on the node registers one of the library's functions
 	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's text
-	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had another one
-	ErrForeign         = errors.New("another library of that name")       // the node has a library of this name that is not a build of it
+	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had a different one
+	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
 	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or one with a higher contract
 	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
 	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers is under way
@@ -36,7 +36,7 @@ var (
 	ErrBadBuild        = errors.New("not a build of the library")         // the text to deploy is not a build of the library
 	ErrNothingKept     = errors.New("nothing to go back to")              // there is nothing to go back to
 	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
-	ErrNoRecord        = errors.New("no record")                          // a node runs the build and has lost its record for a rollback
+	ErrNoRecord        = errors.New("no record")                          // a node runs the build but has lost the record for a rollback
 	ErrLaterBuild      = errors.New("a later build")                      // a watch left a node alone because another build is newer or was deployed later
 	ErrUnknownOrder    = errors.New("unknown order of builds")            // a watch left a node alone because it cannot tell which build is the later one
 )

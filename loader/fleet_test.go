@@ -203,8 +203,8 @@ func removeLease(t *testing.T, addrs []string) {
 	}
 }
 
-// If one of three servers dies as it gets the build, the others get back their libraries and
-// records.
+// If one of three servers dies as it gets the build, the others get their libraries and records
+// back.
 func TestPutBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -232,7 +232,7 @@ func TestPutBack(t *testing.T) {
 	if got, want := builds(t, f.addrs), map[string]string{f.addrs[0]: "000000000002", f.addrs[1]: "000000000002"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	// If there was nothing before, nothing is left.
+	// If there was no library before, none is left.
 	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
 	t.Cleanup(func() { _ = two.Close() })
 	must[loader.Report](t)(newLoader(t, two).Delete(ctx))

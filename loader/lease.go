@@ -56,8 +56,8 @@ func readLease(name, code string) lease {
 }
 
 // isOver reports whether the lease may be taken over: it has expired, or it starts far in the
-// future. Such a start means that the clock was set back, and the lease would block all deployments
-// until the clock catches up.
+// future. A start in the future means that the clock was set back; the lease would block all
+// deployments until the clock catches up.
 func (l lease) isOver(nowMS int64) bool {
 	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
 }

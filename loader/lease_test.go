@@ -21,8 +21,8 @@ func leaseOfAnn(from, until time.Time) string {
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 
-// A second deployment at the same time fails with ErrLeased, or waits. If the first one died, the
-// second takes over.
+// A second deployment at the same time fails with ErrLeased, or waits. If the first deployment
+// died, the second takes over.
 func TestLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -67,7 +67,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("waiting: %v", err)
 	}
 	builds(t, []string{addr}) // no lease is left
-	// A library that registers the lease's function but is not a lease.
+	// This library registers the lease's function but is not a lease.
 	if err := at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func WithInterval(d time.Duration) Option {
 }
 
 // WithTrace sets a function that is called before each command is sent to a node, by the goroutine
-// that sends it. It is for logs, and for tests that act between two steps. Several goroutines may
+// that sends it. Use it for logs, and for tests that act between two steps. Several goroutines may
 // call f at the same time.
 func WithTrace(f func(Step)) Option {
 	return func(l *Loader) error {

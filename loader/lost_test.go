@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// If only the library was deleted, a build without its policies is refused as if it still ran, and
-// the record for a rollback stays.
+// If only the library was deleted, a build without its policies is refused as if the library were
+// still there, and the record for a rollback stays.
 func TestPoliciesOfALostLibrary(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
-// second of that.
+// After a failed dial, a go-redis pool retries once a second until it is closed. The retries stop
+// within a second after Close.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

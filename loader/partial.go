@@ -30,8 +30,9 @@ func newPartialError(op string, report Report) error {
 	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
-// Error returns the node's own text if there is one node. Otherwise it returns a summary, followed by
-// the texts of the nodes that failed; nodes with the same text share one.
+// If there is only one node, Error returns that node's message. Otherwise it returns a summary,
+// followed by the messages of the failed nodes. A message that several nodes have in common appears
+// once, with all their addresses.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
 	var parts []string

@@ -112,7 +112,7 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 }
 
 // unified returns the difference between two texts as `diff -u` shows it, with three lines of
-// context, or "" if they are equal. It takes nearly linear time whatever the texts are.
+// context, or "" if they are equal. It takes nearly linear time for any texts.
 func unified(oldName, newName, oldText, newText string) string {
 	text := diff.Diff(oldName, []byte(oldText), newName, []byte(newText))
 	return strings.TrimPrefix(string(text), "diff "+oldName+" "+newName+"\n")

@@ -30,7 +30,7 @@ type record struct {
 const textMark = "\nlocal TEXT = "
 
 // text returns the library that holds the record. The description of its function differs for each
-// deployment, so FUNCTION LIST shows a change even without texts.
+// deployment, so FUNCTION LIST shows a change even without WITHCODE.
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
 -- Written by a deployment of the library %s: which build it loaded, and the text that it replaced.
@@ -68,8 +68,8 @@ func readRecord(code string) record {
 // last returns the record of the last deployment found on the nodes, or the zero record if there is
 // none. A record can be left over from a deployment that failed, or that was undone by hand. A
 // record therefore counts only if it names what its node runs, or ran before it lost the library,
-// or if it names the wanted build. If a watch remembers a later deployment, last returns that one's
-// record.
+// or if it names the wanted build. If a watch remembers a later deployment, last returns the record
+// of that deployment.
 func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {

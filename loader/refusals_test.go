@@ -280,7 +280,7 @@ func TestLostReplyOfLoad(t *testing.T) {
 	}
 }
 
-// Every address of a cluster client is tried, and each that fails is named.
+// Every address of a cluster client is tried, and the error names the ones that fail.
 func TestNoSeedAnswers(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}})
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -30,7 +30,7 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 }
 
 // Healer returns a function for client.WithHealer. If a server has lost the library, the function
-// calls [Loader.Repair] on it with build.
+// loads build there as [Loader.Repair] does.
 func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
 		l, err := New(server, opts...)

@@ -98,7 +98,7 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 }
 
 // If all servers but one already run a build, deploying it to the last one replaces nothing. The
-// deployment does not record the build itself as the one to go back to.
+// deployment does not record the build itself as the build to go back to.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

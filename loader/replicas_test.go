@@ -9,7 +9,7 @@ import (
 )
 
 // During a failover, nodes that a cluster lists as primaries may all say that they are replicas: of
-// each other, or of themselves. They are not dropped, because then the report would not show that
+// each other, or of themselves. The nodes stay in the report; otherwise it would not show that
 // their keys have no primary.
 func TestReplicasOfEachOther(t *testing.T) {
 	for _, tt := range []struct {

@@ -30,15 +30,15 @@ const (
 type Role string
 
 const (
-	// Primary takes writes, and so takes libraries.
+	// Primary accepts writes, and therefore libraries.
 	Primary Role = "primary"
 
 	// Replica receives data and libraries from its primary.
 	Replica Role = "replica"
 )
 
-// Taken is one of the library's function names that another library registers. The library cannot
-// be loaded beside it.
+// Taken is a function name of the library that another library on the node registers. The library
+// cannot be loaded beside it.
 type Taken struct {
 	Function string `json:"function"`
 	Library  string `json:"library"` // library that registers it
@@ -141,7 +141,7 @@ func sortNodes(nodes []Node) {
 	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 }
 
-// compareAddrs orders by host and then by port as a number.
+// compareAddrs orders by host and then numerically by port.
 func compareAddrs(a, b string) int {
 	if d := len(a) - len(b); d != 0 && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {
 		return d

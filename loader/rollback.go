@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Rollback deploys the build that the last deployment replaced to every primary, as [Loader.Deploy]
-// would. The servers keep that text, so Rollback works from any machine. The build that it replaces
-// is kept in turn: a second Rollback undoes the first. It removes policies that the restored build
-// does not have; the Report lists them in Changes.
+// Rollback deploys to every primary, as [Loader.Deploy] would, the build that the last deployment
+// replaced. The servers keep that text, so Rollback works from any machine. The build that it
+// replaces is kept in turn: a second Rollback undoes the first. It removes policies that the
+// restored build does not have; the Report lists them in Changes.
 //
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, and with
 // [ErrSeveralKept] if it replaced different builds on different nodes; [To] selects one of them.
@@ -38,7 +38,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 	return f.deploy(ctx, opRollback, o)
 }
 
-// kept returns the text to restore. id selects it, if not empty.
+// kept returns the text to restore. If id is not empty, it selects the text.
 func (f *fleet) kept(id string) (artifact, error) {
 	last := f.last()
 	var found []artifact
@@ -78,8 +78,8 @@ func (f *fleet) kept(id string) (artifact, error) {
 }
 
 // Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls
-// then return "ERR Function not found". The keys stay until they expire. A library of that name
-// that is not a build of this one is left alone, unless [ReplaceForeign] is given.
+// then return "ERR Function not found". The keys stay until they expire. An unrelated library of
+// the same name is left alone, unless [ReplaceForeign] is given.
 //
 // A failure on one node does not stop the others; calling Delete again does the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {

@@ -19,7 +19,7 @@ type session struct {
 	conns map[string]*conn
 	seeds []string // nodes that replied; they are asked before the caller's addresses
 
-	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read each time
+	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
 	left  map[string]bool      // addresses of nodes that a watch must not change
 }
@@ -27,7 +27,7 @@ type session struct {
 // lastRead is what a watch has read on a node, and the list of libraries at that time. The texts
 // take several hundred kilobytes. While the list stays the same, they are therefore read again only
 // after usesPerRead rounds. If the record does not match the library, a deployment is half done.
-// Its next step may leave the list as it is, so the texts are then read in every round.
+// The deployment's next step may not change the list, so the texts are then read in every round.
 type lastRead struct {
 	list string
 	held held
@@ -171,10 +171,10 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 	return members
 }
 
-// replaceReplicas replaces each node that the cluster listed as a primary, but that says it is a
-// replica, with its primary. Such a list was made before a failover, or before the node joined. A
-// replica stays if it does not name its primary, or if that primary also says that it is a replica.
-// Without it, the report would not show that its keys have no primary.
+// replaceReplicas replaces nodes with their primaries if the cluster listed them as primaries but
+// they say that they are replicas. The list was then made before a failover, or before the node
+// joined. A replica stays if it does not name its primary, or if that primary also says that it is
+// a replica. Otherwise the report would not show that the replica's keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
@@ -202,9 +202,9 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 // err returns what is wrong with the nodes, or nil.
 func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
 
-// leader returns the node on which a deployment takes its lease. It must be the same for every
-// deployment. It is the primary of the lowest slot, whose replica takes over both the slot and the
-// lease in a failover; without slots it is the first node by address.
+// leader returns the node on which a deployment takes its lease. All deployments must choose the
+// same node. It is the primary of the lowest slot, because in a failover its replica takes over
+// both the slot and the lease. Without slots it is the first node by address.
 func (f *fleet) leader() *member {
 	return slices.MinFunc(f.members, func(a, b *member) int {
 		if d := a.lowest() - b.lowest(); d != 0 {
@@ -240,7 +240,7 @@ func (f *fleet) filter(keep func(*member) bool) []*member {
 // most is the maximum number of nodes that are processed at the same time.
 const most = 16
 
-// each calls f for every item, for several at a time, and waits for all.
+// each calls f for every item, several at a time, and waits until all calls have returned.
 func each[T any](items []T, f func(T)) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, most)

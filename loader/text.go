@@ -81,7 +81,7 @@ var (
 )
 
 // describe reads a library's description from its text. ratelimit_info returns the same
-// description, but a deployer need not have the right to call it.
+// description, but a deployer may lack the right to call it.
 func describe(code string) Library {
 	if code == "" {
 		return Library{}

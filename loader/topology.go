@@ -85,7 +85,7 @@ func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	return topology, nil, failed
 }
 
-// findBySlots takes the primaries from the caller's own list. Such a list exists because the
+// findBySlots takes the primaries from the caller's own list. Callers give their list if the
 // servers do not know all the nodes, or know addresses that the caller cannot reach.
 func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -143,8 +143,8 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 }
 
 // primaries asks a node of a cluster for all primaries. CLUSTER SHARDS includes primaries without
-// slots, which need the library before slots are moved to them. CLUSTER SLOTS, the fallback if the
-// server or the user lacks CLUSTER SHARDS, does not.
+// slots, which need the library before slots are moved to them. If the server does not have CLUSTER
+// SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits them.
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards

@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // the record of this build; any other would mean that another build was deployed later
+	kept := f.last() // the record of this build; a record of another build would mean that it was deployed later
 	each(lost, func(m *member) { m.replace(ctx, w.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
@@ -288,8 +288,8 @@ func (f *fleet) remember() {
 	f.s.last = before
 }
 
-// laterBuild returns a sentence if a newer version runs somewhere, or if the last known deployment
-// was of another build; otherwise "".
+// laterBuild returns a sentence if a newer version runs on any node, or if the last known
+// deployment was of another build; otherwise "".
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
 		switch r := m.node.Running; {
@@ -324,7 +324,8 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay returns a sentence if a deployment has a lease that is not named except; otherwise "".
+// underWay returns a sentence if a deployment holds a lease; otherwise "". except is the name of a
+// lease to ignore.
 func (f *fleet) underWay(ctx context.Context, except string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {

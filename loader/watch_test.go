@@ -95,7 +95,7 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	if e := w.waitFor(t, f.addrs[1], loader.Repaired, 2); e.Node.Before.BuildID != "000000000009" || e.Node.Running.BuildID != "000000000002" {
 		t.Errorf("%+v", e)
 	}
-	// A replica takes over that has neither the last deployment's build nor its record.
+	// A replica with neither the last deployment's build nor its record takes over.
 	for name, code := range afterOne {
 		if name != "ratelimit" {
 			put(t, f.addrs[1], code)
@@ -135,7 +135,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		_, e := w.count(f.addrs[0], loader.Left)
 		return errors.Is(e.Err, loader.ErrLaterBuild) && e.Node.State == loader.Different
 	})
-	// The same if one node loses the library: the older build does not come back there.
+	// If one node loses the library, the older build does not come back there either.
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	eventually(t, "the loss is seen and left", func() bool {
 		_, e := w.count(f.addrs[1], loader.Left)
@@ -383,8 +383,7 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// A deployment whose texts a watch has not read yet still counts when the watch is about to load
-// something.
+// Before a watch loads something, it notices even a deployment whose texts it has not read yet.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -58,7 +58,7 @@ local MOST_KNOWN = 5000 -- in a generation
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. When it is full, it becomes the
--- previous generation, and the one before that is dropped. A text that is found in the previous
+-- previous generation, and the generation before is dropped. A text that is found in the previous
 -- generation is added to the current one. So at most 10,000 texts are kept, and always the last
 -- 5,000. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)

@@ -70,8 +70,8 @@ end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
 -- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because only then is their number known; before, a call with 0 checks the sum so
--- far.
+-- they are read, because only then is their number known; before the read, a call with 0 checks the
+-- sum so far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -97,8 +97,9 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable returns the error for a string that no limiter wrote, although it may look like a
--- state. The error does not show the string, because it may be a secret and errors are logged.
+-- unreadable returns the error for a string that was not written by a limiter, although it may look
+-- like a state. The error does not show the string, because it may be a secret and errors are
+-- logged.
 function states.unreadable(key)
   local size = redis.call('STRLEN', key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
@@ -114,7 +115,7 @@ function states.owner(head)
 end
 
 -- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
--- for a key that no limiter can have written, or a table:
+-- for a key that cannot have been written by a limiter, or a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not

@@ -12,13 +12,13 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value is such a state.
+-- holds reports whether a value has the form "gcra" or "gcra-<k>".
 function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if the value is not such a
--- state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
+-- form.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -26,8 +26,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
--- the value if it has to be written again, and nil for the debt if the key does not hold such a
--- state.
+-- the value if it has to be written again, and nil for the debt if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')

@@ -104,7 +104,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete makes decide the limit's function decide, if decide covers the limit.
+-- complete sets the limit's field decide to the function above, and the fields which that function
+-- needs, if it covers the limit.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end

@@ -17,8 +17,8 @@ function policies.names()
   return sorted_keys(POLICIES)
 end
 
--- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
--- policy's name. If there is no such limit, it returns nil and the error.
+-- lease returns the text of the limit of a policy for leases and, if the policy is a shadow, the
+-- policy's name. If the policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -31,8 +31,8 @@ end
 
 ------------------------------------------------------------------- shadow policies
 
--- The number of calls that each shadow policy would have denied but that were allowed, since the
--- library was loaded on this node.
+-- For each shadow policy, the number of allowed calls that it would have denied, since the library
+-- was loaded on this node.
 local denied = {}
 
 -- note counts a call that a shadow policy would have denied.

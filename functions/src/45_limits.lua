@@ -29,7 +29,7 @@
 --   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until cost fits, which does not fit now and is from 1 to the capacity
+--   wait      function(state, cost): returns the ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
@@ -200,7 +200,8 @@ local function parse_policy(text)
   return whole
 end
 
--- checked returns what read makes of a limit's text, or nil and the error.
+-- checked parses a limit's text with the function read. It returns the result, or nil and the
+-- error.
 function limits.checked(text, read)
   if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local limit, wrong = read(text)

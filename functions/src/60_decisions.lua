@@ -147,8 +147,8 @@ local function fit(size, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. With refund, each decides for itself: a blocked key
--- under a shadow policy does not prevent a refund to the others.
+-- decide_groups sets which groups are charged. With refund, each group decides for itself: a
+-- blocked key under a shadow policy does not prevent a refund to the others.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
   if units and units > 0 and request.enforced then

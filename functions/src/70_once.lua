@@ -1,5 +1,5 @@
 -- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
--- key for the time that the caller specifies. Every further call with that key gets the same reply
+-- key for the time that the caller specifies. Every further call with this key gets the same reply
 -- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
 -- again.
 --

@@ -25,7 +25,7 @@ local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local LONGEST_ID = 256 -- bytes
 
--- unusable returns the error for a key whose scores no limiter wrote.
+-- unusable returns the error for a key whose scores were not written by a limiter.
 local function unusable(key)
   return errors.unusable(key, NO_LEASES)
 end

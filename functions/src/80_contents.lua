@@ -40,7 +40,7 @@ function contents.of_all(verb, keys, args, want)
 end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock those of blocked keys.
+-- block copies all states, unblock only the states of blocked keys.
 function contents.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do

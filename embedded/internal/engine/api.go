@@ -10,7 +10,8 @@ import (
 )
 
 // The version of Redis that functions see. If versions of Redis differ, this package behaves like
-// this one: the time does not change during a call, and numbers are written in their shortest form.
+// that version: the time does not change during a call, and numbers are written in their shortest
+// form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204

@@ -51,7 +51,7 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 }
 
 // run runs a function and converts its first result to a reply. If an error ended the function, run
-// returns its value as failure. If the function was stopped, run returns the reason.
+// returns the error's value as failure. If the function was stopped, run returns the reason.
 func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) (reply Reply, failure lua.LValue, stopped error) {
 	e.lua.depth = 0
 	e.lua.budget.start(limit, e.MemoryLimit)

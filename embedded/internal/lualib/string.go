@@ -44,8 +44,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 		L.Push(lua.LNumber(op(x, y)))
 		return 1
 	}
-	// In Lua, the metamethod of strings is called even if the other operand has a metamethod. It
-	// then calls that one, as this loop does.
+	// In Lua, the metamethod of strings is called even if the other operand has a metamethod. The
+	// metamethod of strings then calls the other one, as this loop does.
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {
@@ -61,9 +61,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua whose first arguments are strings, as many as texts
-// says, and whose others are numbers. It converts numbers to strings, or strings to numbers, as Lua
-// does.
+// converted wraps a function of gopher-lua that takes strings first, as many as texts, and then
+// numbers. It converts arguments of the other type as Lua does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
@@ -113,8 +112,8 @@ func strChar(L *lua.LState) int {
 	return 1
 }
 
-// mapBytes implements lower and upper. gopher-lua's change letters that are not letters in the C
-// locale, and bytes that are not valid UTF-8.
+// mapBytes implements lower and upper. gopher-lua's versions also change letters that are not
+// letters in the C locale, and bytes that are not valid UTF-8.
 func mapBytes(L *lua.LState, f func(byte) byte) int {
 	b := []byte(Text(L, 1))
 	for i := range b {

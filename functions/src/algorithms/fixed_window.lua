@@ -8,10 +8,10 @@
 --   one rate:        the count, a plain integer; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
--- A new n takes effect at once, for what the open window has already counted too. A new period or
--- align takes effect when the window ends. But if the window would stay open for longer than the
--- period, because the period was lowered or the clock was set back, a new window replaces it. In
--- the new window, the old count leaves room for just this call.
+-- A new n takes effect at once and also applies to what the open window has already counted. A new
+-- period or align takes effect when the window ends. But if the window would stay open for longer
+-- than the period, because the period was lowered or the clock was set back, a new window replaces
+-- it. In the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
 
@@ -63,8 +63,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one that
--- would end too late, it opens a new one.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or the open
+-- window would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000

@@ -18,8 +18,8 @@
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
--- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
--- can be counted in them, which requires that none exceeds 2^53.
+-- divide sets a rate's ticks for a clock with units_per_ms units in a ms. It reports whether all
+-- debts can be counted in ticks, which requires that no debt exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = numbers.common_divisor(period, count)

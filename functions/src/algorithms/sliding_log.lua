@@ -8,9 +8,9 @@
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once, for the stored entries too. A log with n units in the
--- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
--- as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. A log with n units
+-- in the future (the clock was set back) leaves room for just this call. Another algorithm's state
+-- counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -31,7 +31,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
+local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -198,8 +198,8 @@ local function expiry(state)
 end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window. With debts more than n count, so a log of 2n entries is rewritten
--- too: no log grows longer than without them.
+-- its entries have left the window. Because of debts, more than n units may count. A log of 2n
+-- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
   if state.added == '' then return true end
   if state.entries >= 2 * state.rate.capacity then return false end
@@ -222,7 +222,7 @@ end
 
 -- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
 -- read. If the value is not a single log, load_log calls the function another instead: the value
--- may hold several rates, or no limiter wrote it.
+-- may hold several rates, or may not have been written by a limiter.
 local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)

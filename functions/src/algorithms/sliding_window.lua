@@ -1,10 +1,10 @@
 -- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
 -- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
--- and the k-1 before it count fully. The bucket before those counts for the part that the window
--- still covers. With k = 1 this is the two-counter estimate. Under steady traffic, the error
--- shrinks with k. Memory grows with it: k+1 small numbers. The worst case does not shrink: n units
--- at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within
--- one period.
+-- and the k-1 before it count fully. The next older bucket counts for the part that the window
+-- still covers. With k = 1 this is the two-counter estimate. As k grows, the error under steady
+-- traffic shrinks, and memory grows: k+1 small numbers. The worst case does not shrink: n units at
+-- the end of a bucket, and as many as fit at the end of the k-th bucket after it, add up to almost
+-- 2n within one period.
 --
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
 -- The key expires when the last count has left the window. Times are in whole milliseconds.
@@ -124,7 +124,7 @@ local function wait(state, cost)
   return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
--- save returns the counts as a text, without the empty ones at the end.
+-- save returns the counts as a text, without empty counts at the end.
 local function save(state)
   local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do

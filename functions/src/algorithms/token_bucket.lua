@@ -7,7 +7,8 @@
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
 -- that would wait for longer than one full refill for its next tokens leaves room for just this
--- call. So does one with a larger debt than FORCE leaves under this limit.
+-- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
+-- this call.
 
 -- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)

@@ -1,7 +1,7 @@
 -- ratelimit_release gives a lease back. It cannot free another caller's lease, or free one twice.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output 1, or 0 if this ID holds no lease, or no longer does
+--   Output 1, or 0 if this ID holds no lease
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{

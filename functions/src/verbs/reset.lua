@@ -3,7 +3,7 @@
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
---   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then deleted)
+--   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
 clock.register{
   function_name = 'ratelimit_reset',

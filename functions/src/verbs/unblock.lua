@@ -3,7 +3,7 @@
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked
---   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then changed)
+--   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
