@@ -21,7 +21,7 @@ type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because they lack a field of every key
+	Keyless     int64    // lines dropped because they lack at least one field of every key
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early

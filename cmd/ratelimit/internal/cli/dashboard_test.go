@@ -138,7 +138,8 @@ func TestDashboardAsks(t *testing.T) {
 	asks("/peek?key=k&limit=@none", "NOPOLICY")
 }
 
-// Viewers can read only limiters through the page: it shows nothing of the values of other keys.
+// The page shows nothing of a value that does not belong to a limiter, so viewers cannot read other
+// keys.
 func TestDashboardHidesValues(t *testing.T) {
 	const secret = "5ecret"
 	srv := withLibrary(t)
