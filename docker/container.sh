@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the container image of the command: `make container`. It contains the static program, and the
-# certificates that it trusts for rediss://: this machine's, or those in SSL_CERT_FILE.
+# Makes the container image of the command: `make container`. The image contains the static program, and the
+# certificates that the program trusts for rediss://: this machine's, or those in SSL_CERT_FILE.
 #
 #   docker/container.sh [NAME]    the default is ratelimit-functions/ratelimit
 set -euo pipefail

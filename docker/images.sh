@@ -3,9 +3,9 @@
 #
 #   ratelimit-test/redis:7.0    ratelimit-test/redis:8.0    ratelimit-test/valkey:8.1
 #
-# If a registry is available, each is the official image under a local tag. Otherwise it is a root file system
-# that mmdebstrap builds from Debian's packages, whose signatures it checks. An existing image is left alone,
-# so a second run does nothing.
+# If a registry is available, each image is the official one under a local tag. Otherwise mmdebstrap builds a
+# root file system from Debian's packages, and checks their signatures. An existing image is left alone, so a
+# second run does nothing.
 #
 #   docker/images.sh            make what is missing
 #   docker/images.sh --force    make all three again

@@ -29,8 +29,8 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. An error comes from the engine; problems of the policies are in
-// Findings.
+// probably do not work as intended. A returned error is an error of the engine; problems of the
+// policies are in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to
 	// load, and their limits are checked one by one.

@@ -108,8 +108,8 @@ func (s *source) items(n *yaml.Node, what string) []*yaml.Node {
 	return s.contents(n, yaml.SequenceNode, what, "a list")
 }
 
-// contents returns the nodes in a mapping or a list, with aliases resolved. If that would be too many
-// values in total, or if the node is of another kind, it records a problem.
+// contents returns the nodes in a mapping or a list, with aliases resolved. If n is of another
+// kind, or if the file would then have too many values, contents records a problem.
 func (s *source) contents(n *yaml.Node, of yaml.Kind, what, want string) []*yaml.Node {
 	if n.Kind != of {
 		s.wrong(n, "%s is %s; it has to be %s", what, kind(n), want)

@@ -68,7 +68,7 @@ func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 	return list
 }
 
-// index decodes the number of a key, from 1, or the name that the policy gives it.
+// index decodes a key's number, from 1, or its name in the policy.
 func (s *source) index(n *yaml.Node, what string, c *call) int64 {
 	text := s.text(n, what)
 	if c.policy != nil {

@@ -24,8 +24,8 @@ type Policy struct {
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
 }
 
-// Read reads a file. If the file exists but is not valid, the error is Problems. If it has no other
-// problems, Read does not check the limits; File.Check does.
+// Read reads a file. If the file exists but is invalid, the error is of type Problems. Read checks
+// the limits only if the file has other problems; otherwise File.Check does so.
 func Read(name string) (*File, error) {
 	content, err := readFile(name)
 	if err != nil {

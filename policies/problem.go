@@ -3,7 +3,7 @@ package policies
 import "fmt"
 
 // Problem is one error in a file, with its position. Line and Column count from 1; both are 0 if
-// the problem is the file as a whole.
+// the problem concerns the file as a whole.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -49,7 +49,7 @@ func (p Problems) Count() string {
 	return fmt.Sprintf("%d problems", len(p))
 }
 
-// Unwrap returns each problem.
+// Unwrap returns the problems as errors.
 func (p Problems) Unwrap() []error {
 	list := make([]error, len(p))
 	for i := range p {

@@ -9,7 +9,8 @@ import (
 // A rate of a limit is redundant if another rate of the limit always denies first, so that removing
 // it would never change a decision.
 
-// redundantRates describes the redundant rates of a limit, each with the rate that makes it so.
+// redundantRates describes the redundant rates of a limit, each with the rate that makes it
+// redundant.
 func redundantRates(l limit) []string {
 	var redundant []string
 	for i, b := range l.rates {
@@ -59,7 +60,7 @@ func implied(algorithm string, a, b rate) bool {
 }
 
 // nested reports whether no window of one rate can begin before a window of the other and end
-// within it. For months and years, whose windows have no common length, it is always false.
+// within it. nested always returns false for months and years, because their lengths vary.
 func nested(a, b rate) bool {
 	return a.aligned && b.aligned && a.months == 0 && b.months == 0 && a.shift == b.shift &&
 		(b.period%a.period == 0 || a.period%b.period == 0)
@@ -80,7 +81,8 @@ func (r rate) shortest() int64 {
 // slower reports whether a refills no faster than b.
 func slower(a, b rate) bool { return compareProducts(a.n, b.period, b.n, a.period) <= 0 }
 
-// compareProducts compares a*b with c*d, none of which is negative. The products may exceed 64 bits.
+// compareProducts compares a*b with c*d. All factors must be at least 0. The products may exceed 64
+// bits.
 func compareProducts(a, b, c, d int64) int {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	otherHigh, otherLow := bits.Mul64(uint64(c), uint64(d))

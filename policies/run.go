@@ -48,7 +48,7 @@ type Result struct {
 	Took     time.Duration `json:"-"`
 }
 
-// Failure is one field of one call that was not as expected.
+// Failure describes a field of a call's reply that was not as expected.
 type Failure struct {
 	Line     int    `json:"line"` // position of the expectation in the test file
 	Column   int    `json:"column"`

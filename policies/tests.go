@@ -68,8 +68,8 @@ const (
 	maxCalls = 10_000_000
 )
 
-// ReadTests reads a file of tests and the policies file that it names, relative to itself. If one
-// of the two files exists but is not valid, or one of the limits is not, the error is Problems.
+// ReadTests reads a file of tests and the policies file that it names, relative to itself. If a
+// file exists but is invalid, or if a limit is invalid, the error is of type Problems.
 func ReadTests(name string) (*TestFile, error) {
 	content, err := readFile(name)
 	if err != nil {

@@ -26,7 +26,7 @@ const testedPolicies = `policies:
 // oneTest is the beginning of a test file, up to the list of calls.
 const oneTest = "policies: p.yaml\ntests:\n- name: one\n  calls:\n"
 
-// readTests writes a file of tests into a folder with the policies above, and reads it.
+// readTests writes a file of tests into a directory with the policies above, and reads the file.
 func readTests(t *testing.T, text string) (*TestFile, error) {
 	t.Helper()
 	folder := t.TempDir()

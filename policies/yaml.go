@@ -43,7 +43,7 @@ const maxValues = maxBytes
 type source struct {
 	name     string
 	problems Problems
-	values   int // values that were parsed; a value behind an alias counts each time
+	values   int // values that were parsed; an aliased value counts each time
 }
 
 func (s *source) wrong(at *yaml.Node, format string, args ...any) {
@@ -93,8 +93,8 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable looks for what a YAML file cannot contain: another encoding, control characters, too
-// many bytes.
+// unreadable looks for what a policies file cannot contain: an encoding other than UTF-8, control
+// characters, too many bytes.
 func unreadable(content []byte) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {

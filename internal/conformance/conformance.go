@@ -1,7 +1,7 @@
 // Package conformance compares a server, embedded or real, with recorded replies of real servers.
 //
 // embedded/testdata/conformance.json lists cases. A case is the body of a Lua function or a list of
-// calls, with the replies of Redis 7.0 and those of other servers that differ.
+// calls, with the replies of Redis 7.0, and those of other servers if they differ.
 package conformance
 
 import (
@@ -28,7 +28,7 @@ type Case struct {
 	Name    string          `json:"name"`
 	Lua     string          `json:"lua,omitempty"`     // the body of a function f(KEYS, ARGV), loaded first
 	Flags   []string        `json:"flags,omitempty"`   // the function's flags
-	Command string          `json:"command,omitempty"` // the command that calls it; "" is FCALL
+	Command string          `json:"command,omitempty"` // the command that calls f; "" means FCALL
 	Keys    []string        `json:"keys,omitempty"`
 	Args    []string        `json:"args,omitempty"`
 	Calls   [][]string      `json:"calls,omitempty"`   // the calls, if there is no function
@@ -97,8 +97,9 @@ func (f *File) Save(path string) error {
 	return replace.File(path, []byte(b.String()))
 }
 
-// Fatal returns why the case must not run on the named server, which it would crash, or "". If the
-// case crashes any server, it must not run on a server that is not recorded.
+// Fatal returns the reason why the case must not run on the named server, or "" if it may. A case
+// must not run on a server that it crashes. If it crashes any server, it must not run on a server
+// that is not recorded.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -163,8 +164,8 @@ func sameError(got, want string) bool {
 	return text == wanted
 }
 
-// Expected returns the replies recorded for the server: its own if it differs, otherwise those of
-// Redis 7.0.
+// Expected returns the server's own replies if it differs from Redis 7.0, and the replies of Redis
+// 7.0 otherwise.
 func (c *Case) Expected(server string) json.RawMessage {
 	for _, d := range c.Differs {
 		if slices.Contains(d.On, server) {
@@ -231,7 +232,7 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. Those before the index shown are its setup.
+// calls returns the case's commands. The commands before the index shown are the setup.
 func (c *Case) calls() (calls [][]string, shown int) {
 	if c.Calls != nil {
 		return c.Calls, 0

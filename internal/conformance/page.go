@@ -13,8 +13,8 @@ type Section struct {
 	Examples []Example
 }
 
-// Example is the body of a function, and the replies to a call of it in JSON, in the form of
-// Case.Run.
+// Example is the body of a function, and the replies to a call of that function as JSON, in the
+// form of Case.Run.
 type Example struct{ Lua, Redis, Here string }
 
 var example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")

@@ -148,7 +148,7 @@ func Gibberish(err error) bool {
 }
 
 // certificate returns what is wrong with TLS, or "" if err has another cause. chosen means that the
-// caller chose the trusted authorities, and ours that the caller has a certificate.
+// caller chose the trusted authorities; ours means that the caller has a certificate.
 func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -194,7 +194,7 @@ func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
-// Addr returns the address that could not be dialed, if err has one and it is not a Sentinel's.
+// Addr returns the address that could not be dialed, if err contains one that is not a Sentinel's.
 func Addr(err error) string {
 	var dial *net.OpError
 	if AtSentinels(err) || !errors.As(err, &dial) || dial.Op != "dial" || dial.Addr == nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Lines is a plot of one or more lines over two logarithmic axes. All values are above 0.
+// Lines is a log-log plot of one or more lines. All values must be positive.
 type Lines struct {
 	Title      string   // for screen readers
 	Above      []string // lines of text above the plot
@@ -23,7 +23,7 @@ type Axis struct {
 	Text  func(float64) string
 }
 
-// Powers returns the powers of ten from 1 to the first that is not below most; 10 is always
+// Powers returns the powers of ten from 1 to the first that is at least most; 10 is always
 // included.
 func Powers(most float64) []float64 {
 	marks := []float64{1, 10}
@@ -48,7 +48,7 @@ type Bound struct {
 const (
 	linesLeft, linesRight = 92, 340
 	linesHeight           = 250
-	nameHeight            = 18 // least distance between names
+	nameHeight            = 18 // minimum distance between names
 )
 
 // SVG draws the plot.

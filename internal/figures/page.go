@@ -45,7 +45,8 @@ func Update(file string, tables []Table) error {
 	return replace.File(file, []byte(renewed))
 }
 
-// Write updates the named page in the folder, and writes the pictures, by file name, beside it.
+// Write updates the named page in folder, and writes the pictures next to it. pictures maps file
+// names to SVG.
 func Write(folder, page string, tables []Table, pictures map[string]string) error {
 	if err := Update(filepath.Join(folder, page), tables); err != nil {
 		return err
@@ -91,8 +92,7 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Brief formats a number of at least 1 that has one nonzero digit in few characters: 10, 2k, 100k,
-// 1M.
+// Brief abbreviates a number of at least 1 that has only one nonzero digit: 10, 2k, 100k, 1M.
 func Brief(f float64) string {
 	n := int64(f)
 	for _, unit := range []string{"", "k", "M"} {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Pictures are written without a library: they have only a few lines and texts, and must follow the
-// reader's choice of light or dark. gonum/plot, the best maintained library, cannot do that: it
+// Pictures are written without a library: they have only a few lines and labels, and must follow
+// the reader's choice of light or dark. gonum/plot, the best maintained library, cannot do that: it
 // writes colors as attributes of each element, not as classes.
 
 // Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text is
@@ -15,7 +15,7 @@ import (
 const Width = 480
 
 // A Picture is an SVG image under construction. Its classes are grid; bound (a dashed line); c0 to
-// c7, colors of lines; fc0 to fc7, the same colors for areas and texts; thin; pale; and for texts
+// c7, colors of lines; fc0 to fc7, the same colors for areas and text; thin; pale; and, for text,
 // bold, right and middle.
 type Picture struct {
 	title  string

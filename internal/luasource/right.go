@@ -114,8 +114,8 @@ func numeral(text string) (float64, bool) {
 }
 
 // isLocalFunction reports whether s is written as "local function f()" rather than "local f =
-// function()", in which the function does not see f. gopher-lua's parser sets the last line only
-// for the first.
+// function()". In the second form, the function does not see f. gopher-lua's parser sets the last
+// line only for the first form.
 func isLocalFunction(s *ast.LocalAssignStmt) bool { return s.LastLine() != 0 }
 
 // localFunctionValue prevents gopher-lua from treating "local f = function()" as "local function
@@ -133,11 +133,11 @@ func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 //
 //	do local object, key, ... = ...; local value1, value2 = values; b = value2; a = value1 end
 //
-// gopher-lua compiles three cases wrongly. With several targets or values, it stores one before it
-// has read all: "a, b = b, a" reads a after storing it. If a local variable is assigned an "and" or
-// "or", it may stay as it was: "x = f() and 1" does not change x when f() is nil. If the function's
-// last parameter is assigned a call in parentheses, the parameter is overwritten while the call's
-// arguments are read.
+// gopher-lua compiles three cases wrongly. With several targets or values, it stores a value before
+// it has read all of them: "a, b = b, a" reads a after storing it. If a local variable is assigned
+// an "and" or "or", the variable may keep its old value: "x = f() and 1" does not change x when f()
+// is nil. If the function's last parameter is assigned a call in parentheses, the parameter is
+// overwritten while the call's arguments are read.
 func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	if len(s.Lhs) == 1 && len(s.Rhs) == 1 && w.compilesRight(s.Lhs[0], s.Rhs[0]) {
 		return s
@@ -191,8 +191,8 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 	return place < 0 || !logical && !(call && place == w.fn.params-1)
 }
 
-// genericFor passes a loop's three values through variables, because gopher-lua does not set those
-// that the loop leaves out: "for k in next, t" would start at the value that the register had
+// genericFor passes a loop's three values through variables, because gopher-lua does not set the
+// values that the loop omits: "for k in next, t" would start at the value that the register had
 // before. A single call, with all its results, is compiled correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	if len(s.Exprs) == 1 && !isSingle(s.Exprs[0]) {

@@ -22,7 +22,7 @@ type function struct {
 	params   int      // how many of locals are parameters, including self
 	vararg   bool
 	dots     bool            // it uses ...
-	captured map[string]bool // the variables of outer functions that it uses
+	captured map[string]bool // the variables of outer functions that this function uses
 
 	constants map[string]int // the index of each constant: strings, numerals and names of global variables, as written
 	loops     []*loop

@@ -24,7 +24,7 @@ func Append(b []byte, text string) []byte {
 }
 
 // Cut decodes the literal at the beginning of text, as written by Append, and returns what follows
-// it. ok is false if there is none.
+// it. ok is false if text does not begin with a literal.
 func Cut(text string) (value, rest string, ok bool) {
 	rest, ok = strings.CutPrefix(text, "'")
 	var b strings.Builder

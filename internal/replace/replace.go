@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// File writes content to the named file: it writes a temporary file in the same folder and renames
-// it. The file keeps its mode but not its owner, and a symbolic link stays a link.
+// File writes content to the named file: it writes a temporary file in the same directory and
+// renames it. The file keeps its mode but not its owner, and a symbolic link stays a link.
 //
 // File writes in place if the name is not a regular file, if it is this process's own output (such
-// as /dev/stdout), or if the file is writable but cannot be replaced, because of its folder or
-// because it is a mount.
+// as /dev/stdout), or if the file is writable but cannot be replaced, because of its directory or
+// because it is a mount point.
 func File(name string, content []byte) error {
 	if err := Check(name); err != nil {
 		return err
@@ -41,8 +41,8 @@ func File(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o666)
 }
 
-// Check returns why the named file cannot be written, as far as that can be known without writing,
-// or nil. It changes nothing.
+// Check returns an error if the named file cannot be written, as far as Check can tell without
+// writing to the file. It changes nothing.
 func Check(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -62,8 +62,8 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content to a temporary file and renames it. info describes the replaced file, or
-// is nil.
+// beside writes the content to a temporary file and renames it. info describes the replaced file;
+// it is nil if there is none.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
 	if err != nil {
@@ -87,7 +87,8 @@ func beside(name string, content []byte, info fs.FileInfo) error {
 	return withName(name, err)
 }
 
-// create creates an empty temporary file in the folder of target, the file that name resolves to.
+// create creates an empty temporary file in the directory of target, the file that name resolves
+// to.
 func create(name string) (file *os.File, target string, err error) {
 	if target, err = follow(name); err == nil {
 		beside := filepath.Join(filepath.Dir(target), fmt.Sprintf(".ratelimit-%016x", rand.Uint64()))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A writable file is written even in a folder that is not writable. A read-only file is not
-// replaced even in a writable folder.
+// A writable file is written even in a read-only directory. A read-only file is not replaced even
+// in a writable directory.
 func TestPermissions(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")

@@ -29,7 +29,7 @@ func written(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-// want checks the content and the mode of a file, and that its folder contains only the given
+// want checks the content and the mode of a file, and that its directory contains only the given
 // names.
 func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 	t.Helper()
@@ -144,7 +144,8 @@ func TestFailures(t *testing.T) {
 	want(t, name, "old", 0o644)
 }
 
-// A named pipe stays a pipe, and gets the content. Check does not wait for its reader.
+// A named pipe stays a pipe, and receives the content. Check does not wait for a reader of the
+// pipe.
 func TestNamedPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(name, 0o600); err != nil {

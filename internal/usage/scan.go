@@ -68,7 +68,7 @@ func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// EachPrimary calls f for every primary that rdb knows, for all of them concurrently.
+// EachPrimary calls f concurrently for all primaries that rdb knows.
 func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
@@ -87,9 +87,8 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
 }
 
-// Run scans every primary that rdb knows, all of them concurrently. It returns the joined
-// [*NodeError]s of the primaries whose scans failed. Snapshot includes what was found on those
-// until then.
+// Run concurrently scans all primaries that rdb knows. It returns the joined [*NodeError]s of the
+// primaries whose scans failed. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
 	var failed []error
@@ -179,7 +178,7 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	pipe := rdb.Pipeline()
 	replies := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // go-redis's HMGet would take a number for an array length
+		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // go-redis's HMGet would mistake a number for an array length
 	}
 	if len(keys) > 0 {
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -224,7 +223,7 @@ func fields(minute int64) []any {
 }
 
 // record parses a reply to HMGET. It returns false if the hash was not written by TRACK, and an
-// error if no HMGET sends such a reply.
+// error for a reply that HMGET never sends.
 func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
 	var n [9]int64

@@ -83,7 +83,7 @@ func (r recent) rate(before recent) Rate {
 	case before.minute == r.minute-1:
 		now, then, span = r.counts[0].plus(r.counts[1]), before.counts[0], seconds
 	}
-	// A key that was reset has counted less than before.
+	// After a reset, the counts of a key are lower than before.
 	return Rate{
 		Allowed: float64(max(0, now.Allowed-then.Allowed)) / span.Seconds(), Denied: float64(max(0, now.Denied-then.Denied)) / span.Seconds(),
 	}

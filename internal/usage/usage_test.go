@@ -185,8 +185,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Every primary of a cluster is scanned. If one is dead, it is named, and the others' keys are
-// found.
+// Every primary of a cluster is scanned. If a primary is dead, the error names it, and the keys of
+// the others are found.
 func TestCluster(t *testing.T) {
 	one, two, dead := start(t), start(t), start(t)
 	one.takes("a", 3)

@@ -78,8 +78,8 @@ func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	return f, err
 }
 
-// until is a reader that fails once ctx has ended. Without it, Next could run on for billions of
-// empty lines, which a few compressed bytes can contain.
+// until is a reader that fails once ctx has ended. Without it, Next could keep reading for billions
+// of empty lines, because a small compressed log can contain that many.
 type until struct {
 	ctx context.Context
 	io.Reader
@@ -118,10 +118,10 @@ func (f *File) Close() error { return f.closer.Close() }
 // Lines returns the number of lines read so far.
 func (f *File) Lines() int64 { return f.number }
 
-// Next reads the next line that is not empty. It returns the line's time in ms since 1970, and
-// stores the requested fields in values, in order and with nil for a missing field. The values are
-// valid until the next call. If the line cannot be parsed, the error is a *BadLine, and Next can be
-// called again. Any other error is final; at the end of the file it is io.EOF.
+// Next reads the next nonempty line. It returns the line's time in ms since 1970, and stores the
+// requested fields in values, in order and with nil for a missing field. The values are valid until
+// the next call. If the line cannot be parsed, the error is a *BadLine, and Next can be called
+// again. Any other error is final; at the end of the file it is io.EOF.
 func (f *File) Next(values [][]byte) (int64, error) {
 	for {
 		line, err := f.line()

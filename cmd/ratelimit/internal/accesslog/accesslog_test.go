@@ -89,7 +89,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// zones returns a log of ten lines with the same time, each written in another time zone.
+// zones returns a log of ten lines with the same time, each written in a different time zone.
 func zones() string {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var log strings.Builder
@@ -196,8 +196,8 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	return a.Bytes(), b.Bytes()
 }
 
-// A Sorter returns, in the order of their times, all values that it accepted. It accepts every
-// value that is at most Within late.
+// A Sorter returns all values that it accepted, in the order of their times. It accepts every value
+// that is at most Within late.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")
@@ -246,8 +246,8 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// Reading ends when the context does, even in the middle of a few compressed bytes that expand to
-// millions of lines, or to a line without an end.
+// Reading ends when the context ends, even if a small compressed log expands to millions of lines
+// or to one endless line.
 func TestReadingEndsWithItsContext(t *testing.T) {
 	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 4<<20), "one line": strings.Repeat("x", 4<<20)} {
 		gz, zst := compressed(t, log)
@@ -294,7 +294,8 @@ func TestDeepJSON(t *testing.T) {
 	}
 }
 
-// fuzzFormat checks that any line is parsed or reported as a bad line, and that the next line is read.
+// fuzzFormat checks that any line is either parsed or reported as a bad line, and that the line
+// after it is read.
 func fuzzFormat(f *testing.F, format, head, good string) {
 	for _, seed := range []string{good, combined, `{"time":1772388005,"a":{"b":[1]}}`, "2026-03-01 18:00:05,\"a\"\"b\",c", "", "\x00", `a - - [`, `"`, "{", "\t;,"} {
 		f.Add([]byte(seed))

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// columns parses CSV whose first line names the fields. A record cannot span several lines: a line
-// with an unclosed quote is an error, which does not affect the lines after it.
+// columns parses CSV whose first line names the fields. A record cannot span several lines: an
+// unclosed quote makes only its own line an error.
 type columns struct {
 	clock  clock
 	reader *csv.Reader
 	line   bytes.Reader // the current line, from which reader reads
 	time   int
 	fields []string
-	places []int // column of each field; -1 if the log lacks it
+	places []int // column of each field; -1 if the log lacks the field
 	value  [][]byte
 }
 

@@ -138,8 +138,7 @@ func (r rest) quoted() (inner, after rest, err error) {
 	return r, r, fmt.Errorf("at byte %d: the request has no closing quote", r.at+1)
 }
 
-// request returns the method and the path of a request line, or nil and nil if the line is not
-// valid.
+// request returns the method and the path of a request line, or nil and nil if the line is invalid.
 func (r rest) request() (method, path []byte) {
 	method, target, ok := bytes.Cut(r.line, []byte(" "))
 	if !ok {

@@ -47,7 +47,7 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// first looks up the names in order, and returns the first value that is not empty, as text.
+// first looks up the names in order, and returns the first nonempty value as text.
 func first(object map[string]json.RawMessage, names []string) []byte {
 	for _, name := range names {
 		if value := text(find(object, name)); len(value) > 0 {

@@ -11,8 +11,8 @@ var named = map[string][]string{
 	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
 }
 
-// namesOf returns the names to look up for a field. A name in called, which the caller gave,
-// replaces the usual ones.
+// namesOf returns the names to look up for a field. If the caller named the field in called, that
+// name replaces the usual names.
 func namesOf(field string, called map[string]string) []string {
 	if name, ok := called[field]; ok {
 		return []string{name}
@@ -23,8 +23,8 @@ func namesOf(field string, called map[string]string) []string {
 	return []string{field}
 }
 
-// normalized converts the value of a named field to the form that every log format's parser
-// returns.
+// normalized converts the value of a named field to the form that the parsers of all log formats
+// return.
 func normalized(field string, value []byte) []byte {
 	switch field {
 	case "path", "method":

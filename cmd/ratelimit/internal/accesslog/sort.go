@@ -3,11 +3,11 @@ package accesslog
 // MaxValues is the largest number of values in a Sorter.
 const MaxValues = 1 << 20
 
-// Sorter sorts values by time. It keeps each value until one arrives that is more than Within
+// Sorter sorts values by time. It keeps each value until a value arrives that is more than Within
 // later. Values with the same time keep their order. The zero value accepts no late values. A
 // Sorter is not safe for concurrent use.
 type Sorter[T any] struct {
-	Within int64 // ms by which a value may come late
+	Within int64 // how late a value may be, in ms
 
 	heap   []timed[T] // a heap as in container/heap, but without an allocation for each value
 	newest int64      // largest time so far
@@ -24,9 +24,9 @@ func (a *timed[T]) before(b *timed[T]) bool {
 	return a.at < b.at || a.at == b.at && a.number < b.number
 }
 
-// Put adds a value and returns 0. If Take has already returned a later value, Put refuses the
-// value, and returns by how many ms it is older than the newest one. With a Within of at least
-// that, Put would have accepted it.
+// Put adds a value and returns 0. If Take has already returned a later value, Put rejects the
+// value, and returns by how many ms the value is older than the newest one. If Within were at least
+// as long, Put would have accepted the value.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	if at < s.taken {
 		return s.newest - at
@@ -45,8 +45,8 @@ func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	return 0
 }
 
-// Take removes and returns the oldest value, if no older one can still arrive, if the Sorter is
-// full, or if end is true. ok reports whether it returned a value.
+// Take removes and returns the oldest value, if no older value can still arrive, if the Sorter is
+// full, or if end is true. ok reports whether Take returned a value.
 func (s *Sorter[T]) Take(end bool) (at int64, value T, ok bool) {
 	if len(s.heap) == 0 || !end && s.heap[0].at >= s.newest-s.Within && len(s.heap) < MaxValues {
 		return 0, value, false

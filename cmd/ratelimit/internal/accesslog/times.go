@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Times outside this range are errors. The library cannot store times before 2001, and the tests of
-// policies accept the same years.
+// Times outside this range are errors. The library cannot store times before 2001, and policy tests
+// accept the same range of years.
 var (
 	firstTime = time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	lastTime  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()

@@ -21,7 +21,7 @@ import (
 // Candidate is a limit, or a policy as @name, to test.
 type Candidate struct {
 	Limit string
-	Keys  []Key // one, or one for each key of the policy, in order
+	Keys  []Key // one key, or one for each key of the policy, in order
 }
 
 // Options configures a run.
@@ -32,7 +32,7 @@ type Options struct {
 
 	Format   string            // see accesslog.Options
 	Called   map[string]string // see accesslog.Options
-	Unsorted time.Duration     // how much older than a line before it a line may be
+	Unsorted time.Duration     // how much older a line may be than a line before it
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
@@ -52,8 +52,8 @@ type Progress struct {
 	Decisions   int64 // in all steps
 }
 
-// Run replays the logs. It calls opened to get them, but not before it has checked the limits. If
-// ctx ends early, the report contains the results so far, and says so. Run returns an error if a
+// Run checks the limits, calls opened to open the logs, and replays them. If ctx ends early, the
+// report contains the results so far, and says that it is incomplete. Run returns an error if a
 // limit cannot be parsed, if a log cannot be opened, or if the logs contain no usable line.
 func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Report, error) {
 	r := &run{Options: opts}
@@ -219,7 +219,7 @@ func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][
 	return deciders, jobs
 }
 
-// progress calls r.Progress after every thousandth request.
+// progress calls r.Progress once every thousand requests.
 func (r *run) progress(steps int, requests, of int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {

@@ -170,7 +170,7 @@ func TestNaive(t *testing.T) {
 }
 
 // With a suggested limit, the given share of keys is never denied. With a smaller n or burst, some
-// of them would be.
+// of these keys would be denied.
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
@@ -247,7 +247,7 @@ func trailing(hits []hit, period int64) map[string][]int64 {
 }
 
 // For logs of any length, the sums of a time line are right, and each interval contains its
-// decisions, however the decisions were divided among workers.
+// decisions, no matter how the workers shared them.
 func TestSeries(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 3))
@@ -322,8 +322,8 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// BenchmarkRun replays a log in the Combined Log Format with 10,000 clients, of whom a few send
-// most requests.
+// BenchmarkRun replays a log in the Combined Log Format with 10,000 clients, a few of which send
+// most of the requests.
 func BenchmarkRun(b *testing.B) {
 	dice := rand.New(rand.NewPCG(7, 42))
 	zipf := rand.NewZipf(dice, 1.2, 20, 9999)

@@ -79,8 +79,8 @@ func fieldsOf(keys []Key) []string {
 	return fields
 }
 
-// appendTo appends a request's key to b. values are the request's values of fields. It returns
-// false if the request lacks a field of the key.
+// appendTo appends a request's key to b. values are the values of fields in the request. appendTo
+// returns false if the request lacks a field of the key.
 func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool) {
 	for i, p := range k.parts {
 		value := values[slices.Index(fields, p.field)]
@@ -103,7 +103,7 @@ func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool)
 }
 
 // appendClient appends an address, or its network, in canonical form. Any other value, such as a
-// host name, is appended as it is.
+// host name, is appended unchanged.
 func (p part) appendClient(b, value []byte) []byte {
 	addr, err := netip.ParseAddr(string(value))
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *table) number(name []byte) uint32 {
 	return n
 }
 
-// came returns how many keys have a request. The others occur only in lines that were dropped.
+// came returns the number of keys that have a request. The other keys occur only in dropped lines.
 func (t *table) came() (n int64) {
 	for _, count := range t.counts {
 		if count > 0 {

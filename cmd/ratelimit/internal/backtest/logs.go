@@ -21,7 +21,7 @@ type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because, for every key, they lack a field of it
+	Keyless     int64    // lines dropped because they lack at least one field of every key
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early
@@ -200,6 +200,6 @@ func (l *logs) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }
 
-// Unsorted returns the smallest Options.Unsorted with which no line would have come too late, in
-// whole seconds and as a flag value.
+// Unsorted returns the smallest Options.Unsorted, in whole seconds, that would have accepted every
+// line. It is formatted as a flag value.
 func (l Log) Unsorted() string { return fmt.Sprintf("%ds", (l.latest+999)/1000) }

@@ -233,7 +233,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// A key that occurs once takes little memory, for any number of keys.
+// A key that occurs only once takes little memory, however many keys there are.
 func TestMemory(t *testing.T) {
 	const keys = 200_000
 	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour})

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// share identifies a worker's share of the keys: those whose number % of == me.
+// share identifies a worker's share of the keys: all keys with number % of == me.
 type share struct{ me, of uint32 }
 
 func (s share) mine(key uint32) bool { return key%s.of == s.me }

@@ -1,7 +1,7 @@
 package backtest
 
-// series counts decisions by interval. All intervals have the same length: the shortest of widths
-// that needs no more than mostIntervals of them.
+// series counts decisions by interval. All intervals have the same length: the shortest length in
+// widths that needs at most mostIntervals intervals.
 type series struct {
 	level       int                // index in widths
 	first, last int64              // times of the first and the last decision, in seconds since 1970
@@ -14,7 +14,8 @@ type Interval struct {
 	Denied  int64 `json:"denied"`
 }
 
-// widths are the possible lengths of an interval, in seconds. Each is a multiple of the one before.
+// widths are the possible lengths of an interval, in seconds. Each length is a multiple of the one
+// before it.
 var widths = []int64{1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400, 604_800}
 
 const mostIntervals = 600

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A server accepts the rules that acl prints, and a user with these rules can run the commands that
-// they are for.
+// A server accepts the rules that acl prints, and a user with these rules can run the intended
+// commands.
 func TestACL(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

@@ -201,7 +201,7 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	for name := range named {
 		return fmt.Errorf("--key %s=%s: no policy has a key %s; leave it out", name, named[name], name)
 	}
-	for i := range file.Policies { // report what the policies would deny, and count no usage
+	for i := range file.Policies { // report what the policies would deny, without counting usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
 	}
 	build, err := file.Build()
@@ -277,7 +277,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	return inputs, size, closeAll, nil
 }
 
-// openLog opens a log. Opening a named pipe blocks until someone writes to it.
+// openLog opens a log. Opening a named pipe blocks until a writer opens it.
 func openLog(ctx context.Context, name string) (*os.File, error) {
 	file, err := interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
 	if file == nil && ctx.Err() != nil {

@@ -54,7 +54,7 @@ func (l look) backtest(report *backtest.Report) string {
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
 
-// denials describes when a limit denied requests, and whose.
+// denials describes when a limit denied requests, and of which keys.
 func (l look) denials(r backtest.Result) []string {
 	if r.Denied == 0 {
 		return nil

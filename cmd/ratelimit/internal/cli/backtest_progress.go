@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
 )
 
-// backtestProgress returns the completed share of a step, and a text that describes the progress.
-// size is the size of the logs in bytes, or 0 if it is not known.
+// backtestProgress returns the completed share of a step, and a description of the progress. size
+// is the size of the logs in bytes, or 0 if it is not known.
 func backtestProgress(p backtest.Progress, size int64, took time.Duration) (share float64, text string) {
 	text = fmt.Sprintf("step %d of %d: %s", p.Step, p.Steps, plural(p.Requests, "request"))
 	if rate := float64(p.Decisions) / took.Seconds(); rate >= 1 && !math.IsInf(rate, 0) {
@@ -27,8 +27,8 @@ func backtestProgress(p backtest.Progress, size int64, took time.Duration) (shar
 }
 
 // collector makes Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC is
-// set. The engine makes much garbage. By default the collector runs whenever there is as much
-// garbage as live data, and at first there is little data.
+// set. The engine makes a lot of garbage. By default, the collector runs whenever there is as much
+// garbage as live data. It would run too often at first, with little live data.
 type collector struct {
 	usual int
 	next  time.Time

@@ -39,7 +39,7 @@ func (b *bar) draw(progress func(took time.Duration) (share float64, text string
 	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", b.line(progress(now.Sub(b.began))))
 }
 
-// line returns a bar that is filled to share, followed by a text; the line is narrower than the
+// line returns a bar that is filled to share, followed by text; the line is narrower than the
 // terminal.
 func (b *bar) line(share float64, text string) string {
 	if room := b.width - len(text) - 4; room >= 10 && share > 0 {

@@ -25,9 +25,9 @@ const (
 	exitDiffers = 2 // status, plan: a server lacks this build; doctor: findings; take, peek, refund, leases: denied, or not held
 )
 
-// Execute runs one command line (without the program's name) and returns the exit code. It ends
-// early and cleanly if ctx does. env looks up environment variables and returns "" for one that is
-// not set.
+// Execute runs one command line (without the program's name) and returns the exit code. If ctx
+// ends, Execute ends early and cleanly. env returns the value of an environment variable, or "" if
+// it is not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }

@@ -44,7 +44,7 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// servers are the servers that a URL names, with flags that name them again.
+// servers are the servers that a URL names, with the flags that select them in a suggested command.
 type servers struct {
 	redisurl.Servers
 	again string // flags for a suggested command
@@ -114,7 +114,7 @@ type nowhere struct{}
 
 func (nowhere) Printf(context.Context, string, ...any) {}
 
-// connect finds out what the URL names, and opens a client for it: for one server or for a cluster.
+// connect determines whether the URL names one server or a cluster, and opens a client for it.
 func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -126,15 +126,15 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	return s.open(), s, nil
 }
 
-// open makes a client. It sends nothing. All clients of the command line are made here.
+// open makes a client without sending anything. All clients of the command line are made here.
 func (s servers) open() redis.UniversalClient {
 	silence()
 	return s.Open()
 }
 
-// find determines whether the servers are a cluster: it asks one after another until one replies.
-// If they are Sentinels, find asks them for the primary instead. The error is a *dialing.Error if
-// no server replies, or if the Sentinels do not know the primary.
+// find determines whether the servers are a cluster: it asks the servers one after another until
+// one replies. If they are Sentinels, find asks them for the primary instead. The error is a
+// *dialing.Error if no server replies, or if the Sentinels do not know the primary.
 func (a *app) find(ctx context.Context, s *servers) error {
 	if s.Master != "" {
 		return a.findPrimary(ctx, *s)
@@ -165,9 +165,9 @@ func (a *app) find(ctx context.Context, s *servers) error {
 	return a.unreachable(*s, last)
 }
 
-// findPrimary asks the Sentinels for the primary. It fails only if they name none, or if the
-// primary does not reply. It ignores an error reply from the primary: the command will get the same
-// reply, and explain it.
+// findPrimary asks the Sentinels for the primary. It fails only if the Sentinels do not name a
+// primary, or if the primary does not reply. It ignores an error reply from the primary: the
+// command will get the same reply, and explain it.
 func (a *app) findPrimary(ctx context.Context, s servers) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
@@ -198,7 +198,7 @@ func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	if protocol == 0 {
 		protocol = 3
 	}
-	reply, err := rdb.Do(ctx, "HELLO", protocol).Result() // every user may send it
+	reply, err := rdb.Do(ctx, "HELLO", protocol).Result() // every user may send HELLO
 	var refusal redis.Error
 	if err != nil && !errors.As(err, &refusal) {
 		return "", err

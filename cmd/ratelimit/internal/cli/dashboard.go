@@ -152,7 +152,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 }
 
 // dashboardNodes returns the servers, with the library that each runs. A server is good if it runs
-// the build that the flags name or, if they name none, the library that most servers run.
+// the build that the flags name or, if the flags name no build, the library that most servers run.
 func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
 	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
 	if err != nil {

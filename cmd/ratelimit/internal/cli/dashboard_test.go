@@ -62,8 +62,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// A server is marked as good if it runs the build that the command line names. If it names none, all
-// servers must run the same build.
+// A server is marked as good if it runs the build that the command line names. If the command line
+// names no build, all servers must run the same one.
 func TestDashboardNodes(t *testing.T) {
 	addr := startRedis(t)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
@@ -138,8 +138,8 @@ func TestDashboardAsks(t *testing.T) {
 	asks("/peek?key=k&limit=@none", "NOPOLICY")
 }
 
-// A viewer of the page cannot read other keys through it: it never shows a byte of a value that is
-// not a limiter's.
+// The page shows nothing of a value that does not belong to a limiter, so viewers cannot read other
+// keys.
 func TestDashboardHidesValues(t *testing.T) {
 	const secret = "5ecret"
 	srv := withLibrary(t)
@@ -176,7 +176,8 @@ func TestDashboardHidesValues(t *testing.T) {
 	}
 }
 
-// If a server's replies have another shape, the page shows a fault, and the dashboard continues.
+// If a server's replies have an unexpected shape, the page shows a fault, and the dashboard
+// continues.
 func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, "user:1")

@@ -148,7 +148,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		var node *loader.Error // loading the demo's own library, which has no policies, would remove the server's
+		var node *loader.Error // loading the demo's own library, which has no policies, would remove the server's policies
 		errors.As(err, &node)
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// columns is the number of columns of the chart. In the usual 8 s a column is 200 ms, in which no
-// caller sends more than eight requests, the most that a bar can show.
+// columns is the number of columns of the chart. In a demo of the usual 8 s, a column is 200 ms. In
+// that time, a caller sends at most eight requests, the most that a bar can show.
 const columns = 40
 
 // pace is the clock of the demo. It also sends the requests.

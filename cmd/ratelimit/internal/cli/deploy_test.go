@@ -15,8 +15,8 @@ const otherText = "#!lua name=ratelimit\nredis.register_function('ratelimit_take
 // lines returns an output of these lines.
 func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
 
-// TestDeployAndStatus uses a real server that has no library, then a deployed one, then another
-// library, and then a deployed one again.
+// TestDeployAndStatus runs both commands on a real server: without a library, after a deployment,
+// with a different library, and after another deployment.
 func TestDeployAndStatus(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

@@ -84,7 +84,7 @@ func TestDevGreeting(t *testing.T) {
 	}
 }
 
-// built is the folder with the program, or "" if no test has called binary. TestMain removes it.
+// built is the directory of the program, or "" if no test has called binary. TestMain removes it.
 var built string
 
 var build = sync.OnceValue(func() error {
@@ -99,7 +99,7 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// binary builds the program, once for all tests, and returns its file.
+// binary builds the program, once for all tests, and returns its path.
 func binary(t *testing.T) string {
 	t.Helper()
 	if err := build(); err != nil {

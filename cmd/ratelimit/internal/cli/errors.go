@@ -116,7 +116,7 @@ func (a *app) explain(n *loader.Node) {
 	}
 }
 
-// notes returns the notes with texts for users of the command.
+// notes returns the notes, reworded for users of the command.
 func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	for _, note := range list {
 		notes = append(notes, &loader.Error{Problem: a.explained(note)})
@@ -124,7 +124,7 @@ func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	return notes
 }
 
-// oneLine returns text without "ratelimit: " before it, and with line ends and other control
+// oneLine returns text without the prefix "ratelimit: ", and with line ends and other control
 // characters made visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")

@@ -63,8 +63,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %s --help lists the flags%s", err, cmd.CommandPath(), hint)
 }
 
-// notEmpty refuses a flag with an empty value, which would look like a missing flag, before next
-// checks the arguments.
+// notEmpty refuses empty flag values, because an empty value would look like a missing flag. It
+// then lets next check the arguments.
 func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -105,9 +105,9 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// onFleet calls a function of a Loader, which returns a Report or a Plan. If some nodes failed,
-// their error is in failed, and the report lists it too. Any other error is in err, and then there
-// is no report.
+// onFleet calls a function of a Loader, which returns a Report or a Plan. failed is the error of
+// the nodes that failed, which are also in the report. err is any other error. If err is not nil,
+// there is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {

@@ -126,8 +126,8 @@ func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// An interruption ends a command that waits for an answer at once, even if stdin never delivers
-// anything.
+// A command that waits for an answer ends as soon as it is interrupted, even if stdin never
+// delivers anything.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := startRedis(t)
 	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {

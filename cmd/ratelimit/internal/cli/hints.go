@@ -49,7 +49,7 @@ var hints = []struct {
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 }
 
-// hint returns what to type after err, or "" if no hint is for it.
+// hint returns what to type after err, or "" if there is no hint for err.
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error
@@ -132,7 +132,7 @@ func (a *app) again(command string, more ...string) string {
 	return strings.Join(append([]string{line}, more...), " ")
 }
 
-// grant returns the command line that grants the rights in an error.
+// grant returns the command line that grants the rights that an error names.
 func (a *app) grant(node *loader.Error) string {
 	words := []string{"redis-cli", "-s", node.Addr}
 	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
@@ -144,9 +144,8 @@ func (a *app) grant(node *loader.Error) string {
 	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
 }
 
-// withArguments returns err, the error of a call. It adds a remedy if the call's arguments were in
-// the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
-// missing.
+// withArguments returns err, the error of a call, with a remedy if the call's arguments were in the
+// wrong order, if the policy does not exist, or if the policy's keys or --usage-key are missing.
 func (a *app) withArguments(err error, req client.Request) error {
 	var call *client.Error
 	if !errors.As(err, &call) {

@@ -80,7 +80,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// Each command in a hint exists, and each class in the table has only one hint for a code.
+// Every command in a hint exists, and the table has only one hint per class and code.
 func TestHintsNameCommands(t *testing.T) {
 	a := testApp(nil, nil, nil)
 	a.root()
@@ -104,8 +104,8 @@ func TestHintsNameCommands(t *testing.T) {
 	}
 }
 
-// TestPasswords calls a server that requires a password without giving it. A word that may be a
-// password is never shown.
+// TestPasswords calls a server without the password that it requires. A word that may be a password
+// is never shown.
 func TestPasswords(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "pw")
 	m := newMessages(t, "passwords", addr, "ADDR")

@@ -69,7 +69,7 @@ func TestLoadJSON(t *testing.T) {
 	}
 }
 
-// Errors during a run are counted and reported, and make it fail.
+// Errors during a run are counted and reported, and make the command fail.
 func TestLoadErrors(t *testing.T) {
 	srv := withLibrary(t)
 	if err := admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err(); err != nil {

@@ -26,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
 // TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
-// is closed, so the goroutine may end a second after that.
+// is closed, so the goroutine may end up to a second after the pool is closed.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		goleak.Cleanup(func(code int) {
@@ -46,7 +46,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// run executes a command line in this process. env contains texts of the form name=value.
+// run executes a command line in this process. env contains strings of the form name=value.
 func run(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -148,11 +148,11 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 	return reply
 }
 
-// hangUp is the answer with which a fakeServer closes the connection.
+// hangUp is the answer that makes a fakeServer close the connection.
 const hangUp = "hang up"
 
-// fakeServer replies to each command with the RESP that answer returns, or not at all if that is
-// "". It stands for servers that are not available here.
+// fakeServer replies to each command with the RESP that answer returns. If answer returns "", the
+// command gets no reply. fakeServer stands in for servers that are not available here.
 func fakeServer(t *testing.T, answer func(words []string) string) string {
 	t.Helper()
 	srv, err := server.NewServer("127.0.0.1:0")
@@ -174,8 +174,8 @@ func fakeServer(t *testing.T, answer func(words []string) string) string {
 // bulk returns a RESP bulk string.
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-// standIn starts a server that replies like srv, standalone or as the only node of a cluster,
-// unless answer returns a reply other than "".
+// standIn starts a server, either standalone or the only node of a cluster. It sends the reply that
+// answer returns. If answer returns "", it replies like srv.
 func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words []string) string) string {
 	t.Helper()
 	var port int

@@ -94,7 +94,7 @@ func (m *messages) check() {
 	}
 }
 
-// Each section of the file belongs to a test. Without one, nothing would check the section.
+// Each section of the file belongs to a test. Otherwise, nothing would check the section.
 func TestSections(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {

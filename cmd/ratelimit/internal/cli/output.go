@@ -56,8 +56,9 @@ func (a *app) printf(format string, args ...any) error {
 // printLines prints text of several lines.
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
-// write writes text as it is. After an error it writes nothing more and returns the same error, and
-// so does run in the end. So a caller needs to check the error only before it does something else.
+// write writes text unchanged. After an error, it writes nothing more and returns the same error,
+// which run also returns in the end. Callers need to check the error only before they do something
+// else.
 func (a *app) write(text string) error {
 	if a.unwritten == nil {
 		_, err := io.WriteString(a.stdout, text)
@@ -73,8 +74,8 @@ type reportFile struct{ flag, name, what, begin string }
 func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }
 
 // check returns why the file cannot be written, or nil. An existing file is replaced only if it
-// begins like such a report: a typo must not destroy a log or a policies file. Call it before the
-// work whose result would be lost.
+// begins like a report of this kind: a typo must not destroy a log or a policies file. Callers must
+// call check before they do the work, or its result could be lost.
 func (f reportFile) check() error {
 	if f.name == "" {
 		return nil
@@ -123,7 +124,7 @@ func (f reportFile) refuse(err error) error {
 }
 
 // written returns the error for a failed write to stdout, or nil if err is nil. Without the error,
-// a script would take partial output for the whole.
+// a script would mistake partial output for complete output.
 func written(err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the output (%w); check that its reader runs and that the disk is not full", err)

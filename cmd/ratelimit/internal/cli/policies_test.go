@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// inFolder makes a folder with these files the working folder.
+// inFolder creates a directory with these files, and makes it the working directory.
 func inFolder(t *testing.T, files map[string]string) {
 	t.Helper()
 	folder := t.TempDir()

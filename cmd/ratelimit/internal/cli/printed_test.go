@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// evil is text as a malicious server may send it: it sets a terminal's title, with escape sequences
-// of 7 and of 8 bits, changes the direction of text, and is not valid UTF-8.
+// evil is text as a malicious server may send it: it sets a terminal's title, with 7-bit and 8-bit
+// escape sequences, changes the direction of text, and is not valid UTF-8.
 const evil = "\x1b]0;pwned\x07\u009b31m\u202eabc\u2066\x7f\xff\x9b"
 
 // harmful returns a part of text that would affect a terminal, or "" if there is none. It ignores
@@ -37,7 +37,7 @@ func harmful(text string) string {
 	return ""
 }
 
-// No text from a server reaches the output unescaped, in any position.
+// All text from a server is escaped in the output, in every position.
 func TestTextsOfServersArePrintable(t *testing.T) {
 	quoted := string(luastring.Append(nil, evil))
 	library := "#!lua name=ratelimit\nlocal VERSION = '9.9" + evil + "'\nlocal CONTRACT = 1\nlocal BUILD_ID = 'b" + evil + "'\n" +
@@ -140,7 +140,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	}
 }
 
-// No text from a server is unescaped in the events of a watch, or in the data of the dashboard's
+// All text from a server is escaped in the events of a watch and in the data of the dashboard's
 // page.
 func TestTextsOfServersArePrintableLive(t *testing.T) {
 	srv := withLibrary(t)
@@ -180,7 +180,7 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 	}
 }
 
-// No text from a file or from the command line reaches the output unescaped.
+// All text from files and from the command line is escaped in the output.
 func TestTextsOfFilesArePrintable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

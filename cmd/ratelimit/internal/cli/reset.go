@@ -24,8 +24,8 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 	})
 }
 
-// keysCommand completes a command that changes keys. change returns how many keys it changed, and
-// report what --json prints about that.
+// keysCommand completes a command that changes keys. change returns the number of keys that it
+// changed, and report returns what --json prints.
 func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
 	done, none string, report func(n int64, of int) any) *cobra.Command {
 	cmd.Args = needsKey

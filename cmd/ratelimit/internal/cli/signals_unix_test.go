@@ -25,7 +25,7 @@ func TestSecondInterrupt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the program has opened it
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the program has opened the pipe
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func ask[T any](ctx context.Context, a *app, call func(context.Context, *client.
 	return call(ctx, c)
 }
 
-// deadline returns a context that limits the whole call, with connecting, to the read timeout.
+// deadline returns a context that limits the whole call, including connecting, to the read timeout.
 func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The null device is a character device like a terminal, but is not one.
+// The null device is a character device, but not a terminal.
 func TestNullDeviceIsNoTerminal(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // certificate makes a self-signed certificate for 127.0.0.1 or for a name, and returns the files
-// with it and its key.
+// with the certificate and its key.
 func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -98,8 +98,7 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	return p.err
 }
 
-// pass is one scan over all keys, which may still be running, with the result of the scan before
-// it.
+// pass is one scan over all keys, which may still be running, with the result of the previous scan.
 type pass struct {
 	by     usage.Order
 	found  usage.Snapshot
@@ -113,8 +112,8 @@ func (p pass) records() []usage.Record { return p.found.Top[p.by] }
 func (p pass) rate() usage.Rate                 { return p.found.Rate(p.before) }
 func (p pass) rateOf(r usage.Record) usage.Rate { return p.found.RateOf(r, p.before) }
 
-// topWatch prints every pass until the user interrupts it, which is not an error. An interrupted pass
-// prints what it has found.
+// topWatch prints every pass until the user interrupts the command, which is not an error. For an
+// interrupted pass, topWatch prints what was found so far.
 func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -222,7 +221,7 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-// printPass prints a pass, unless it found nothing but an error.
+// printPass prints a pass, unless an error is its only result.
 func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))

@@ -52,8 +52,9 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	return shown.pass.err
 }
 
-// topPasses scans repeatedly until ctx ends, and shows each pass when it is over. It also shows the
-// first one while it runs, if running is not nil. An order received from orders starts a new pass.
+// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. If running is
+// not nil, topPasses also shows the first pass while it runs. An order received from orders starts
+// a new pass.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot

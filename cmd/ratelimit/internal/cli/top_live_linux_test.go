@@ -41,8 +41,8 @@ func openTerminal(t *testing.T, width, height uint16) (person, program *os.File)
 	return person, program
 }
 
-// top --watch shows changes. However it ends, it restores the terminal and leaves the last pass on
-// it, even if it ends before there is anything to show, or while the server is dead.
+// top --watch shows changes. However the command ends, it restores the terminal and leaves the last
+// pass on the screen. This holds even if there is nothing to show yet, or if the server is dead.
 func TestTopWatch(t *testing.T) {
 	program := binary(t)
 	const alternate, restored, hidden, shown = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"

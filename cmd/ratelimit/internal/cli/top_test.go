@@ -22,8 +22,8 @@ import (
 // hostile is a key that would clear a terminal and color it.
 const hostile = "\x1b[2J\x1b[31mred\r\n"
 
-// counted makes calls that count usage, half a minute apart: each key gets twice as many as the one
-// before it.
+// counted makes calls that count usage, half a minute apart: each key gets twice as many calls as
+// the previous key.
 func counted(t *testing.T, srv *embedded.Server, keys ...string) {
 	t.Helper()
 	c, err := client.New(admin(t, srv.Addr()), client.WithTimeout(time.Minute))

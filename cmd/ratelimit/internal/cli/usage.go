@@ -92,7 +92,7 @@ would have denied: since the library was loaded, on that server. In a cluster on
 	}))
 }
 
-// infoReport is what info --json prints, under the contract's names.
+// infoReport is what info --json prints. The fields have the contract's names.
 type infoReport struct {
 	Version      string           `json:"version"`
 	Contract     int64            `json:"contract"`

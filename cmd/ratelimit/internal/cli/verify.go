@@ -193,7 +193,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	return report, nil
 }
 
-// runVector runs a vector up to its first wrong reply, because the replies after it depend on it.
+// runVector runs a vector up to its first wrong reply, because later replies depend on it.
 func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)

@@ -56,7 +56,7 @@ type Dashboard struct {
 	rdb     redis.UniversalClient // nil if not connected yet
 	state   state
 	text    []byte               // state as JSON
-	viewers map[chan []byte]bool // each channel has the newest state that was not sent yet
+	viewers map[chan []byte]bool // each channel contains the newest state, if not sent yet
 	came    chan struct{}        // signals a new viewer
 
 	// Used only by Run.

@@ -25,8 +25,8 @@ var files embed.FS
 // Handler serves the page and its data, to GET and HEAD requests only. With a token it serves only
 // clients that give the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without
 // a token it serves only requests to a local host name, so that another site cannot read anything
-// by resolving its own name to a loopback address. It refuses requests that a browser sends for a
-// page of another site or port, except links to the page itself.
+// by resolving its own name to a loopback address. It refuses requests that a browser sends on
+// behalf of a page from another site or port, except links to the page itself.
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -71,7 +71,7 @@ func value(token string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// same compares two texts, in a time that does not depend on where they differ.
+// same compares two strings in a time that does not depend on where they differ.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -85,9 +85,9 @@ func allowed(r *http.Request, token string) bool {
 	return err == nil && same(given.Value, value(token))
 }
 
-// fromElsewhere reports whether a browser sends the request for a page of another origin. Links to
-// this page do not count. Browsers report the origin in Sec-Fetch-Site, for local addresses and
-// over TLS; otherwise in Origin, if at all.
+// fromElsewhere reports whether a browser sends the request on behalf of a page from another
+// origin. Links to this page do not count. Browsers report the origin in Sec-Fetch-Site, for local
+// addresses and over TLS; otherwise in Origin, if at all.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":

@@ -17,7 +17,7 @@ import (
 )
 
 // TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
-// is closed, so the goroutine may end a second after that.
+// is closed, so the goroutine may end up to a second after the pool is closed.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -52,7 +52,7 @@ func TestHost(t *testing.T) {
 
 // A page of another site, or of another port of this machine, can make a browser send requests
 // here. It could not read the replies, but each request for /events would count as a viewer, and
-// each other request would send commands to the servers. So only links to the page itself are
+// every other request would send commands to the servers. So only links to the page itself are
 // served.
 func TestOtherSites(t *testing.T) {
 	type headers map[string]string
@@ -105,8 +105,8 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// With a token, every path requires it. The address with the token sets a cookie, which has a
-// different value.
+// If the dashboard has a token, every path requires it. A request for /?token=TOKEN sets a cookie,
+// whose value is not the token.
 func TestToken(t *testing.T) {
 	const token = "0123456789 ;äöü\""
 	h := New(Source{}).Handler(token)

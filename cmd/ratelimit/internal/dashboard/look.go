@@ -139,7 +139,7 @@ func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	}
 }
 
-// shown returns a key for people, truncated if it is long and then followed by its length.
+// shown returns a key for people. A long key is truncated, and followed by its length.
 func shown(key string) string {
 	head := key
 	if len(head) > 4*longestShown {

@@ -49,8 +49,8 @@ func exports(t *testing.T, srv *embedded.Server, calls int) {
 	}
 }
 
-// Denials of shadow policies are summed over all primaries. If one is dead, it is named, and the
-// results of the others stay.
+// Denials of shadow policies are summed over all primaries. If a primary is dead, the page names it
+// and keeps the results of the others.
 func TestLook(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},

@@ -66,8 +66,8 @@ type knownPolicies struct {
 	all   []functions.Policy
 }
 
-// shadows contains, for each shadow policy, how many allowed calls it would have denied, as read at
-// the time at.
+// shadows contains, for each shadow policy, how many allowed calls it would have denied, as of the
+// time at.
 type shadows struct {
 	at     time.Time
 	denied map[string]int64

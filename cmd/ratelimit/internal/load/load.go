@@ -69,8 +69,8 @@ const (
 	progressing  = 100 * time.Millisecond
 )
 
-// Run makes decisions until the run is over or ctx ends. Calls that the end of ctx interrupts do
-// not count.
+// Run makes decisions until the run is over or ctx ends. Calls interrupted by the end of ctx are
+// not counted.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r := &run{ask: ask, o: o, report: Report{latency: hdrhistogram.New(1, longest.Microseconds(), digits)}, began: time.Now()}
 	var workers, watcher sync.WaitGroup
@@ -229,7 +229,7 @@ func (r *Report) PerSecond() float64 {
 }
 
 // Latency returns the time within which the given share of the replies came, to three digits. share
-// is from 0 to 1, which stands for all replies. Latency returns 0 if there were no replies.
+// is between 0 and 1; 1 means all replies. Latency returns 0 if there were no replies.
 func (r *Report) Latency(share float64) time.Duration {
 	return time.Duration(r.latency.ValueAtQuantile(100*share)) * time.Microsecond
 }

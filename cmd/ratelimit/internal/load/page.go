@@ -47,7 +47,7 @@ func (r *Report) WritePage(w io.Writer, title string) error {
 }
 
 // overTime draws the decisions of each second. If the run ended within the first tenth of its last
-// second, overTime omits that second, which would look like a stall.
+// second, overTime omits that second, because it would look like a stall.
 func (r *Report) overTime() string {
 	seconds := r.Seconds
 	if whole := int(r.Took / time.Second); whole > 0 && r.Took%time.Second < time.Second/10 {

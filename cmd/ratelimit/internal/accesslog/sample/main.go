@@ -1,7 +1,7 @@
-// Command sample prints a made-up access log of one day, in the Combined Log Format as nginx writes
-// it, for trying `ratelimit backtest`. The log has many clients with few requests and few with
-// many, more by day than by night, one client that crawls pages all day, and one that sometimes
-// sends a burst. The same arguments print the same log.
+// Command sample prints a made-up access log of one day, for trying out `ratelimit backtest`. The
+// log is in the Combined Log Format, as written by nginx. Many clients send few requests, and a few
+// clients send many, more by day than by night. One client crawls pages all day, and one sometimes
+// sends a burst. The same arguments always print the same log.
 package main
 
 import (
