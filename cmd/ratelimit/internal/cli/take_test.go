@@ -52,6 +52,16 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
 		}},
+		{"what was used", []step{
+			{0, []string{"take", "k", "10/s", "--cost", "4", "--force"}, allowed, "charged  6 of 10 left · full again in 400 ms"},
+			{0, []string{"take", "k", "10/s", "--cost", "9", "--force"}, allowed, "charged  0 of 10 left · room for one in 400 ms · full again in 1.3 s"},
+			{0, []string{"take", "k", "10/s"}, denied, "denied   0 of 10 left · try again in 400 ms · full again in 1.3 s"},
+			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
+			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
+			{0, []string{"peek", "k", "10/s"}, allowed, "allowed  3 of 10 left · full again in 700 ms"},
+			{0, []string{"block", "k", "--for", "1m"}, allowed, "blocked 1 key for 1 min"},
+			{0, []string{"take", "k", "10/s", "--force"}, denied, "blocked, not charged  0 of 10 left · try again in 1 min · full again in 1 min"},
+		}},
 		{"several keys: the binding one is named", []step{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},
