@@ -25,8 +25,8 @@ import (
 // and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
-// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. Calls under
-// a policy ask a server until the client has read the policy's limits, which it does in the
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, and a cost of 0 or above n. Calls
+// under a policy ask a server until the client has read the policy's limits, which it does in the
 // background. The client reads them again while the policy is in use, so it notices a redeployed
 // policy within ttl. A cost above 1 is spent from the batch if enough units are left; otherwise a
 // server decides, all or none. Only calls of cost 1 fill batches.

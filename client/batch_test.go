@@ -80,6 +80,7 @@ func TestNotBatched(t *testing.T) {
 		"once":          with(func(r *client.Request) { r.OnceKey, r.OnceTTL = "o", time.Millisecond }),
 		"usage":         with(func(r *client.Request) { r.UsageKey = "u" }),
 		"up to":         with(func(r *client.Request) { r.UpTo, r.Costs = true, []int64{1} }),
+		"force":         with(func(r *client.Request) { r.Force = true }),
 		"cost 0":        with(func(r *client.Request) { r.Costs = []int64{0} }),
 		"cost above n":  with(func(r *client.Request) { r.Costs = []int64{17} }),
 		"leaky_bucket":  with(func(r *client.Request) { r.Limits = []client.Limit{"leaky_bucket 100000/m"} }),

@@ -179,8 +179,8 @@ func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 // refund.
 //
 // If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is how long the
-// block lasts. If n is below 0 or above 2^53, the error is [ErrBadCost]. A refund is sent at most
-// once; see [ErrOutcomeUnknown].
+// block lasts. If n is below 0 or above 2^53, the error is [ErrBadCost]. A refund without an OnceKey
+// is sent at most once; see [ErrOutcomeUnknown].
 func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Refund(ctx, one(key, limit, n))
 }
@@ -189,9 +189,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // The keys of a shadow policy are refunded separately from the others. Given the request of an
 // allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
-// It counts nothing under req.UsageKey. If req.OnceKey is set, the error is [ErrBadArgs], because
-// the stored reply would still say that the call was charged. Remove the OnceKey from the request,
-// and do not use that key again.
+// It counts nothing under req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
+// back once, and retries as Take does if a reply is lost. If the library on the server is too old
+// for this, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", req)

@@ -84,6 +84,14 @@ func TestCommandLines(t *testing.T) {
 		}, `[fcall ratelimit_take 2 a o 1/s ONCE 2]`},
 		{"Take up to a number, with all", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, upTo)) },
 			`[fcall ratelimit_take 3 a o u 1/s COST 8 UPTO ONCE 60000 TRACK]`},
+		{"Take by force, with all", nil, decision, func(c *client.Client) error {
+			forced := all
+			forced.Force = true
+			return second(c.Take(ctx, forced))
+		}, `[fcall ratelimit_take 4 {u}:m {u}:d {u}:once {u}:usage 100/m 5000/d COST 3 FORCE ONCE 60000 TRACK]`},
+		{"Take one by force", nil, decision, func(c *client.Client) error {
+			return second(c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, Force: true}))
+		}, `[fcall ratelimit_take 1 a 1/s COST 1 FORCE]`},
 		{"Take with a policy of several keys", nil, decision, func(c *client.Client) error {
 			return second(c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"}))
 		}, `[fcall ratelimit_take 3 a b u @calc TRACK]`},
@@ -93,6 +101,8 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_refund 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
 		{"Refund without the usage key", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, tracked)) },
 			`[fcall ratelimit_refund 1 a 1/s]`},
+		{"Refund once", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, all)) },
+			`[fcall ratelimit_refund 3 {u}:m {u}:d {u}:once 100/m 5000/d COST 3 ONCE 60000]`},
 		{"RefundN", nil, decision, func(c *client.Client) error { return second(c.RefundN(ctx, "a", "1/s", 3)) },
 			`[fcall ratelimit_refund 1 a 1/s COST 3]`},
 		{"Block", nil, int64(2), func(c *client.Client) error { return c.Block(ctx, time.Minute, "a", "b") },

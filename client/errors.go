@@ -134,7 +134,7 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies classifies the server's own errors, and three of the library's, by prefix. The first match
+// replies classifies the server's own errors, and five of the library's, by prefix. The first match
 // counts. Each means that nothing was changed, except the two with noCommand: the function may have
 // changed something before that command.
 var replies = []struct {
@@ -145,6 +145,8 @@ var replies = []struct {
 	{"ERR Function not found", ErrNotDeployed, "the server does not have the library", deployIt},
 	{`RATELIMIT BADCOST "UPTO"`, ErrNotDeployed, "the library on the server is too old for UpTo", deployIt},
 	{`RATELIMIT BADLIMIT "EACH"`, ErrNotDeployed, "the library on the server is too old for Each", deployIt},
+	{`RATELIMIT BADCOST "FORCE"`, ErrNotDeployed, "the library on the server is too old for Force", deployIt},
+	{`RATELIMIT BADARGS "ONCE": not an option here`, ErrNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},
 	{`RATELIMIT BADARGS "EXTEND"`, ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
 	{"ERR unknown command", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
 	{"CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},

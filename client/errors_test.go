@@ -280,6 +280,9 @@ func TestNotSent(t *testing.T) {
 	once := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, OnceKey: "o", OnceTTL: time.Minute}
 	noTime, negative, noKey := once, once, once
 	upTo := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"5/m", "5/m"}, Costs: []int64{1, 2}, UpTo: true}
+	force := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Costs: []int64{2}, Force: true}
+	forceUpTo := force
+	forceUpTo.UpTo = true
 	upToNone := upTo
 	upToNone.Costs = nil
 	noTime.OnceTTL, negative.OnceTTL, noKey.OnceKey = 0, -time.Second, ""
@@ -294,7 +297,11 @@ func TestNotSent(t *testing.T) {
 		{request((*client.Client).Take, negative), `take "k" "o": BADARGS OnceTTL is -1s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
 		{request((*client.Client).Take, noKey), `take "k": BADARGS OnceTTL is 1m0s and there is no OnceKey; give both, or neither`},
 		{request((*client.Client).PeekRequest, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
-		{request((*client.Client).Refund, once), `refund "k": BADARGS refund has no OnceKey, but got "o"; take it out of the request`},
+		{request((*client.Client).Refund, noTime), `refund "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
+		{request((*client.Client).PeekRequest, force), `peek "k": BADARGS peek has no Force; take it out of the request`},
+		{request((*client.Client).Refund, force), `refund "k": BADARGS refund has no Force; take it out of the request`},
+		{request((*client.Client).Take, forceUpTo), `take "k": BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one`},
+		{func(c *client.Client) error { return c.WaitRequest(ctx, force, time.Time{}) }, `take "k": BADARGS Force is set, but a call with it never waits; call Take`},
 		{request((*client.Client).Take, upTo), `take "k" "l": BADARGS UpTo is given with the costs [1 2]; give one, the most to take from every key`},
 		{request((*client.Client).PeekRequest, upToNone), `peek "k" "l": BADARGS UpTo is given with the costs []; give one, the most to take from every key`},
 		{request((*client.Client).Refund, upTo), `refund "k" "l": BADARGS refund has no UpTo; take it out of the request, and give as Costs how many units were taken`},

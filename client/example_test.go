@@ -235,6 +235,36 @@ func ExampleClient_AllowAtMost() {
 	// come back in 600ms
 }
 
+// The tokens of a language model are known after the call. The next call is denied until the debt
+// has been paid off.
+func ExampleClient_Hold() {
+	limiter, stop := newLimiter()
+	defer stop()
+	ctx := context.Background()
+	budget := client.PerHour(1000)
+	for _, used := range []int64{150, 1100, 50} {
+		hold, err := limiter.Hold(ctx, "team:7", budget, 200)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if !hold.OK() {
+			fmt.Println("come back in", hold.Result().RetryAfter)
+			return
+		}
+		res, err := hold.Settle(ctx, used)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(used, "used,", res.Remaining, "left")
+	}
+	// Output:
+	// 150 used, 850 left
+	// 1100 used, 0 left
+	// come back in 27m0s
+}
+
 // The application chooses what to do without a decision. The error says whether the call may have
 // been counted.
 func ExampleError() {

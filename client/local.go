@@ -16,7 +16,8 @@ import (
 // the local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is
 // full at first and holds at least one token. A month counts as 31 days, and a year as 366. The
 // local limiter ignores blocks, OnceKey and UsageKey, and allows all calls under shadow policies. A
-// limit such as "0/m" allows nothing here, too.
+// limit such as "0/m" allows nothing here, too. Force charges what does not fit as debt, down to one
+// burst below empty.
 //
 // Only the library on the server parses limits. So after the first decision on a limit, the client
 // asks the server for its numbers, in the background. If no server has decided on a limit since the
@@ -90,20 +91,27 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 		tokens, least := ch.bucket.TokensAt(now), req.cost(ch.key)
 		if req.UpTo {
 			least = min(1, req.Costs[0])
-			res.Taken = min(res.Taken, int64(tokens))
+			res.Taken = min(res.Taken, max(0, int64(tokens)))
 		}
-		if tokens < float64(least) {
+		if tokens < float64(least) && !req.Force {
 			res.deny(ch.bucket, ch.key, least, tokens)
 			each[ch.key].deny(ch.bucket, ch.key, least, tokens)
 		}
 	}
 	for _, ch := range charges {
-		if res.Allowed && req.UpTo {
+		switch {
+		case req.Force:
+			force(ch.bucket, now, req.cost(ch.key))
+		case res.Allowed && req.UpTo:
 			ch.bucket.AllowN(now, int(res.Taken))
-		} else if res.Allowed {
+		case res.Allowed:
 			ch.bucket.AllowN(now, int(req.cost(ch.key)))
 		}
 		tokens := ch.bucket.TokensAt(now)
+		if req.Force && tokens < 1 {
+			wait := refill(ch.bucket, 1-tokens)
+			res.RetryAfter, each[ch.key].RetryAfter = max(res.RetryAfter, wait), max(each[ch.key].RetryAfter, wait)
+		}
 		res.include(ch.bucket, ch.key, tokens)
 		each[ch.key].include(ch.bucket, ch.key, tokens)
 	}
@@ -126,6 +134,17 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	return res, nil
 }
 
+// force takes cost tokens from the bucket, down to one burst below empty.
+func force(bucket *rate.Limiter, now time.Time, cost int64) {
+	burst := bucket.Burst()
+	units := min(cost, int64(math.Floor(bucket.TokensAt(now)))+int64(burst))
+	for units > 0 {
+		n := min(int(units), burst) // the most that one reservation takes
+		bucket.ReserveN(now, n)
+		units -= int64(n)
+	}
+}
+
 // deny turns res into a denial by a bucket with too few tokens. The first bucket that denies sets
 // Index and Limit, and the longest wait sets RetryAfter.
 func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float64) {
@@ -144,7 +163,7 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 // include adds a bucket, as it is after the call, to res.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
-	if left := int64(tokens); left < res.Remaining {
+	if left := max(0, int64(tokens)); left < res.Remaining {
 		res.Remaining = left
 		if res.Allowed {
 			res.Index, res.Limit = key+1, int64(bucket.Burst())

@@ -74,6 +74,14 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "up to what is left", c, upTo, client.Result{Allowed: true, Taken: 3, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "up to nothing", c, upTo, client.Result{Limit: 10, RetryAfter: 200 * time.Millisecond, ResetAfter: 2 * time.Second, Index: 1})
 
+	forced := one("forced", limit, 15)
+	forced.Force = true
+	wantLocal(t, "forced", c, forced, client.Result{Allowed: true, Limit: 10, RetryAfter: 1200 * time.Millisecond, ResetAfter: 3 * time.Second, Index: 1})
+	forced.Costs = []int64{1000}
+	wantLocal(t, "forced to the end of the debt", c, forced, client.Result{Allowed: true, Limit: 10, RetryAfter: 2200 * time.Millisecond, ResetAfter: 4 * time.Second, Index: 1})
+	upTo.Keys = forced.Keys
+	wantLocal(t, "up to, in debt", c, upTo, client.Result{Limit: 10, RetryAfter: 2200 * time.Millisecond, ResetAfter: 4 * time.Second, Index: 1})
+
 	wantLocal(t, "two rates", c, one("two", "10/s burst=20, 60/m", 10), client.Result{Allowed: true, Limit: 10, ResetAfter: 20 * time.Second, Index: 1})
 	advance(4 * time.Second)
 	wantLocal(t, "two rates, the slower", c, one("two", "10/s burst=20, 60/m", 10), client.Result{Allowed: true, Limit: 10, ResetAfter: 36 * time.Second, Index: 1})

@@ -21,7 +21,7 @@ const longestDenial = time.Second
 // by other processes take effect here within longest, as do a redeployed policy and a change of the
 // server's clock.
 //
-// The memory applies to calls with one key, without an OnceKey or a UsageKey. Decisions that
+// The memory applies to calls with one key, without Force, an OnceKey or a UsageKey. Decisions that
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
 // Without this option every call asks a server.
 func WithDenialMemory(longest time.Duration) Option {

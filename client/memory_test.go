@@ -61,6 +61,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 		"limit":        {Keys: []string{"k"}, Limits: []client.Limit{"5/s"}, Costs: []int64{2}},
 		"key":          {Keys: []string{"l"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}},
 		"up to":        {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, UpTo: true},
+		"force":        {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, Force: true},
 		"usage":        {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, UsageKey: "u"},
 		"once":         {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, OnceKey: "o", OnceTTL: time.Second},
 		"several keys": {Keys: []string{"k", "l"}, Limits: []client.Limit{"4/s", "4/s"}, Costs: []int64{2}},

@@ -54,12 +54,20 @@ type Request struct {
 	// PeekRequest and Refund. A server decides each such call, never a batch or a remembered denial.
 	// If the library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
+	// Force charges the costs whether or not they fit, because they have been used already. It is for
+	// Take. Units that do not fit are debt: the key denies until they are paid off, for two full
+	// refills at most, and what would exceed that is not charged. The result is Allowed unless a key
+	// is blocked: then nothing is charged. RetryAfter is the wait until one unit fits.
+	Force bool
 
 	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
 	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
 	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
 	// call can be repeated whenever its outcome is unknown, as Take then does. For a denied call,
 	// or one of cost 0, nothing is kept: its repetition is decided again.
+	//
+	// The same holds for [Client.Refund]. A take and its refund need different keys: with the key
+	// of the take, the refund gets the reply of the take, and gives nothing back.
 	OnceKey string
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
@@ -90,14 +98,15 @@ func one(key string, limit Limit, costs ...int64) Request {
 // keys returns all keys of the call: the limited keys, then those of the options in the order of
 // args.
 func (r Request) keys(verb string) []string {
-	if verb != "take" || r.OnceKey == "" && r.UsageKey == "" {
+	once, usage := verb != "peek" && r.OnceKey != "", verb == "take" && r.UsageKey != ""
+	if !once && !usage {
 		return r.Keys
 	}
 	keys := append(make([]string, 0, len(r.Keys)+2), r.Keys...)
-	if r.OnceKey != "" {
+	if once {
 		keys = append(keys, r.OnceKey)
 	}
-	if r.UsageKey != "" {
+	if usage {
 		keys = append(keys, r.UsageKey)
 	}
 	return keys
@@ -134,10 +143,21 @@ func (r Request) args(verb string) ([]any, error) {
 		args = append(args, "UPTO")
 	}
 	switch {
+	case !r.Force:
+	case verb != "take":
+		return nil, fmt.Errorf("BADARGS %s has no Force; take it out of the request", verb)
+	case r.UpTo:
+		return nil, errors.New("BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one")
+	case len(r.Costs) == 0:
+		args = append(args, "COST", "1", "FORCE") // an older library names FORCE only after a cost
+	default:
+		args = append(args, "FORCE")
+	}
+	switch {
 	case r.OnceKey == "" && r.OnceTTL != 0:
 		return nil, fmt.Errorf("BADARGS OnceTTL is %v and there is no OnceKey; give both, or neither", r.OnceTTL)
 	case r.OnceKey == "":
-	case verb != "take":
+	case verb == "peek":
 		return nil, fmt.Errorf("BADARGS %s has no OnceKey, but got %q; take it out of the request", verb, r.OnceKey)
 	case r.OnceTTL < time.Millisecond:
 		return nil, fmt.Errorf("BADARGS OnceTTL is %v for OnceKey %q; give how long the key holds, 1ms or more, such as a minute", r.OnceTTL, r.OnceKey)

@@ -68,7 +68,7 @@ func (s *server) execute(ctx context.Context, verb string, req Request) (Result,
 	switch {
 	case verb == "peek":
 		call.mode = readOnly
-	case verb == "take" && req.OnceKey != "":
+	case req.OnceKey != "":
 		call.mode, call.within = repeatable, req.OnceTTL/2
 	}
 	var err error

@@ -71,14 +71,17 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 // of its keys. If the wait is known to go beyond until, it returns a [*LimitedError] at once, as it
 // does for the deadline of ctx. If until is the zero Time, there is no such bound.
 //
-// Callers with the same keys and limits are served in order of arrival. If UpTo is set, the error
-// is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not
+// Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set,
+// the error is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not
 // given back, but kept for a caller that asks again with that key.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
 	err := req.check()
 	if err == nil && req.UpTo {
 		err = errors.New("BADARGS UpTo is set, but who waits gets the whole cost; leave UpTo false")
+	}
+	if err == nil && req.Force {
+		err = errors.New("BADARGS Force is set, but a call with it never waits; call Take")
 	}
 	if err != nil {
 		return refused("take", keys, err)

@@ -216,6 +216,9 @@ func (c call) command() []any {
 	if c.upTo {
 		words = append(words, "UPTO")
 	}
+	if c.force {
+		words = append(words, "FORCE")
+	}
 	return words
 }
 
@@ -236,6 +239,9 @@ func (c call) String() string {
 		words = append(words, "up to", fmt.Sprint(c.costs[0]))
 	} else if len(c.costs) > 0 {
 		words = append(words, "cost", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.costs), " ", ", "), "[]"))
+	}
+	if c.force {
+		words = append(words, "by force")
 	}
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")

@@ -36,6 +36,7 @@ type call struct {
 	lease  string
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
+	force  bool          // the cost is charged even if it does not fit
 	span   time.Duration // duration of block
 	times  int64
 	expect []expectation
@@ -53,7 +54,7 @@ type expectation struct {
 // verbs lists what each verb takes besides its keys. A verb with "changed" returns a count of
 // changes instead of a decision.
 var verbs = map[string][]string{
-	"take": {"policy", "cost", "up_to"}, "peek": {"policy", "cost", "up_to"}, "refund": {"policy", "cost"},
+	"take": {"policy", "cost", "up_to", "force"}, "peek": {"policy", "cost", "up_to"}, "refund": {"policy", "cost"},
 	"acquire": {"policy", "lease"}, "renew": {"policy", "lease"}, "release": {"policy", "lease", "changed"},
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 }
@@ -182,13 +183,14 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	var f struct {
 		At     time.Duration `yaml:"at"`
 		Costs  []int64       `yaml:"cost up_to"`
+		Force  bool          `yaml:"force"`
 		For    time.Duration `yaml:"for"`
 		Times  int64         `yaml:"times"`
 		Expect *yaml.Node    `yaml:"expect"`
 		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock"`
 	}
 	given := s.decode(n, "a call", &f)
-	c := call{at: n, after: before, costs: f.Costs, span: f.For, times: 1}
+	c := call{at: n, after: before, costs: f.Costs, force: f.Force, span: f.For, times: 1}
 	for verb := range verbs {
 		if _, ok := given[verb]; ok {
 			c.verb = verb
@@ -200,7 +202,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		}
 		return c
 	}
-	for _, field := range []string{"cost", "up_to", "for"} {
+	for _, field := range []string{"cost", "up_to", "force", "for"} {
 		if e, ok := given[field]; ok && !c.has(field) {
 			s.wrong(e.key, "%s takes no %s", c.verb, field)
 		}
@@ -214,6 +216,9 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	upTo, ok := given["up_to"]
 	if c.upTo = ok; ok && upTo.value.Kind == yaml.SequenceNode {
 		s.number(upTo.value, "up_to")
+	}
+	if ok && c.force {
+		s.wrong(given["force"].key, "a call has up_to and force; keep one of them")
 	}
 	if _, ok := given["for"]; !ok && c.has("for") {
 		s.wrong(n, "%s needs a duration, as in for: 10m", c.verb)

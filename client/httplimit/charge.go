@@ -76,8 +76,12 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	if n < 0 || n > c.units {
 		return fmt.Errorf("ratelimit: httplimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
 	}
+	if c.request.OnceKey != "" {
+		return fmt.Errorf("ratelimit: httplimit: a refund of a request with the OnceKey %q, which may repeat another one; refund without it: %w",
+			c.request.OnceKey, client.ErrBadArgs)
+	}
 	result, err := c.fields.Limiter.Refund(context.WithoutCancel(ctx), client.Request{
-		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // makes the client return an error
+		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n},
 	})
 	if err != nil {
 		return err
@@ -89,15 +93,14 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return nil
 }
 
-// More takes up to n more units from each key of the request, for example because the work costs
-// more than expected, and returns how many it took. If it took fewer than n, nothing is left, and
-// the next requests are denied until the limit has refilled. The missing units are not charged
-// later. If that matters, charge the maximum cost at first, with [WithRequest], and refund the
-// rest.
+// More charges n more units to each key of the request, for example because the work cost more than
+// expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does: the
+// next requests are denied until they are paid off. While a key is blocked, More charges nothing and
+// returns 0. If the library on the server is too old, the error is [client.ErrNotDeployed].
 //
 // The call uses the values of ctx, but not its deadline or cancellation, so a client that hangs up
 // is charged. The timeout of the limiter bounds the call.
-func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
+func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	if c == nil || n == 0 {
 		return 0, nil
 	}
@@ -107,16 +110,19 @@ func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 		return 0, fmt.Errorf("ratelimit: httplimit: %d units more; give a number above 0, or call Refund", n)
 	}
 	result, err := c.fields.Limiter.Take(context.WithoutCancel(ctx), client.Request{
-		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, UpTo: true, UsageKey: c.request.UsageKey,
+		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, Force: true, UsageKey: c.request.UsageKey,
 	})
 	if err != nil {
 		return 0, err
 	}
-	if result.Source != client.SourceLocal {
-		c.units += result.Taken
-	}
 	c.note(result)
-	return result.Taken, nil
+	if !result.Allowed { // a key is blocked, or a Fallback denied
+		return 0, nil
+	}
+	if result.Source != client.SourceLocal {
+		c.units += n
+	}
+	return n, nil
 }
 
 func (c *Charge) note(result client.Result) {

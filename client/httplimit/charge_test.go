@@ -69,17 +69,23 @@ func TestMore(t *testing.T) {
 			t.Errorf("%d, %v", taken, err)
 		}
 		limitertest.Check(t, charge.Refund(ctx, 35))
-		if taken, err := charge.More(ctx, 1000); err != nil || taken != 95 {
-			t.Errorf("%d, %v, want the 95 that are left", taken, err)
+		if charged, err := charge.More(ctx, 145); err != nil || charged != 145 {
+			t.Errorf("%d, %v, want 145 although 95 are left", charged, err)
 		}
-		if taken, err := charge.More(ctx, 1); err != nil || taken != 0 {
-			t.Errorf("%d, %v, want none", taken, err)
+		limitertest.Check(t, limiter.Block(ctx, time.Hour, peer))
+		if charged, err := charge.More(ctx, 1); err != nil || charged != 0 {
+			t.Errorf("%d, %v, want none while the key is blocked", charged, err)
 		}
+		must[int64](t)(limiter.Unblock(ctx, peer))
+		limitertest.Check(t, charge.Refund(ctx, 20))
 		if _, err := charge.More(ctx, -1); err == nil || !strings.Contains(err.Error(), "-1 units more; give a number above 0") {
 			t.Error(err)
 		}
 	})
-	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=0;t=864`)
+	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=0;t=112320`) // until 130 units have refilled
+	if response := serve(handler, get("/")); response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("status %d of a request in debt", response.StatusCode)
+	}
 }
 
 // If a request has several keys with different costs, at most the smallest cost can be refunded.

@@ -30,15 +30,23 @@ func (a *app) takeCommand() *cobra.Command {
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
   ratelimit take {acme}:ann 10/s {acme} 50/s --each
   ratelimit take mails 100/m --up-to 60
+  ratelimit take team:7 1000/h --cost 1200 --force
   ratelimit take --policy calc calc:{a} consumer9:{a}
   ratelimit take {ann} 100/d --once-key {ann}:order7 --once-ttl 10m --usage-key {ann}:usage`,
 	}
 	var options client.Request
-	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
+	cmd = onceFlags(a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options, true}), &options)
+	cmd.Flags().BoolVar(&options.Force, "force", false, "charge the cost even if it does not fit; the key denies until the debt is paid off")
+	cmd.MarkFlagsMutuallyExclusive("force", "up-to")
+	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this key, for ratelimit usage")
+	return cmd
+}
+
+// onceFlags adds the flags with which a repetition has no effect.
+func onceFlags(cmd *cobra.Command, options *client.Request) *cobra.Command {
 	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "key of this piece of work: a repetition gets the same reply and is not counted")
 	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key is remembered, such as 10m or 1d")
 	cmd.MarkFlagsRequiredTogether("once-key", "once-ttl")
-	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this key, for ratelimit usage")
 	return cmd
 }
 
@@ -49,7 +57,7 @@ func (a *app) peekCommand() *cobra.Command {
 		Long:    "Show what take would decide now, and change nothing.\n\n" + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
 	}
-	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
+	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}, true})
 }
 
 // policyLast reports whether args are keys without limits, followed by a policy.
@@ -62,13 +70,17 @@ func policyLast(args []string) bool {
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
-	options *client.Request // the request whose options are set by flags; nil for a command without options, --each and --up-to
+	options *client.Request // the request whose options are set by flags
+	upTo    bool            // whether the command has --up-to and --each
 }
 
 // words are the words that begin a sentence about a decision.
 type words struct{ allowed, denied string }
 
-var taken = words{"allowed", "denied "}
+var (
+	taken   = words{"allowed", "denied "}
+	charged = words{"charged", "blocked, not charged"} // with --force
+)
 
 func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
@@ -102,9 +114,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req := client.Request{}
-		if d.options != nil {
-			req = *d.options
+		req, words := *d.options, d.words
+		if req.Force {
+			words = charged
 		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
 			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)
@@ -135,18 +147,18 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		if a.json {
 			a.printJSON(reply.NewDecision(req, res))
 		} else {
-			a.printf("%s\n", sentence(d.words, req, res))
+			a.printf("%s\n", sentence(words, req, res))
 			for i, each := range res.Each {
 				one := client.Result{
 					Allowed: each.Allowed, Limit: each.Limit, Remaining: each.Remaining, RetryAfter: each.RetryAfter, ResetAfter: each.ResetAfter,
 				}
-				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(d.words, client.Request{}, one))
+				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(words, client.Request{Force: req.Force}, one))
 			}
 		}
 		return differs(!res.Allowed)
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
-	if d.options != nil {
+	if d.upTo {
 		cmd.Flags().BoolVar(&d.options.Each, "each", false, "also show what the limit of each key says by itself")
 		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this number, from all keys")
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
@@ -199,6 +211,8 @@ func sentence(w words, req client.Request, res client.Result) string {
 		line.WriteString(" · never: the cost is more than the limit ever holds")
 	case !res.Allowed && res.RetryAfter > 0: // 0 is possible with --up-to 0
 		fmt.Fprintf(&line, " · try again in %s", human(res.RetryAfter))
+	case res.RetryAfter > 0 && req.Force:
+		fmt.Fprintf(&line, " · room for one in %s", human(res.RetryAfter))
 	case res.RetryAfter > 0:
 		fmt.Fprintf(&line, " · go ahead in %s", human(res.RetryAfter))
 	}

@@ -67,6 +67,16 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "0/m"}, denied, "denied   0 of 0 left · never: the cost is more than the limit ever holds"},
 			{0, []string{"take", "k", "0/m", "--cost", "0"}, allowed, "allowed  0 of 0 left"},
 		}},
+		{"what was used", []step{
+			{0, []string{"take", "k", "10/s", "--cost", "4", "--force"}, allowed, "charged  6 of 10 left · full again in 400 ms"},
+			{0, []string{"take", "k", "10/s", "--cost", "9", "--force"}, allowed, "charged  0 of 10 left · room for one in 400 ms · full again in 1.3 s"},
+			{0, []string{"take", "k", "10/s"}, denied, "denied   0 of 10 left · try again in 400 ms · full again in 1.3 s"},
+			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
+			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
+			{0, []string{"peek", "k", "10/s"}, allowed, "allowed  3 of 10 left · full again in 700 ms"},
+			{0, []string{"block", "k", "--for", "1m"}, allowed, "blocked 1 key for 1 min"},
+			{0, []string{"take", "k", "10/s", "--force"}, denied, "blocked, not charged  0 of 10 left · try again in 1 min · full again in 1 min"},
+		}},
 		{"several keys: the binding one is named", []step{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},

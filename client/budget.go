@@ -1,0 +1,169 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// settleWithin is how long a settlement whose outcome is unknown can be repeated.
+const settleWithin = 10 * time.Minute
+
+// Hold is an estimate that was taken for work whose cost is known only afterwards, such as the
+// tokens of a language model. [Hold.Settle] then corrects it. A Hold that is never settled stays at
+// its estimate. A Hold is safe for concurrent use.
+type Hold struct {
+	client *Client
+	req    Request
+	res    Result
+	once   string // where the OnceKeys of the settlement begin
+
+	mu      sync.Mutex
+	fixed   bool         // whether some correction was made, or may have been
+	left    []correction // still to be made
+	unknown time.Time    // when the first of left was first sent, if its outcome is unknown
+	err     error        // why it is unknown
+	outcome Result
+}
+
+// correction is one call of a settlement.
+type correction struct {
+	call func(context.Context, Request) (Result, error)
+	req  Request
+}
+
+// Hold takes estimate units from key under limit, or none: [Hold.OK] reports which. Once the cost
+// is known, call [Hold.Settle]. Errors are those of [Client.AllowN].
+func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int64) (*Hold, error) {
+	return c.HoldRequest(ctx, one(key, limit, estimate))
+}
+
+// HoldRequest is Hold for several keys and for policies: the costs of req are the estimate. If req
+// has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
+//
+// A settlement keeps its reply on the server under a key of its own, in the hash slot of the first
+// key. That is impossible for a key with a "}" and no hash tag, such as "{}x"; the error is then
+// [ErrBadKeys].
+func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
+	err := req.check()
+	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
+		err = errors.New("BADARGS a Hold takes its estimate whole or not at all, and once; leave UpTo, Force and OnceKey out of the request")
+	}
+	var slot string
+	if err == nil {
+		slot, err = sameSlot(c.server.prefix, req.Keys[0])
+	}
+	if err != nil {
+		return nil, c.server.refused(req, err)
+	}
+	res, err := c.Take(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
+}
+
+// sameSlot returns the beginning of keys that are in the same hash slot as key. All of them are
+// sent with the prefix.
+func sameSlot(prefix, key string) (string, error) {
+	full := prefix + key
+	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
+		return key, nil // it has a hash tag
+	}
+	if strings.Contains(full, "}") || strings.Contains(prefix, "{") {
+		return "", fmt.Errorf("BADKEYS no other key is certain to be in the hash slot of %q, because of its braces; give it a hash tag, such as {user:42}", full)
+	}
+	return "{" + full + "}", nil
+}
+
+// OK reports whether the estimate was taken. If not, Settle does nothing.
+func (h *Hold) OK() bool { return h.res.Allowed }
+
+// Result returns the decision on the estimate. If OK is false, its RetryAfter is how long to wait.
+func (h *Hold) Result() Result { return h.res }
+
+// Settle corrects the estimate to what was used: actual is one number of units for all keys, or one
+// for each key, from 0 to 2^53. It gives back what was too much, and charges what was too little
+// whether or not it fits, as Request.Force does. The Result describes the keys after that.
+//
+// The estimate is corrected once, however often Settle is called: later calls return the first
+// outcome, whatever their actual. If a reply is lost, Settle retries as [Client.Take] does with an
+// OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same correction, and
+// never makes it twice. That is possible for 10 minutes; after them, the error stays.
+//
+// After any other error, and if Allowed is false because a key is blocked, the correction was not
+// made, and Settle can be called again. If estimates of several keys are corrected in both
+// directions, that takes two calls to the server, and a failure may be of the second only: a later
+// Settle then makes only that one. No [Fallback] applies. If the library on the server is too old,
+// the error is [ErrNotDeployed].
+//
+// Settle does nothing if OK is false, or if a Fallback allowed the estimate, because no server was
+// charged. It needs a context that has not ended: to settle after a caller has hung up, pass
+// context.WithoutCancel. A UsageKey counts what is charged in addition as one more call. Concurrent
+// calls of one Hold wait for each other.
+func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.fixed {
+		if err := h.plan(actual); err != nil {
+			return Result{}, h.client.server.refused(h.req, err)
+		}
+	}
+	for len(h.left) > 0 {
+		next, sent := h.left[0], time.Now()
+		if !h.unknown.IsZero() && sent.Sub(h.unknown) > settleWithin {
+			return Result{}, h.err
+		}
+		res, err := next.call(ctx, next.req)
+		switch {
+		case errors.Is(err, ErrOutcomeUnknown) && h.unknown.IsZero():
+			h.fixed, h.unknown, h.err = true, sent, err
+			return Result{}, err
+		case err != nil && !h.unknown.IsZero(): // whatever the error, an earlier call may have been executed
+			return Result{}, both(h.err, err)
+		case err != nil:
+			return Result{}, err
+		case !res.Allowed:
+			return res, nil
+		}
+		h.fixed, h.left, h.unknown, h.outcome = true, h.left[1:], time.Time{}, res
+	}
+	h.fixed = true
+	return h.outcome, nil
+}
+
+// plan sets h.left to the calls that correct the estimate to actual.
+func (h *Hold) plan(actual []int64) error {
+	h.left = nil
+	used := h.req
+	if used.Costs = actual; len(actual) == 0 {
+		return errors.New("BADARGS Settle got no number; give how many units were used")
+	}
+	if err := used.check(); err != nil {
+		return err
+	}
+	if !h.res.Allowed || h.res.Source == SourceLocal || h.res.Source == SourcePolicy {
+		return nil
+	}
+	size := max(len(h.req.Costs), len(actual), 1)
+	back, more := make([]int64, size), make([]int64, size)
+	for i := range size {
+		over := h.req.cost(i) - used.cost(i)
+		back[i], more[i] = max(over, 0), max(-over, 0)
+	}
+	refund := Request{Keys: h.req.Keys, Limits: h.req.Limits, Costs: back, OnceKey: h.once + ":back", OnceTTL: 2 * settleWithin}
+	force := refund
+	force.Costs, force.Force, force.OnceKey = more, true, h.once+":more"
+	force.UsageKey, force.Fallback = h.req.UsageKey, ReturnError
+	if refund.largest() > 0 {
+		h.left = append(h.left, correction{h.client.Refund, refund})
+	}
+	if force.largest() > 0 {
+		h.left = append(h.left, correction{h.client.Take, force})
+	}
+	return nil
+}
