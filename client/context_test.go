@@ -122,6 +122,8 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"WaitRequest":     func() error { return c.WaitRequest(ctx, req, time.Time{}) },
 		"Reserve":         func() error { return second(c.Reserve(ctx, key, perDay)) },
 		"ReserveN":        func() error { return second(c.ReserveN(ctx, key, perDay, 2)) },
+		"Hold":            func() error { return second(c.Hold(ctx, key, perDay, 2)) },
+		"HoldRequest":     func() error { return second(c.HoldRequest(ctx, req)) },
 		"Take":            func() error { return second(c.Take(ctx, req)) },
 		"Take with a key": func() error { return second(c.Take(ctx, once)) },
 		"Peek":            func() error { return second(c.Peek(ctx, key, perDay)) },

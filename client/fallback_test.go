@@ -150,7 +150,7 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	for name, call := range everyCall(t.Context(), c, "k") {
 		err := call()
 		takes := name == "Allow" || name == "AllowN" || name == "AllowAtMost" || strings.HasPrefix(name, "Take") ||
-			strings.HasPrefix(name, "Wait") || strings.HasPrefix(name, "Reserve")
+			strings.HasPrefix(name, "Wait") || strings.HasPrefix(name, "Reserve") || strings.HasPrefix(name, "Hold")
 		if takes == (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
