@@ -97,7 +97,7 @@ func TestForceOfAnOlderLibrary(t *testing.T) {
 
 // A library whose refund has no ONCE rejects the word.
 func TestRefundOnceOfAnOlderLibrary(t *testing.T) {
-	c := olderThan(t, `\{ COST = true, ONCE = true \}`, "{ COST = true }")
+	c := olderThan(t, `\{ COST = true, ONCE = true, EACH = true \}`, "{ COST = true, EACH = true }")
 	must[client.Result](t)(c.Allow(t.Context(), "{k}", perDay))
 	_, err := c.Refund(t.Context(), withOnceKey("refund"))
 	wantText(t, err, `ratelimit: refund "{k}" "{k}:once:refund": the library on the server is too old for an OnceKey of Refund `+

@@ -200,7 +200,7 @@ func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {
 		list[i].Name = strconv.FormatInt(int64(i), 36)
-		for k := range 14 {
+		for k := range 13 {
 			list[i].Limits = append(list[i].Limits, functions.PolicyLimit{Key: string(rune('a' + k)), Limit: "1/s"})
 		}
 	}
