@@ -232,6 +232,7 @@ func TestViewers(t *testing.T) {
 	}
 	cancel()
 	_ = reply.Body.Close()
+	server.Close() // returns when this viewer has left
 	var leaves []func()
 	for {
 		_, leave, ok := d.view()
@@ -240,7 +241,7 @@ func TestViewers(t *testing.T) {
 		}
 		leaves = append(leaves, leave)
 	}
-	if got := get(d.Handler(""), "/events"); got.Code != http.StatusServiceUnavailable || len(leaves) > viewers-1 {
+	if got := get(d.Handler(""), "/events"); got.Code != http.StatusServiceUnavailable || len(leaves) != viewers-1 {
 		t.Errorf("%d viewers, and one more gets %d", len(leaves)+1, got.Code)
 	}
 	leave()
