@@ -41,8 +41,8 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Cases) != 26 {
-		t.Errorf("%d cases were measured, want 26", len(got.Cases))
+	if len(got.Cases) != 27 {
+		t.Errorf("%d cases were measured, want 27", len(got.Cases))
 	}
 	if !strings.HasPrefix(got.Server, "Redis ") && !strings.HasPrefix(got.Server, "Valkey ") {
 		t.Errorf("the server is %q, want its name and version", got.Server)
@@ -115,7 +115,7 @@ func TestRunRefusesAWrongDecision(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "allowed is true") {
 		t.Errorf("the error is %v, want one that says allowed is true", err)
 	}
-	erring := workload{keys: absent, allow: true, count: 0, period: time.Hour, cost: 1}
+	erring := workload{keys: absent, allow: true, count: -1, period: time.Hour, cost: 1}
 	_, err = r.run(t.Context(), benchCase{work: erring, contenders: []contender{take(lib, "tk0", "", erring)}})
 	if err == nil || !strings.Contains(err.Error(), "RATELIMIT BADLIMIT") {
 		t.Errorf("the error is %v, want the server's", err)
