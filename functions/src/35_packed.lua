@@ -25,15 +25,17 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- read_texts fills in the states of all rates of a limit. texts is what follows the prefix in a
--- value. It returns the error, or nil.
-local function read_texts(key, limit, at, cost, texts)
-  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(texts) == 58 -- ':'
-  local following = is_list and 2 or #texts + 1
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of a value,
+-- which may be too long to be copied. It returns the error, or nil.
+local function read_texts(key, limit, at, cost, value, from)
+  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(value, from) == 58 -- ':'
+  local following = is_list and from + 1 or #value + 1
   for i = 1, limit.size do
-    local text, readable, err = texts, false, nil
+    local text, readable, err
     if is_list or i > 1 then
-      text, following = next_text(texts, following)
+      text, following = next_text(value, following)
+    else
+      text = string.sub(value, from)
     end
     if text then
       readable, err = read(states.new(at + i - 1, limit.rates[i]), text, now, cost)
@@ -44,14 +46,14 @@ local function read_texts(key, limit, at, cost, texts)
 end
 
 local function load_empty(limit, at)
-  return read_texts(nil, limit, at, 1, '')
+  return read_texts(nil, limit, at, 1, '', 1)
 end
 
 -- load_value loads a value that begins with the prefix. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value)
-  local texts = string.sub(value, #limit.algorithm.prefix + 1)
-  if texts == '' then return states.unreadable(key) end
-  return read_texts(key, limit, at, cost, texts)
+  local from = #limit.algorithm.prefix + 1
+  if #value < from then return states.unreadable(key) end
+  return read_texts(key, limit, at, cost, value, from)
 end
 
 local function load(key, limit, at, cost)
@@ -78,7 +80,7 @@ local function load_found(key, limit, at, cost, found)
     return load_value(key, limit, at, cost, value)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
-  return read_texts(key, limit, at, cost, convert(value, expiry))
+  return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
 local function write(key, limit, at)
