@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate mutate-go model scale algorithms budgets generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -30,14 +30,18 @@ scale: ## simulate what docs/scale.md plans with, and put the tables and the plo
 algorithms: ## send the same traffic through each algorithm, and put the table and the pictures into docs/algorithms.md
 	@go run ./tools/algorithms -write docs
 
+budgets: ## send estimates and settlements to a budget, and draw docs/budgets.svg
+	@go run ./tools/budgets -write docs
+
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions
 
 release: ## build the binaries for linux, darwin and windows, twice, and compare; they are in .build/release with SHA256SUMS
 	@tools/release.sh
 
-container: ## make the container image of the command, ratelimit-functions/ratelimit
-	@docker/container.sh
+container: ## make the container images ratelimit-functions/ratelimit and ratelimit-functions/ratelimit-gateway
+	@docker/container.sh ratelimit
+	@docker/container.sh ratelimit-gateway
 
 images: ## make the Docker images of Redis 7.0, Redis 8.0 and Valkey 8.1 that the tests use
 	@docker/images.sh

@@ -27,6 +27,10 @@ var (
 	windowAbsent = workload{keys: absent, allow: true, count: 100, period: time.Second, cost: 1}
 	windowDenied = workload{keys: hot, count: 100, period: time.Hour, cost: 1, prefill: 100}
 
+	monthInUse  = workload{keys: inUse, allow: true, count: 100000, limit: "100000/mo align=clock", cost: 1, prefill: 3}
+	monthAbsent = workload{keys: absent, allow: true, count: 100, limit: "100/mo align=clock", cost: 1}
+	never       = workload{keys: hot, count: 0, period: time.Hour, cost: 1}
+
 	pairInUse    = workload{keys: inUse, allow: true, count: 1000, period: day, cost: 1, prefill: 3}
 	pairResource = workload{keys: hot, count: 1000, period: day, cost: 1, prefill: 5}
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
@@ -74,15 +78,26 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.add(benchCase{name: "two rates on one key, allowed", note: "beside one rate", work: two}, takes("", two),
 		b.inUse().aimed(1.8), floor("text", 1, wholeInUse, holds("gcra::16:x")))
 	b.several("three limits in one call", wholeInUse)
+	b.add(benchCase{name: "a policy, allowed, key in use", note: "beside its limit", work: wholeInUse}, func(lib *library, prefix string) contender {
+		c := take(lib, prefix, "", wholeInUse).named(`ratelimit_take "@api"`)
+		c.call = func(n int) []redis.Cmder { return fcall("take", n, numbered(prefix, 1), "@api") }
+		return c
+	}, b.inUse().aimed(1.02), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
 		takes("fixed_window", windowInUse, windowInUse),
 		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))
-	b.with("TRACK", "TRACK", 2.3, tracked, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage))
+	b.month("fixed_window by the calendar, allowed, key in use", 1.05, monthInUse, windowInUse, floor("count", 1, monthInUse, holds("3")))
+	b.month("fixed_window by the calendar, allowed, absent key", 1.5, monthAbsent, windowAbsent, floor("month", 1, monthAbsent, nil))
+	b.add(benchCase{name: "0/h, denied", note: "beside gcra", work: never}, takes("", never),
+		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))
+	b.with("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage), tracked)
+	b.with("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
+	b.with("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
-	b.with("ONCE, new", "ONCE 60000", 2.1, wholeInUse, func(int) string {
+	b.with("ONCE, new", "ONCE 60000", 2.1, func(int) string {
 		request++
 		return key("req0", request)
-	}, floor("once", 2, wholeInUse, holdsFirst))
+	}, floor("once", 2, wholeInUse, holdsFirst), wholeInUse)
 	b.thrice("sliding_window, three calls a key", "sliding_window", 1.8, workload{keys: none, allow: true, count: 100, period: time.Minute, cost: 1})
 	b.leases()
 	if len(libraries) == 1 {
@@ -160,10 +175,17 @@ func (b *caseBuilder) several(name string, w workload) {
 }
 
 // with measures a take with an option, and compares it with the same take without the option.
-func (b *caseBuilder) with(name, option string, aim float64, w workload, extra func(n int) string, bare contender) {
-	b.add(benchCase{name: name, note: "beside the same call without", work: w},
-		func(lib *library, prefix string) contender { return takeWith(lib, prefix, w, option, extra) },
-		take(b.libraries[0], "tg0", "", w).aimed(aim), bare)
+func (b *caseBuilder) with(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
+	b.add(benchCase{name: name, note: "beside the same call without", work: works[0]},
+		func(lib *library, prefix string) contender { return takeWith(lib, prefix, option, extra, works...) },
+		take(b.libraries[0], "tg0", "", works...).aimed(aim), bare)
+}
+
+// month measures takes from a window of a month of the calendar, and compares them with takes from an
+// ordinary window.
+func (b *caseBuilder) month(name string, aim float64, w, ordinary workload, bare contender) {
+	b.add(benchCase{name: name, note: "beside an ordinary window", work: w}, takes("fixed_window", w),
+		take(b.libraries[0], "tw1", "fixed_window", ordinary).aimed(aim), bare)
 }
 
 // many measures takes that use many limits in turn, and compares them with takes of one limit. It

@@ -81,7 +81,7 @@ func (r clientsReport) markdown() string {
 		r.rounds, r.turn, r.took.Seconds())
 	for _, hot := range []bool{false, true} {
 		keys := clientScene{hot: hot}.keys()
-		fmt.Fprintf(&out, "\nDecisions a second, %s, and in bold how many times redis_rate's:\n\n", keys)
+		fmt.Fprintf(&out, "\nDecisions a second, %s. Bold numbers are multiples of redis_rate's:\n\n", keys)
 		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
 			median, _, _ := spread(r.figures[scene][i].rates)
 			return fmt.Sprintf("%s **%.2f**", figures.Count(median), r.ratio(scene, clientContenders[i].name, redisRateName))
@@ -115,7 +115,7 @@ func (r clientsReport) markdown() string {
 			}
 		}
 		if parts != nil {
-			fmt.Fprintf(&out, "\n%s gives up on calls without a decision, and these are in none of the figures: %s.\n", c.name, strings.Join(parts, ", "))
+			fmt.Fprintf(&out, "\n%s gives up on some calls without a decision. The figures exclude these calls: %s.\n", c.name, strings.Join(parts, ", "))
 		}
 	}
 	return out.String()

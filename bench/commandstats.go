@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// counters contains the fields of one command in INFO commandstats.
+// counters holds the fields of one command in INFO commandstats.
 type counters struct {
 	calls  int64
 	usec   int64 // server time over all calls, in microseconds

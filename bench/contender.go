@@ -102,10 +102,14 @@ type workload struct {
 	cost    int64
 	prefill int64  // units taken from each key beforehand
 	second  string // second rate of the limit, if any
+	limit   string // the limit, in place of count and period, if these cannot express it
 }
 
 // rate formats the workload's limit for the library: 100/m, 60000/10h.
 func (w workload) rate() string {
+	if w.limit != "" {
+		return w.limit
+	}
 	unit, name := time.Second, "s"
 	switch {
 	case w.period%day == 0:

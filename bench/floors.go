@@ -67,6 +67,19 @@ register('three', function(_, keys)
   for i = 1, #keys do move(keys[i]) end
   return six
 end)
+local each = { 1, 100, 99, 0, 600, 1, { { 1, 100, 99, 0, 600 }, { 1, 100, 99, 0, 600 }, { 1, 100, 99, 0, 600 } } }
+register('each', function(_, keys)
+  for i = 1, #keys do redis.call('PTTL', keys[i]) redis.call('GETRANGE', keys[i], '0', '31') end
+  for i = 1, #keys do move(keys[i]) end
+  return each
+end)
+register('month', function(key)
+  redis.call('GETRANGE', key, '0', '31')
+  redis.call('TIME')
+  redis.call('SET', key, '1', 'PXAT', '2500000000000')
+  return six
+end)
+register('never', function() return no end)
 register('track', function(key, keys)
   redis.call('PTTL', key)
   redis.call('GETRANGE', key, '0', '31')

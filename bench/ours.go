@@ -62,39 +62,55 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // an allowed call of leaky_bucket may wait
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed call of leaky_bucket may wait
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
 }
 
-// integers parses a reply that is an array of at least n integers.
+// integers parses a reply that is an array whose first n elements are integers.
 func integers(reply redis.Cmder, n int) ([]int64, error) {
 	cmd, ok := reply.(*redis.Cmd)
 	if !ok {
 		return nil, fmt.Errorf("%T is not the command that was sent", reply)
 	}
-	values, err := cmd.Int64Slice()
+	fields, err := cmd.Slice()
 	if err != nil {
 		return nil, err
 	}
-	if len(values) < n {
-		return nil, fmt.Errorf("the reply %v has fewer than %d fields", values, n)
+	if len(fields) < n {
+		return nil, fmt.Errorf("the reply %v has fewer than %d fields", fields, n)
+	}
+	values := make([]int64, n)
+	for i := range values {
+		if values[i], ok = fields[i].(int64); !ok {
+			return nil, fmt.Errorf("field %d of the reply %v is not an integer", i+1, fields)
+		}
 	}
 	return values, nil
 }
 
-// takeWith is like take for one key, but adds an option such as "TRACK" to the call. extra returns
-// the key that the option requires.
-func takeWith(lib *library, prefix string, w workload, option string, extra func(n int) string) contender {
-	args := []any{w.rate()}
-	for _, word := range strings.Fields(option) {
-		args = append(args, word)
-	}
-	c := take(lib, prefix, "", w)
+// takeWith is like take, but adds an option such as "TRACK" to the call. extra returns the key that
+// the option requires; nil for none.
+func takeWith(lib *library, prefix, option string, extra func(n int) string, works ...workload) contender {
+	c := take(lib, prefix, "", works...)
 	c.name += " " + option
+	prefixes := numbered(prefix, len(works))
 	c.call = func(n int) []redis.Cmder {
-		words := append([]any{"fcall", "ratelimit_take", 2, key(prefix+"0", n), extra(n)}, args...)
+		words := []any{"fcall", "ratelimit_take", len(works)}
+		for _, prefix := range prefixes {
+			words = append(words, key(prefix, n))
+		}
+		if extra != nil {
+			words[2] = len(works) + 1
+			words = append(words, extra(n))
+		}
+		for _, w := range works {
+			words = append(words, w.rate())
+		}
+		for _, word := range strings.Fields(option) {
+			words = append(words, word)
+		}
 		return []redis.Cmder{redis.NewCmd(context.Background(), words...)}
 	}
 	return c

@@ -31,7 +31,8 @@ type caseReport struct {
 	Rows  []row  `json:"rows"`
 }
 
-// row has the figures of one contender: server time or instructions per decision, over the rounds.
+// row holds the figures for one contender: server time or instructions per decision, over the
+// rounds.
 type row struct {
 	Name   string    `json:"name"`
 	Peer   bool      `json:"peer"`

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// small contains the flags of a short run in which every contender still makes decisions.
+// small holds the flags of a short run in which every contender still makes decisions.
 var small = []string{"--redis=", "--keys", "200", "--calls", "200", "--warm-up", "20", "--rounds", "2"}
 
 func testServer(t *testing.T) *server {
@@ -41,8 +41,8 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Cases) != 27 {
-		t.Errorf("%d cases were measured, want 27", len(got.Cases))
+	if len(got.Cases) != 33 {
+		t.Errorf("%d cases were measured, want 33", len(got.Cases))
 	}
 	if !strings.HasPrefix(got.Server, "Redis ") && !strings.HasPrefix(got.Server, "Valkey ") {
 		t.Errorf("the server is %q, want its name and version", got.Server)

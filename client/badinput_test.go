@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Invalid input returns the right error and changes nothing, whatever options the client has.
+// With any options of the client, invalid input returns the right error and changes nothing.
 func TestBadInputChangesNothing(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	rdb := connect(t, redis.Options{Addr: server.Addr()})
@@ -83,7 +83,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 }
 
 // The server's clock decides. With a local clock that is wrong by a day, the client, its local
-// limiter, its batches and its denial memory give the same decisions as with a right one.
+// limiter, its batches and its denial memory give the same decisions as with a correct one.
 func TestAClockThatIsADayWrong(t *testing.T) {
 	decided := map[time.Duration][]client.Result{}
 	for _, wrong := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {

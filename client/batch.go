@@ -29,7 +29,8 @@ import (
 // under a policy ask a server until the client has read the policy's limits, which it does in the
 // background. The client reads them again while the policy is in use, so it notices a redeployed
 // policy within ttl. A cost above 1 is spent from the batch if enough units are left; otherwise a
-// server decides, all or none. Only calls of cost 1 fill batches.
+// server decides, all or none. Only calls of cost 1 fill batches. If an override makes a key a
+// leaky_bucket, the client loses the batch that shows this, and then asks a server for each unit.
 //
 // In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply;
 // Remaining includes the units left in the batch, and ResetAfter is reduced by the time since the
@@ -38,10 +39,11 @@ import (
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
 // not given back, because the limit has refilled in the meantime and they would be available twice.
 // Under gcra, [Client.Close] gives back the unspent units, less those that have refilled since;
-// under other algorithms it drops them. If a reply is lost, no units are spent. Reset and Block end
-// the batch of a key in this client; batches in other processes remain valid for up to ttl. Refund
-// does not affect the batch, because its units are already charged. The client measures time by the
-// process's monotonic clock. The client keeps batches for up to 65,536 keys.
+// under other algorithms it drops them. If a reply is lost, no units are spent. Reset, Block,
+// Override and their opposites end the batch of a key in this client; batches in other processes
+// remain valid for up to ttl. Refund does not affect the batch, because its units are already
+// charged. The client measures time by the process's monotonic clock. The client keeps batches for up
+// to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -107,8 +109,8 @@ func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
 
-// of returns the batch of key, creating it if necessary. It returns nil if the key's batch is for
-// another limit and still in use. b.mu is held.
+// of returns the batch for key, creating it if necessary. It returns nil if the key's batch is for
+// another limit and still in use. b.mu must be held.
 func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	found, ok := b.entries.Get(key)
 	if ok && found.limit == limit {
@@ -137,7 +139,8 @@ func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 	return k.result(now), true
 }
 
-// serve spends one of the units reserved for callers that waited, if any is left. b.mu is held.
+// serve spends one of the units reserved for callers that waited, if any is left. b.mu must be
+// held.
 func (r *request) serve(now time.Time) bool {
 	if r == nil || r.kept == 0 || !now.Before(r.until) {
 		return false
@@ -156,8 +159,7 @@ func (k *keyBatch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns what remains of d once the duration after has passed: at least 0, rounded up
-// to whole milliseconds.
+// countedDown returns d minus after, but at least 0, rounded up to whole milliseconds.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {

@@ -16,6 +16,7 @@ type leftover struct {
 	limit Limit
 	units int64
 	age   time.Duration // counted from just before their request was sent
+	rate  float64       // at which the units in use refill per second, by the reply to that request
 }
 
 // close ends all batches, and returns their unspent units.
@@ -26,7 +27,8 @@ func (b *batches) close() []leftover {
 	now := b.server.now()
 	for _, key := range b.entries.Keys() {
 		if k, _ := b.entries.Peek(key); k.has(1, now) {
-			all = append(all, leftover{key, k.limit, k.left, now.Sub(k.sent)})
+			used, refilled := float64(k.last.Limit-k.last.Remaining), max(k.last.ResetAfter, time.Millisecond)
+			all = append(all, leftover{key, k.limit, k.left, now.Sub(k.sent), used / refilled.Seconds()})
 		}
 	}
 	b.entries.Purge()
@@ -51,8 +53,9 @@ func (c *Client) refundBatches() {
 			rate = c.batches.parsed.refillRate(ctx, l.limit, node)
 			perSecond[at] = rate
 		}
-		// A refund may arrive as late as its timeout. Units that may refill by then are not
-		// refunded.
+		// A refund may take up to its timeout to arrive. Units that may refill by then are not
+		// refunded. Under an override they may refill faster than under the limit.
+		rate = max(rate, l.rate)
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
 		}

@@ -28,6 +28,13 @@ func limited(limit string) functions.Policy {
 	return functions.Policy{Limits: []functions.PolicyLimit{{Limit: limit}}}
 }
 
+// canaryOf returns a policy whose canary decides over every key.
+func canaryOf(limit string, shadow bool) functions.Policy {
+	p := limited("100000/m")
+	p.Canary = &functions.Canary{Limits: []string{limit}, Share: 1000, Shadow: shadow}
+	return p
+}
+
 func shadowOf(limit string) functions.Policy {
 	p := limited(limit)
 	p.Shadow = true
@@ -87,8 +94,10 @@ func TestRarePoliciesAreNotFetched(t *testing.T) {
 // longer be batched, clients notice within ttl.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
-		"leaky_bucket": limited("leaky_bucket 100000/m"),
-		"shadow":       shadowOf("100000/m"),
+		"leaky_bucket":              limited("leaky_bucket 100000/m"),
+		"shadow":                    shadowOf("100000/m"),
+		"a canary of leaky_bucket":  canaryOf("leaky_bucket 100000/m", false),
+		"a canary that is a shadow": canaryOf("100000/m", true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestbed(t)
@@ -106,7 +115,8 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 			for range 50 {
 				for _, c := range []*client.Client{direct, changed} {
 					res := allow(t, c, "@p", 1)
-					if res.Source != client.SourceServer || policy.Shadow != (res.Shadow != nil) {
+					shadow := policy.Shadow || policy.Canary != nil && policy.Canary.Shadow
+					if res.Source != client.SourceServer || shadow != (res.Shadow != nil) {
 						t.Fatalf("%+v, ttl after the deployment", res)
 					}
 				}

@@ -88,7 +88,7 @@ type step int
 
 const (
 	decided      step = iota // return the result
-	askServer                // the batch is for another limit
+	askServer                // the batch is for another limit, or the key has become a queue
 	sendRequest              // request units for this and other callers
 	awaitRequest             // wait for the request in progress
 )
@@ -99,7 +99,7 @@ func (b *batches) enter(c *caller) (Result, step) {
 	defer b.mu.Unlock()
 	now := b.server.now()
 	k := b.of(c.key, c.limit, now)
-	if k == nil {
+	if k == nil || k.queues(now, b.ttl) {
 		return Result{}, askServer
 	}
 	if res, ok := k.spend(1, now); ok { // units that arrived in the meantime
@@ -143,7 +143,13 @@ func (b *batches) woken(c *caller) (Result, bool) {
 	return c.batch.result(now), true
 }
 
-// begin makes the next request for k. b.mu is held.
+// queues reports whether a wait in the last reply shows that a leaky_bucket decides, because of an
+// override or because the policy has just become one. Each of its units has its own wait.
+func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
+	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
+}
+
+// begin makes the next request for k. b.mu must be held.
 func (b *batches) begin(k *keyBatch, now time.Time) *request {
 	want := b.nextSize(k, now)
 	k.requests++
@@ -156,7 +162,7 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 // lead requests units from a server, for its own call and for others. The reply decides its own
 // call.
 func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
-	defer func() { // runs also if an observer panics
+	defer func() { // also runs if an observer panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if k.request == r {
@@ -179,7 +185,7 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request
 }
 
 // receive puts the units of the reply res into the batch, and makes res the result of the caller that
-// sent r. b.mu is held.
+// sent r. b.mu must be held.
 func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	units := res.Taken
 	if r.want == 1 && res.Allowed {
@@ -194,8 +200,8 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
-	// A wait means that the policy has just become a leaky_bucket, and Shadow that it has just become a
-	// shadow policy. Neither may be batched.
+	// A wait means that the key has become a queue, and Shadow that the policy has just become a shadow
+	// policy. Neither may be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until
@@ -204,7 +210,7 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 }
 
-// finish ends the request in progress. b.mu is held.
+// finish ends the request in progress. b.mu must be held.
 func (k *keyBatch) finish(r *request) {
 	k.request, k.completed = nil, r
 	if r.done != nil {
@@ -212,7 +218,7 @@ func (k *keyBatch) finish(r *request) {
 	}
 }
 
-// waitedInVain returns the error of a call whose time ran out while it waited for another call's
+// waitedInVain returns the error for a call that timed out while it waited for another call's
 // request.
 func waitedInVain(keys []string, cause error) error {
 	return &Error{

@@ -69,7 +69,8 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 		}
 	}
 
-	// The size starts again from the units that were left, whatever has refilled in the meantime.
+	// The size starts again from the units that were left, regardless of how many have refilled
+	// since.
 	s = newTestbed(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)

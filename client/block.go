@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their
+// Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, regardless of their
 // limits. In the Result, Allowed is false, Remaining is 0, and RetryAfter is the time until the
 // block ends, or [Never] for a cost above what the limit holds. Under a shadow policy a blocked key
 // is allowed. Held leases can still be renewed and released. Units taken before the block continue

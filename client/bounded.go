@@ -199,7 +199,7 @@ func punctual(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// setsDeadlines reports whether go-redis sets deadlines on connections with these configured
+// setsDeadlines reports whether go-redis sets deadlines on connections with the given configured
 // timeouts. With a timeout of -1, it sets only the context's deadline. Below -1, it sets none.
 func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 

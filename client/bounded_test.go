@@ -23,7 +23,7 @@ const (
 	slow  = time.Minute
 )
 
-// kinds are ways to make a client of the server at addr, by name.
+// kinds are ways to make a client for the server at addr, by name.
 var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *client.Client{
 	"Open": func(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		return open(t, "redis://"+addr+"?dial_timeout=1m", opts...)
@@ -135,7 +135,7 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	return server, direct
 }
 
-// Whatever options rdb has, every call on a server that hangs ends within its bound: the client's
+// With any options of rdb, every call on a server that hangs ends within its bound: the client's
 // timeout or the context's deadline.
 func TestEveryCallIsBounded(t *testing.T) {
 	for name, kind := range kinds {

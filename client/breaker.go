@@ -50,7 +50,7 @@ type breaker struct {
 	healing *healing   // the last healing, or the one in progress
 }
 
-// clientOf returns a client of the node of b, or of all nodes if the node is not known.
+// clientOf returns a client for the node of b, or of all nodes if the node is not known.
 func (s *server) clientOf(b *breaker) redis.UniversalClient {
 	if node := b.client.Load(); node != nil {
 		return node
@@ -179,7 +179,7 @@ func (b *bounded) saysNothing(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) && b.deadline.Sub(b.began) < shortest
 }
 
-// openError returns the error of a call that is not sent because the breaker of its node is open.
+// openError returns the error for a call that is not sent because the breaker of its node is open.
 func (b *breaker) openError(call call) *Error {
 	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
 	last := "no reply"

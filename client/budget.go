@@ -20,7 +20,7 @@ type Hold struct {
 	client *Client
 	req    Request
 	res    Result
-	once   string // where the OnceKeys of the settlement begin
+	once   string // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
 	fixed   bool         // whether some correction was made, or may have been
@@ -91,20 +91,21 @@ func (h *Hold) Result() Result { return h.res }
 // whether or not it fits, as Request.Force does. The Result describes the keys after that.
 //
 // The estimate is corrected once, however often Settle is called: later calls return the first
-// outcome, whatever their actual. If a reply is lost, Settle retries as [Client.Take] does with an
+// outcome and ignore their actual. If a reply is lost, Settle retries as [Client.Take] does with an
 // OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same correction, and
-// never makes it twice. That is possible for 10 minutes; after them, the error stays.
+// never makes it twice. This is possible for 10 minutes; after that, Settle keeps returning the
+// error.
 //
 // After any other error, and if Allowed is false because a key is blocked, the correction was not
 // made, and Settle can be called again. If estimates of several keys are corrected in both
-// directions, that takes two calls to the server, and a failure may be of the second only: a later
-// Settle then makes only that one. No [Fallback] applies. If the library on the server is too old,
-// the error is [ErrNotDeployed].
+// directions, that takes two calls to the server. If only the second fails, a later Settle makes
+// only that one. No [Fallback] applies. If the library on the server is too old, the error is
+// [ErrNotDeployed].
 //
 // Settle does nothing if OK is false, or if a Fallback allowed the estimate, because no server was
 // charged. It needs a context that has not ended: to settle after a caller has hung up, pass
-// context.WithoutCancel. A UsageKey counts what is charged in addition as one more call. Concurrent
-// calls of one Hold wait for each other.
+// context.WithoutCancel. A UsageKey counts an additional charge as one more call. Concurrent calls
+// of one Hold wait for each other.
 func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +124,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 		case errors.Is(err, ErrOutcomeUnknown) && h.unknown.IsZero():
 			h.fixed, h.unknown, h.err = true, sent, err
 			return Result{}, err
-		case err != nil && !h.unknown.IsZero(): // whatever the error, an earlier call may have been executed
+		case err != nil && !h.unknown.IsZero(): // an earlier call may have been executed, regardless of this error
 			return Result{}, both(h.err, err)
 		case err != nil:
 			return Result{}, err

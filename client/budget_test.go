@@ -90,7 +90,7 @@ func TestSettleLostReplies(t *testing.T) {
 					if _, err := hold.Settle(ctx, actual); errors.Is(err, client.ErrOutcomeUnknown) != (lost == 4) {
 						t.Error(err)
 					}
-					for range 3 { // the later calls change nothing, whatever their number
+					for range 3 { // later calls change nothing, although they pass another number
 						got := must[client.Result](t)(hold.Settle(ctx, 5))
 						if !got.Allowed || got.Remaining != 10-actual {
 							t.Errorf("%+v, want %d remaining", got, 10-actual)
@@ -123,7 +123,7 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 		_, err = hold.Settle(t.Context(), 7)
 		wantClasses(t, "then not executed", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 		lines := f.lines[1:]
-		for _, line := range lines[1:] { // the first had no effect, so the next may have another number
+		for _, line := range lines[1:] { // the first was not executed, so the next may have another sequence number
 			if line[7] != "2" || line[4] != lines[0][4] {
 				t.Errorf("%v is not the correction of %v", line, lines[1])
 			}
@@ -153,7 +153,7 @@ func TestSettleWhileBlocked(t *testing.T) {
 	}
 }
 
-// What no server charged is not corrected, and no fallback stands in for a correction.
+// Units that no server charged are not corrected, and no fallback replaces a correction.
 func TestSettleWithoutAServer(t *testing.T) {
 	ctx := t.Context()
 	s := newTestbed(t)

@@ -22,7 +22,7 @@ const contract = 1
 // and the command to run; it is [ErrUnavailable], [ErrNotDeployed], [ErrNoPolicy] or
 // [ErrNoPermission]. Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
-	defer c.observers.report(ctx, "check", time.Now(), nil, &err)
+	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
 	for _, policy := range policies {
 		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
 			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))
@@ -88,7 +88,7 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 	return nil
 }
 
-// checkOne returns nil if the server of rdb is ready.
+// checkOne returns nil if the server that rdb connects to is ready.
 func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
 	var cmd command
 	cmd.fill(ctx, info)

@@ -76,7 +76,7 @@ func WithPrefix(prefix string) Option {
 // a *redis.Ring (each shard of which must have the library). New itself sends nothing: if the
 // server is unreachable or lacks the library, the first call fails. The Client never closes rdb.
 //
-// Every call returns within its timeout, whatever the options of rdb are. If rdb was made without
+// Every call returns within its timeout, regardless of rdb's options. If rdb was made without
 // ContextTimeoutEnabled, has a timeout of -2, or is of a type that this package does not know, each
 // call needs an extra goroutine. A call that times out then keeps its connection until rdb's own
 // timeouts expire. If such calls hold all connections, the client notices only after these timeouts
@@ -207,14 +207,14 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 
 // execute sends req as a peek or a refund.
 func (c *Client) execute(ctx context.Context, verb string, req Request) (res Result, err error) {
-	defer c.observers.report(ctx, verb, time.Now(), &res, &err)
+	defer c.observers.report(ctx, verb, time.Now(), req.Limits, &res, &err)
 	return c.server.execute(ctx, verb, req)
 }
 
 // count sends a call that writes and whose reply is the number of keys it changed. least is the
 // smallest valid reply.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
-	defer c.observers.report(ctx, verb, time.Now(), nil, &err)
+	defer c.observers.report(ctx, verb, time.Now(), nil, nil, &err)
 	want := fmt.Sprintf("a count from %d to %d", least, len(keys))
 	return ask(ctx, c.server, call{verb: verb, keys: keys, args: args}, want, func(reply any) (int64, bool) {
 		n, ok := reply.(int64)

@@ -41,8 +41,8 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// A call whose context has already ended sends nothing and returns the context's error, whatever
-// Redis client is used.
+// A call whose context has already ended sends nothing and returns the context's error, with any
+// Redis client.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)
@@ -135,6 +135,8 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
 		"BlockAtLeast":    func() error { return c.BlockAtLeast(ctx, time.Minute, key) },
 		"Unblock":         func() error { return second(c.Unblock(ctx, key)) },
+		"Override":        func() error { return c.Override(ctx, perDay, time.Minute, key) },
+		"EndOverride":     func() error { return second(c.EndOverride(ctx, key)) },
 		"Usage":           func() error { return second(c.Usage(ctx, key+":usage")) },
 		"Check":           func() error { return c.Check(ctx) },
 		"Info":            func() error { return second(c.Info(ctx)) },

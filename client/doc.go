@@ -29,8 +29,9 @@
 //
 // [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken the units.
 // [Client.Reserve] and [Client.ReserveN] take units that Cancel can give back. [Client.Hold] takes an
-// estimate, and Settle corrects it once the cost is known. [Client.Lease] limits how much work runs at the same time. [Client.Block], [Client.Unblock], [Client.Reset],
-// [Client.Info] and [Client.Check] are for operators.
+// estimate, and Settle corrects it once the cost is known. [Client.Lease] limits how much work runs at
+// the same time. [Client.Block], [Client.Unblock], [Client.Override], [Client.EndOverride],
+// [Client.Reset], [Client.Info] and [Client.Check] are for operators.
 //
 // # Waiting
 //

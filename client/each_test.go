@@ -74,7 +74,7 @@ func TestEachOnce(t *testing.T) {
 	}
 }
 
-// The list comes after the elements of a shadow policy.
+// The list for Each comes after the elements for a shadow policy.
 func TestEachUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true})))
@@ -87,7 +87,7 @@ func TestEachUnderAShadow(t *testing.T) {
 		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}})
 }
 
-// A server decides a request with Each, although the process has units in a batch, or remembers a
+// A server decides a request with Each even if the client has units in a batch or remembers a
 // denial.
 func TestEachAsksTheServer(t *testing.T) {
 	s := newTestbed(t)
@@ -112,7 +112,7 @@ func TestEachAsksTheServer(t *testing.T) {
 	}
 }
 
-// A list that no library returns is missing.
+// If the list for Each is malformed, Result.Each is nil.
 func TestRepliesToEach(t *testing.T) {
 	entry := func(n ...int64) any { return integers(n...) }
 	for _, tt := range []struct {
@@ -139,7 +139,7 @@ func TestRepliesToEach(t *testing.T) {
 	wantEach(t, "none", got, err)
 }
 
-// A library from before EACH takes the word for a limit.
+// A library that predates EACH parses the word as a limit.
 func TestEachOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`(?i:\beach) = 'EACH',`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {

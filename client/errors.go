@@ -66,13 +66,13 @@ var (
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the error of every call of this package, except for waits that fail ([LimitedError]).
-// errors.Is matches it against the Err values above. errors.Is and errors.As also find the error of
-// go-redis, the network or the context. An Error is not modified after it is returned, and is safe
-// to share.
+// Error is the error from every call of this package, except for waits that fail ([LimitedError]).
+// errors.Is matches it against the Err values above. errors.Is and errors.As also find the error
+// from go-redis, the network or the context. An Error is not modified after it is returned, and is
+// safe to share.
 type Error struct {
 	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",
-	// "unblock", "acquire", "renew", "release", "usage", "info" or "check".
+	// "unblock", "override", "override_end", "acquire", "renew", "release", "usage", "info" or "check".
 	Op string
 
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
@@ -82,7 +82,7 @@ type Error struct {
 	// Keys are the keys of the call as sent, including the prefix.
 	Keys []string
 
-	// Err is the underlying error: the server's reply as a redis.Error, or the error of the
+	// Err is the underlying error: the server's reply as a redis.Error, or the error from the
 	// connection or the context.
 	Err error
 
@@ -230,7 +230,7 @@ func effect(op string) string {
 	return "took effect"
 }
 
-// lostAgain returns the error of a call whose reply was lost and that was retried n times without
+// lostAgain returns the error for a call whose reply was lost and that was retried n times without
 // success. Whatever the last error says, the first attempt may have been executed.
 func lostAgain(ctx context.Context, first, last error, n int) error {
 	var e, l *Error
@@ -260,14 +260,14 @@ func times(n int) string {
 // lost reports whether err means that a reply was lost.
 func lost(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && errors.Is(err, ErrUnavailable) }
 
-// endedBefore marks the error of a call whose context had ended before the call.
+// endedBefore marks the error for a call whose context had ended before the call.
 type endedBefore struct{ error }
 
 func (e endedBefore) Unwrap() error { return e.error }
 
-// notSent returns the error of a call that is not sent because its time is over, or nil if cause is
-// nil. If cause is the client's timeout, the call waited that long for another call's request; any
-// other cause comes from the caller's own context.
+// notSent returns the error for a call that is not sent because of cause, or nil if cause is nil.
+// If cause is the client's timeout, the call waited that long for another call's request; any other
+// cause comes from the caller's own context.
 func notSent(call call, cause error) error {
 	if cause == nil {
 		return nil
@@ -309,7 +309,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt marks the error of a call that writes and may have been executed, whatever the reply.
+// doubt marks the error for a call that writes and may have been executed, regardless of the reply.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true

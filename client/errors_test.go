@@ -160,6 +160,8 @@ func TestEmptyKeys(t *testing.T) {
 			{"reset", `"` + prefix + `a" "` + prefix + `"`, 2, func() error { _, err := c.Reset(ctx, "a", ""); return err }},
 			{"block", `"` + prefix + `"`, 1, func() error { return c.Block(ctx, time.Second, "") }},
 			{"unblock", `"` + prefix + `"`, 1, func() error { _, err := c.Unblock(ctx, ""); return err }},
+			{"override", `"` + prefix + `a" "` + prefix + `"`, 2, func() error { return c.Override(ctx, "5/m", time.Second, "a", "") }},
+			{"override_end", `"` + prefix + `"`, 1, func() error { _, err := c.EndOverride(ctx, ""); return err }},
 			{"usage", `"` + prefix + `"`, 1, func() error { _, err := c.Usage(ctx, ""); return err }},
 			{"acquire", `"` + prefix + `"`, 1, func() error { _, err := lease.Acquire(ctx); return err }},
 			{"renew", `"` + prefix + `"`, 1, func() error { _, err := lease.Renew(ctx); return err }},
@@ -229,6 +231,10 @@ func TestBadReplies(t *testing.T) {
 			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
 		{"block", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Block(t.Context(), time.Second, "k") },
 			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
+		{"override", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Override(t.Context(), "5/m", time.Second, "k") },
+			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
+		{"override_end", ` "k"`, "a count from 0 to 1", func(c *client.Client) error { _, err := c.EndOverride(t.Context(), "k"); return err },
+			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
 		{"usage", ` "k"`, "usage in fields and values", func(c *client.Client) error { _, err := c.Usage(t.Context(), "k"); return err },
 			[]any{
 				nil, int64(1), []any{}, integers(1, 2), usageReply()[1:], usageReply("allowed", nil), usageReply("denied", "2"), usageReply("cost", int64(-1)), usageReply("last_ms", int64(1<<53+1)),
@@ -240,6 +246,9 @@ func TestBadReplies(t *testing.T) {
 				nil, "0.1.0", []any{}, infoReply()[1:], infoReply("version", nil), infoReply("contract", "1"), infoReply("build_id", int64(1)),
 				infoReply("policies", nil), infoReply("policies", integers(1)), infoReply("shadow_denied", []any{"export"}),
 				infoReply("shadow_denied", []any{"export", "3"}), infoReply("shadow_denied", []any{int64(3), int64(3)}), infoReply("shadow_denied", "export"),
+				infoReply("policy_calls", "calc"), infoReply("policy_calls", []any{"calc"}), infoReply("policy_calls", []any{[]any{"calc", int64(1)}}),
+				infoReply("policy_calls", []any{integers(1, 2, 3)}), infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(-1)}}),
+				infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(1<<53 + 1)}}), infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(2), int64(50)}}),
 			}},
 	} {
 		for _, reply := range tt.replies {
@@ -307,6 +316,7 @@ func TestNotSent(t *testing.T) {
 		{request((*client.Client).Refund, upTo), `refund "k" "l": BADARGS refund has no UpTo; take it out of the request, and give as Costs how many units were taken`},
 		{func(c *client.Client) error { return c.Block(ctx, 0, "k") }, `block "k": BADARGS a block of 0s; give a time above 0, or lift blocks with Unblock`},
 		{func(c *client.Client) error { return c.Block(ctx, -time.Hour, "k") }, `block "k": BADARGS a block of -1h0m0s; give a time above 0, or lift blocks with Unblock`},
+		{func(c *client.Client) error { return c.Override(ctx, "5/m", 0, "k") }, `override "k": BADARGS an override of 0s; give a time above 0, or end overrides with EndOverride`},
 	} {
 		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
 		err := tt.call(newClient(t, f))
@@ -318,7 +328,7 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// The error of a call that makes no decision does not say that the call was counted.
+// The error from a call that makes no decision does not say that the call was counted.
 func TestWordsOfOtherCalls(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

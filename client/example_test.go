@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// server starts a stand-in for a Redis server with the library. The stand-in's clock stands still.
+// server starts a stand-in for a Redis server with the library. The stand-in's clock is stopped.
 func server() (addr string, stop func()) {
 	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	if err != nil {
@@ -22,7 +22,7 @@ func server() (addr string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
-// newLimiter calls server and returns a client of it, made as in the first example.
+// newLimiter calls server and returns a client for it, as the first example does.
 func newLimiter() (limiter *client.Client, stop func()) {
 	addr, stopServer := server()
 	limiter, err := client.Open("redis://"+addr, client.WithTimeout(time.Minute))

@@ -25,7 +25,7 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	return c
 }
 
-// SetClock sets the clock of the decisions that c makes itself.
+// SetClock sets the clock that c uses for the decisions it makes itself.
 func SetClock(c *Client, now func() time.Time) { c.server.now = now }
 
 // WaitingForBatch returns how many calls wait for another call's request for key.
@@ -127,7 +127,7 @@ func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, erro
 	return c.fallbacks.decide(ctx, req)
 }
 
-// lateDecider asks the server after the call's time is over.
+// lateDecider asks the server after the client's timeout has passed.
 type lateDecider struct{ server *server }
 
 func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {

@@ -15,10 +15,9 @@ import (
 // [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
 // Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
-// Whatever the Fallback, a call returns an error if its arguments are invalid, for example if the
-// limit cannot be parsed, or if its context was canceled or had ended before the call. While no
-// server replies, no limit is parsed, so only errors that the client itself can detect are
-// returned.
+// With any Fallback, a call returns an error if its arguments are invalid, for example if the limit
+// cannot be parsed, or if its context was canceled or had ended before the call. While no server
+// replies, no limit is parsed, so only errors that the client itself can detect are returned.
 //
 // A context deadline that passes during the call counts as a missing reply. If the deadline is
 // chosen by someone else, such as the caller of a gRPC server, give the call context.WithoutCancel;

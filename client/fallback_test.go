@@ -78,7 +78,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A call with invalid arguments returns an error, whatever the fallback.
+// A call with invalid arguments returns an error, regardless of the fallback.
 func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	ctx := t.Context()
 	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, client.LocalLimiter(1)} {

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// throughProxy returns a client of this kind whose connections to the server use a proxy.
+// throughProxy returns a client of this kind that connects to the server through a proxy.
 func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -238,7 +238,7 @@ func TestBreakerOfEachNode(t *testing.T) {
 	}
 }
 
-// ofRing returns a client of a ring of two servers, each behind a proxy, and a key of each.
+// ofRing returns a client for a ring of two servers, each behind a proxy, and a key of each.
 func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second string) {
 	t.Helper()
 	addrs := map[string]string{}

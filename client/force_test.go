@@ -39,7 +39,7 @@ func TestForce(t *testing.T) {
 	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1})
 }
 
-// A denial that is remembered does not apply to Force, and the debt denies afterwards.
+// A remembered denial does not apply to Force, and the debt denies later calls.
 func TestForceAfterADenial(t *testing.T) {
 	s := newTestbed(t)
 	c := s.denied(t)

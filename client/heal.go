@@ -41,8 +41,8 @@ type healing struct {
 	err   error
 }
 
-// heal restores the library on the server that holds the keys of call. The call was sent at time
-// sent, when the server did not have the library. heal returns nil if the call should be sent
+// heal restores the library on the server that holds the keys of call. sent is when the call was
+// sent; the server did not have the library then. heal returns nil if the call should be sent
 // again.
 func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
@@ -60,8 +60,8 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 }
 
-// healingOf returns the healing of node that a call sent at time sent has to wait for, starting one
-// if necessary. It returns nil if the client is closed.
+// healingOf returns the healing of node that a call has to wait for, starting one if necessary.
+// sent is when the call was sent. It returns nil if the client is closed.
 func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	node.mu.Lock()
 	defer node.mu.Unlock()
@@ -101,7 +101,7 @@ func notFound(err error) bool {
 	return errors.As(err, &e) && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
-// unhealed returns err, the error of a server without the library, with the reason why the healer
+// unhealed returns err, the error from a server without the library, with the reason why the healer
 // did not help.
 func unhealed(err, why error) error {
 	var e *Error

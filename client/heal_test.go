@@ -98,8 +98,8 @@ func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
 	return rdb
 }
 
-// A healer that failed is not called again at once. The error of the call says why the healer
-// failed and which command to run.
+// A healer that failed is not called again at once. The call's error says why the healer failed and
+// which command to run.
 func TestHealingFails(t *testing.T) { synctest.Test(t, testHealingFails) }
 
 func testHealingFails(t *testing.T) {

@@ -34,16 +34,16 @@ func (l *Lease) Wait(ctx context.Context) error {
 			return most - rand.N(most/2)
 		},
 		refuse: func(denied Result, cause error) error {
-			return &LimitedError{Key: l.keys[0], RetryAfter: denied.RetryAfter, Err: cause, text: fmt.Sprintf("the context ended before a place of %q was free", l.args[0])}
+			return &LimitedError{Key: l.keys[0], RetryAfter: denied.RetryAfter, Err: cause, text: fmt.Sprintf("the context ended before a place of %q was free", l.limit)}
 		},
 	})
 	return err
 }
 
 // queue returns the name of the queue of callers that wait for a lease of this key and limit.
-func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(l.args[0].(string))}) }
+func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limit}) }
 
-// Hold runs f while it holds the lease, and returns the error of f. It acquires the lease, renews
+// Hold runs f while it holds the lease, and returns the error from f. It acquires the lease, renews
 // it every third of its lease= time, and releases it when f has returned or panicked.
 //
 // If no lease is available, Hold returns a [*LimitedError] at once and does not run f. To wait for
@@ -52,7 +52,7 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(
 // The context of f ends with ctx, or when the lease is lost: if a renewal finds that the lease is
 // not held, if no renewal succeeds before the lease expires, or if the Client is closed. Then
 // [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
-// error, together with the error of f. Hold computes the expiry from the time before it sent the
+// error, joined with the error from f. Hold computes the expiry from the time before it sent the
 // last successful renewal, by this process's monotonic clock. If both clocks run at the same speed,
 // the computed expiry is no later than that on the server. f should return soon after its context
 // ends: nothing else keeps two holders apart.
@@ -75,7 +75,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	case err != nil:
 		return err
 	case !res.Allowed:
-		return &LimitedError{Key: l.keys[0], RetryAfter: res.RetryAfter, text: fmt.Sprintf("no place of %q is free, in %v at the latest; try again, or call Wait before Hold", l.args[0], res.RetryAfter)}
+		return &LimitedError{Key: l.keys[0], RetryAfter: res.RetryAfter, text: fmt.Sprintf("no place of %q is free, in %v at the latest; try again, or call Wait before Hold", l.limit, res.RetryAfter)}
 	case notHeld(res):
 		return f(ctx)
 	}
@@ -117,7 +117,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 // lease is then not held.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
-// keep renews a lease until ctx ends. The lease was acquired by a call sent at time sent. keep
+// keep renews a lease until ctx ends. sent is when the call that acquired the lease was sent. keep
 // returns how the lease was lost, or nil.
 func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
 	var why error // why the last renewal failed

@@ -16,6 +16,26 @@ type Info struct {
 	// were enforced, counted on the node that replied, since the library was loaded there. It is
 	// nil if the library does not report it.
 	ShadowDenied map[string]int64
+
+	// PolicyCalls maps each policy to its calls, counted on the node that replied, since the library
+	// was loaded there. It is nil if the library does not count them.
+	PolicyCalls map[string]PolicyCalls
+}
+
+// PolicyCalls counts the takes, and the leases to acquire, that named a policy. A repeated reply of
+// an OnceKey is not counted again.
+type PolicyCalls struct {
+	Allowed int64 // allowed calls
+	Denied  int64 // calls that this policy denied; for a shadow policy, allowed calls that it would have denied
+
+	Canary *CanaryCalls // nil if the policy has no canary
+}
+
+// CanaryCalls counts the calls on the keys of a policy's canary. PolicyCalls does not include them.
+type CanaryCalls struct {
+	Share   int64 // the canary's share of all keys, in thousandths
+	Allowed int64
+	Denied  int64
 }
 
 const infoFields = "version, contract, build_id and policies"
@@ -23,6 +43,6 @@ const infoFields = "version, contract, build_id and policies"
 // Info describes the library on the server, or returns [ErrNotDeployed] if there is none. In a
 // cluster go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
-	defer c.observers.report(ctx, "info", time.Now(), nil, &err)
+	defer c.observers.report(ctx, "info", time.Now(), nil, nil, &err)
 	return ask(ctx, c.server, call{verb: "info", mode: readOnly}, infoFields, parseInfo)
 }

@@ -17,7 +17,8 @@ import (
 type Lease struct {
 	client *Client
 	keys   []string
-	args   []any
+	args   []any // the limit and the id
+	limit  Limit
 	id     string
 
 	holding atomic.Bool // whether Hold is running
@@ -33,7 +34,7 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 	if id == "" {
 		id = rand.Text()
 	}
-	return &Lease{client: c, keys: c.server.keys([]string{key}), args: []any{string(limit), id}, id: id}
+	return &Lease{client: c, keys: c.server.keys([]string{key}), args: []any{string(limit), id}, limit: limit, id: id}
 }
 
 // ID returns the id of the lease.
@@ -66,6 +67,6 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 }
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
-	defer l.client.observers.report(ctx, verb, time.Now(), &res, &err)
+	defer l.client.observers.report(ctx, verb, time.Now(), []Limit{l.limit}, &res, &err)
 	return l.client.server.decision(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}, Request{Keys: l.keys})
 }

@@ -12,12 +12,12 @@ import (
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
 // above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
-// per process, so ten processes together admit what the limit says. Whatever the limit's algorithm,
+// per process, so ten processes together admit what the limit says. For every algorithm,
 // the local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is
 // full at first and holds at least one token. A month counts as 31 days, and a year as 366. The
-// local limiter ignores blocks, OnceKey and UsageKey, and allows all calls under shadow policies. A
-// limit such as "0/m" allows nothing here, too. Force charges what does not fit as debt, down to one
-// burst below empty.
+// local limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
+// policies. A limit such as "0/m" allows nothing here, too. Force charges what does not fit as debt,
+// down to one burst below empty.
 //
 // Only the library on the server parses limits. So after the first decision on a limit, the client
 // asks the server for its numbers, in the background. If no server has decided on a limit since the
@@ -44,7 +44,7 @@ type bucketKey struct {
 }
 
 // bucket returns the bucket of a key for a rate. It holds at least one token; otherwise a small
-// limit would allow nothing. For a rate of 0 it holds none. f.buckets.mu is held.
+// limit would allow nothing. For a rate of 0 it holds none. f.buckets.mu must be held.
 func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	if found, ok := f.buckets.entries.Get(at); ok {
 		return found

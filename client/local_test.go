@@ -14,7 +14,7 @@ import (
 )
 
 // alone returns a client whose LocalLimiter has half of each limit in reqs. The client learned
-// these limits from a server that is gone now. The client's clock stands still until advance is
+// these limits from a server that is gone now. The client's clock is stopped until advance is
 // called.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
 	t.Helper()
@@ -215,7 +215,7 @@ func TestLocalLimiterEach(t *testing.T) {
 	}
 }
 
-// A limit with a count of 0 allows nothing without a server either.
+// Without a server, a limit with a count of 0 still allows nothing.
 func TestLocalLimiterOfNothing(t *testing.T) {
 	c, advance := alone(t, one("k", "0/m"), client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"8/s", "fixed_window 0/h"}})
 	never := client.Result{RetryAfter: client.Never, Index: 1}

@@ -87,7 +87,7 @@ const (
 	highKey, highSlot = "{a}:once", 15495
 )
 
-// proxied returns a cluster client whose connections to each node use a proxy.
+// proxied returns a cluster client that connects to each node through a proxy.
 func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	t.Helper()
 	proxies, dial := dialThrough(t, c)

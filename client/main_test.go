@@ -100,7 +100,7 @@ func deploy(t testing.TB, rdb redis.UniversalClient) {
 	require(t, rdb.FunctionLoadReplace(t.Context(), functions.Source()).Err())
 }
 
-// deployed returns a server with the library, and a client of it.
+// deployed returns a server with the library, and a client for it.
 func deployed(t testing.TB) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Run(t)

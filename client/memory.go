@@ -17,9 +17,9 @@ const longestDenial = time.Second
 // with a higher cost gets the RetryAfter of the denied call, and may be denied again after that
 // time.
 //
-// Reset, Refund, Block and Unblock in this client clear the memory of their keys at once. Changes
-// by other processes take effect here within longest, as do a redeployed policy and a change of the
-// server's clock.
+// Reset, Refund, Block, Unblock, Override and EndOverride in this client clear the memory of their
+// keys at once. Changes by other processes take effect here within longest, as do a redeployed policy,
+// the end of an override, and a change to the server's clock.
 //
 // The memory applies to calls with one key, without Force, an OnceKey or a UsageKey. Decisions that
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
@@ -86,9 +86,9 @@ func (m *memory) recall(a single) (Result, bool) {
 	return res, true
 }
 
-// remember keeps the denial of a call sent at time sent, unless forget was called since then:
-// forgets is the value of m.forgets at the time sent. The denial expires as if the server had
-// decided at the time sent.
+// remember keeps the denial of a call, unless forget was called after the call was sent. sent is
+// when the call was sent, and forgets is the value of m.forgets then. The denial expires as if the
+// server had decided at sent.
 func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {

@@ -50,8 +50,8 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
-// Calls that the denial says nothing about ask the server: a lower cost, another limit, another
-// key, and calls that store something on the server.
+// Calls that a remembered denial does not cover are sent to the server: a lower cost, another limit,
+// another key, and calls that store something on the server.
 func TestDenialOfAnotherCall(t *testing.T) {
 	s := newTestbed(t)
 	for name, req := range map[string]client.Request{
@@ -97,8 +97,8 @@ func TestDenialOfUpTo(t *testing.T) {
 	}
 }
 
-// Changes by another process take effect once a denial has been remembered for the longest time,
-// counted from before the call was sent.
+// A denial is remembered for at most the time given to WithDenialMemory, counted from before its
+// call was sent. Then changes by another process take effect.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
@@ -128,10 +128,12 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 
 // acts are the calls that change a key and clear the client's memory of it.
 var acts = map[string]func(context.Context, *client.Client) error{
-	"reset":   func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
-	"refund":  func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
-	"unblock": func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) },
-	"block":   func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
+	"reset":        func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
+	"refund":       func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
+	"unblock":      func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) },
+	"override":     func(ctx context.Context, c *client.Client) error { return c.Override(ctx, "4/s", time.Minute, "k") },
+	"override end": func(ctx context.Context, c *client.Client) error { return second(c.EndOverride(ctx, "k")) },
+	"block":        func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
 }
 
 func TestDenialIsForgotten(t *testing.T) {
@@ -214,7 +216,7 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// The tables are bounded, whatever the number of keys and limits, and shrink when keys are no
+// The tables are bounded, regardless of the number of keys and limits, and shrink when keys are no
 // longer used. The tables are smaller here, so that the test is fast.
 func TestTablesAreBounded(t *testing.T) {
 	const part = 16

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,16 +23,24 @@ type Observer struct {
 	Breaker func(change BreakerChange)
 }
 
-// Observation describes a completed call. It has no keys and no limits, because in a metrics system
-// each of them would be a separate label value, and keys often contain addresses or names of users.
-// The text of Err contains keys, so use it only in logs; for a label use ErrorType.
+// Observation describes a completed call. It has no keys and no limits except the names of policies,
+// because in a metrics system each of them would be a separate label value, and keys often contain
+// addresses or names of users. The text of Err contains keys, so use it only in logs; for a label use
+// ErrorType.
 type Observation struct {
-	Operation string        // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
-	Began     time.Time     // start time by this process's clock
-	Duration  time.Duration // until the call returned, retries included
-	Outcome   Outcome
-	Source    Source // who decided; meaningless if Outcome is OutcomeError
-	Err       error  // error of the call, or the reason why no server decided (Result.Err)
+	Operation string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
+
+	// Policy is the name of the policy that the call asked for, without @. The names of several
+	// policies are separated by commas, each name once. Policy is empty if the call makes no decision
+	// or asked for no policy, and until a server has decided a call of this Client with the policy.
+	// So every name is that of a policy, whatever limits the program is made to ask for.
+	Policy string
+
+	Began    time.Time     // start time by this process's clock
+	Duration time.Duration // until the call returned, retries included
+	Outcome  Outcome
+	Source   Source // who decided; meaningless if Outcome is OutcomeError
+	Err      error  // error of the call, or the reason why no server decided (Result.Err)
 }
 
 // Outcome says how a call ended, as a label.
@@ -75,21 +86,24 @@ type observers struct {
 	call    []func(context.Context, Observation)
 	breaker []func(BreakerChange)
 	next    decider
+
+	policies sync.Map // Observation.Policy of calls that a server has decided; the values are not used
 }
 
 func (o *observers) decide(ctx context.Context, req Request) (res Result, err error) {
-	defer o.report(ctx, "take", time.Now(), &res, &err)
+	defer o.report(ctx, "take", time.Now(), req.Limits, &res, &err)
 	return o.next.decide(ctx, req)
 }
 
-// report reports a completed call. res is nil for a call that makes no decision.
-func (o *observers) report(ctx context.Context, operation string, began time.Time, res *Result, err *error) {
+// report reports a completed call. limits and res are nil for a call that makes no decision.
+func (o *observers) report(ctx context.Context, operation string, began time.Time, limits []Limit, res *Result, err *error) {
 	if o.call == nil {
 		return
 	}
 	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: OutcomeDenied, Err: *err}
 	if res != nil {
 		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)
+		seen.Policy = o.policy(limits, seen.Err == nil)
 	}
 	switch {
 	case *err != nil:
@@ -102,6 +116,27 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	for _, tell := range o.call {
 		tell(ctx, seen)
 	}
+}
+
+// policy returns Observation.Policy. decided reports whether a server has decided the call.
+func (o *observers) policy(limits []Limit, decided bool) string {
+	var names []string
+	for _, limit := range limits {
+		if name, ok := strings.CutPrefix(string(limit), "@"); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	joined := strings.Join(names, ",")
+	if _, known := o.policies.Load(joined); !known {
+		if !decided {
+			return ""
+		}
+		o.policies.Store(joined, nil)
+	}
+	return joined
 }
 
 // errorTypes maps errors to label values. The first match counts: causes at the caller come before

@@ -15,7 +15,7 @@ import (
 // suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic.
 // When a circuit breaker opens or closes, LogTo logs the address of its node.
 //
-// LogTo does not log keys, but the text of an error contains the keys of its call.
+// LogTo logs the names of policies. It does not log keys, but the text of an error contains the keys of its call.
 func LogTo(logger *slog.Logger) Observer {
 	if logger == nil {
 		logger = slog.Default()
@@ -31,7 +31,7 @@ type callLog struct {
 }
 
 func (l *callLog) call(ctx context.Context, o Observation) {
-	attrs := make([]slog.Attr, 0, 7)
+	attrs := make([]slog.Attr, 0, 8)
 	level, text := slog.LevelDebug, "rate limit asked"
 	if o.Err != nil && o.ErrorType() != "canceled" {
 		if !l.warnings.Allow() {
@@ -49,6 +49,9 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 	}
 	attrs = append(attrs, slog.String("operation", o.Operation), slog.String("outcome", string(o.Outcome)),
 		slog.String("source", o.Source.String()), slog.Duration("duration", o.Duration))
+	if o.Policy != "" {
+		attrs = append(attrs, slog.String("policy", o.Policy))
+	}
 	l.logger.LogAttrs(ctx, level, text, attrs...)
 }
 

@@ -59,6 +59,10 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 			return c.Block(ctx, time.Second, "k")
 		}},
 		{"unblock", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) }},
+		{"override", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			return c.Override(ctx, perDay, time.Second, "k")
+		}},
+		{"override_end", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.EndOverride(ctx, "k")) }},
 		{"usage", usageReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Usage(ctx, "k")) }},
 		{"info", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Info(ctx)) }},
 		{"check", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
@@ -102,6 +106,49 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An observation names the policies of a call, never its other limits, its keys, or a name that no
+// server has confirmed.
+func TestObserverNamesPolicies(t *testing.T) {
+	h, rdb := &heard{}, &fake{}
+	c := newClient(t, rdb, client.WithFallback(client.FailOpen), client.WithObserver(h.observer()))
+	ctx := t.Context()
+	allow := func(limits ...client.Limit) func() {
+		return func() {
+			req := client.Request{Limits: limits}
+			for i := range limits {
+				req.Keys = append(req.Keys, fmt.Sprintf("secret%d", i))
+			}
+			_, _ = c.Take(ctx, req)
+		}
+	}
+	decided, refused := integers(1, 10, 9, 0, 1, 1), answered("RATELIMIT NOPOLICY no such policy")
+	for i, tt := range []struct {
+		call  func()
+		reply any
+		err   error
+		want  string
+	}{
+		{allow(perDay), decided, nil, ""},
+		{allow("@api"), nil, refused, ""},
+		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // nobody has said yet that there is this policy
+		{allow("@api"), decided, nil, "api"},
+		{allow("@api"), nil, redis.ErrPoolTimeout, "api"},
+		{allow("@api", perDay), decided, nil, "api"},
+		{allow("@calc", "@api", "@calc"), decided, nil, "calc,api"},
+		{func() { _, _ = c.Peek(ctx, "secret", "@jobs") }, integers(0, 10, 0, 5, 1, 1), nil, "jobs"},
+		{func() { _, _ = c.RefundN(ctx, "secret", "@api", 1) }, decided, nil, "api"},
+		{func() { _, _ = c.Lease("secret", "@lease", "").Acquire(ctx) }, decided, nil, "lease"},
+		{func() { _, _ = c.Lease("secret", "@lease", "").Release(ctx) }, int64(1), nil, ""},
+		{func() { _, _ = c.Reset(ctx, "@api") }, int64(1), nil, ""},
+	} {
+		rdb.reply, rdb.err = tt.reply, tt.err
+		tt.call()
+		if len(h.calls) != i+1 || h.calls[i].Policy != tt.want {
+			t.Fatalf("call %d: %+v, want the policy %q", i, h.calls[len(h.calls)-1], tt.want)
+		}
 	}
 }
 
@@ -241,8 +288,8 @@ func testLogTo(t *testing.T) {
 	}
 
 	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeDenied, Duration: time.Second})
-	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) {
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeDenied, Duration: time.Second, Policy: "api"})
+	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" {
 		t.Errorf("%v, want the denial at the level Debug", got)
 	}
 }

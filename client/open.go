@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-// Open returns a Client of the servers in url, with its own connections, which are configured for
+// Open returns a Client for the servers in url, with its own connections, which are configured for
 // rate limiting: a call ends at its deadline without an extra goroutine, go-redis does not retry a
 // call that writes, and the client notices at once that a server is back. [Client.Close] closes the
 // connections.

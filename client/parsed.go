@@ -47,6 +47,11 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report it
 	rates     []parsedRate
+	canary    *parsedKey // if the limit is a policy with a canary
+}
+
+func (k parsedKey) batchable() bool {
+	return !k.shadow && k.algorithm != "" && k.algorithm != "leaky_bucket" && (k.canary == nil || k.canary.batchable())
 }
 
 type parsedRate struct {
@@ -54,7 +59,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, creating it if necessary. p.mu is held.
+// get returns the entry of l, creating it if necessary. p.mu must be held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
@@ -90,7 +95,7 @@ func (p *parsedLimits) learn(limits []Limit) {
 }
 
 // renew fetches the entry of l from node, in the background, if the entry has at least the given
-// age. p.mu is held.
+// age. p.mu must be held.
 func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, node redis.UniversalClient) {
 	if !entry.fetching && p.server.now().Sub(entry.checkedAt) >= age {
 		entry.fetching = p.server.lifetime.run(func() { p.refresh(l, node) })
@@ -98,7 +103,8 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 }
 
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
-// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately.
+// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately. The same
+// must hold for a policy's canary, because the client does not know which keys it decides over.
 //
 // A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
 // calls are more frequent than that, the node is asked again in time, in the background.
@@ -123,7 +129,7 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	}
 	entry.usedAt = now
 	keys := entry.keys
-	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket"
+	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && keys[0].batchable()
 }
 
 // on returns limit as parsed by the node of key, and a client of that node. A policy may be
@@ -185,14 +191,25 @@ func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.U
 	return perSecond
 }
 
-// parseLimit parses the fields limit and algorithms of info. It returns false if they are missing.
+// parseLimit parses what info reports about a limit and, if it is a policy with a canary, about the
+// canary. It returns false if nothing is reported.
 func parseLimit(reply any) ([]parsedKey, bool) {
 	fields := respmap.Of(reply)
-	list, ok := fields["limit"].([]any)
+	keys, ok := parseKeys(fields["limit"], fields["algorithms"])
+	canary, _ := parseKeys(fields["canary_limit"], fields["canary_algorithms"])
+	for i := range min(len(keys), len(canary)) {
+		keys[i].canary = &canary[i]
+	}
+	return keys, ok
+}
+
+// parseKeys parses the fields limit and algorithms of info.
+func parseKeys(limit, kinds any) ([]parsedKey, bool) {
+	list, ok := limit.([]any)
 	if !ok || len(list) == 0 {
 		return nil, false
 	}
-	algorithms, _ := fields["algorithms"].([]any)
+	algorithms, _ := kinds.([]any)
 	keys := make([]parsedKey, len(list))
 	for i, entry := range list {
 		numbers, _ := entry.([]any)

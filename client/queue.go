@@ -118,7 +118,8 @@ func (s *queues) rested(w *waiter) {
 	w.queue.advance()
 }
 
-// nudge ends the rest of the first waiter in a queue, because something was given back.
+// nudge lets the first waiter in a queue ask again before its rest is over, because something was
+// given back.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,7 @@ type turn struct {
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
-	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
+	refuse   func(denied Result, cause error) error      // makes the error for a caller that waited in vain
 }
 
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed.
@@ -247,7 +248,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	}
 }
 
-// ended returns the error of a caller that leaves a queue because its context or the client has
+// ended returns the error for a caller that leaves a queue because its context or the client has
 // ended.
 func (t turn) ended(c *Client, w *waiter, err error) error {
 	if err == errClosed {

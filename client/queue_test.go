@@ -68,7 +68,7 @@ func TestWaitingInAQueue(t *testing.T) {
 	}
 }
 
-// The random addition to a wait grows with the number of denials, is at most a second, and does not
+// The jitter added to a wait grows with the number of denials, is at most a second, and does not
 // exceed the deadline.
 func TestWaitsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
 
 // repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not
-// retry a call that was not sent. Once a reply is lost, only a later reply tells the outcome; a
+// retry a call that was not sent. Once a reply is lost, only a later reply reveals the outcome; a
 // later error does not.
 func (s *server) repeat(ctx *bounded, call call) (any, error) {
 	began := time.Now()

@@ -119,6 +119,8 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		{"block", func() error { return c.Block(ctx, time.Minute, "k") }, 1, true},
 		{"unblock", func() error { return second(c.Unblock(ctx, "k")) }, 1, true},
 		{"peek", func() error { return second(c.Peek(ctx, "k", perDay)) }, 4, false},
+		{"override", func() error { return c.Override(ctx, perDay, time.Minute, "k") }, 1, true},
+		{"override_end", func() error { return second(c.EndOverride(ctx, "k")) }, 1, true},
 		{"reset", func() error { return second(c.Reset(ctx, "k")) }, 1, true},
 		{"usage", func() error { return second(c.Usage(ctx, "u")) }, 4, false},
 		{"info", func() error { return second(c.Info(ctx)) }, 4, false},

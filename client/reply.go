@@ -110,18 +110,58 @@ func parseInfo(reply any) (Info, bool) {
 		}
 		info.Policies = append(info.Policies, text)
 	}
-	if fields["shadow_denied"] == nil {
-		return info, true
+	if shadows := fields["shadow_denied"]; shadows != nil {
+		counts := respmap.Of(shadows)
+		if counts == nil {
+			return Info{}, false
+		}
+		info.ShadowDenied = make(map[string]int64, len(counts))
+		for name, count := range counts {
+			var ok bool
+			if info.ShadowDenied[name], ok = count.(int64); !ok {
+				return Info{}, false
+			}
+		}
 	}
-	counts := respmap.Of(fields["shadow_denied"])
-	info.ShadowDenied = make(map[string]int64, len(counts))
-	for name, count := range counts {
+	if calls := fields["policy_calls"]; calls != nil {
 		var ok bool
-		if info.ShadowDenied[name], ok = count.(int64); !ok {
+		if info.PolicyCalls, ok = parsePolicyCalls(calls); !ok {
 			return Info{}, false
 		}
 	}
-	return info, counts != nil
+	return info, true
+}
+
+// parsePolicyCalls parses the list policy_calls: for each policy its name, the allowed and the denied
+// calls and, if the policy has a canary, the canary's share, allowed and denied calls.
+func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, false
+	}
+	calls := make(map[string]PolicyCalls, len(list))
+	for _, entry := range list {
+		fields, _ := entry.([]any)
+		var n [5]int64
+		if len(fields) < 3 {
+			return nil, false
+		}
+		name, isText := fields[0].(string)
+		canary := len(fields) > 3
+		counts := n[:2]
+		if canary {
+			counts = n[:]
+		}
+		if !isText || !parseIntegers(fields[1:], counts) || slices.Min(n[:]) < 0 || slices.Max(n[:]) > mostCost {
+			return nil, false
+		}
+		policy := PolicyCalls{Allowed: n[0], Denied: n[1]}
+		if canary {
+			policy.Canary = &CanaryCalls{Share: n[2], Allowed: n[3], Denied: n[4]}
+		}
+		calls[name] = policy
+	}
+	return calls, true
 }
 
 // parseIntegers reads the first len(n) fields into n. It returns false if there are fewer, or if
@@ -139,7 +179,7 @@ func parseIntegers(fields []any, n []int64) bool {
 	return true
 }
 
-// parseTime converts a time of the wire format, in which 0 means none.
+// parseTime converts a time in the wire format, in which 0 means none.
 func parseTime(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -147,7 +187,7 @@ func parseTime(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// milliseconds converts a duration of the wire format, in which -1 means never.
+// milliseconds converts a duration in the wire format, in which -1 means never.
 func milliseconds(ms int64) time.Duration {
 	switch {
 	case ms == -1:

@@ -21,8 +21,8 @@ const mostCost = 1 << 53
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy deployed with the library takes as many keys as it has limits, in their order. If it
-// says track, give the key to track usage under as UsageKey.
+// A policy deployed with the library takes as many keys as it has limits, in their order. If the
+// policy has track, UsageKey is the key under which to track usage.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},
@@ -50,14 +50,15 @@ type Request struct {
 	// back, set Costs to what was taken, and UpTo to false.
 	UpTo bool
 
-	// Each also returns what the limit of each key says by itself, in Result.Each. It is for Take,
+	// Each also returns the separate result of each key's limit, in Result.Each. It is for Take,
 	// PeekRequest and Refund. A server decides each such call, never a batch or a remembered denial.
 	// If the library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
 	// Force charges the costs whether or not they fit, because they have been used already. It is for
-	// Take. Units that do not fit are debt: the key denies until they are paid off, for two full
-	// refills at most, and what would exceed that is not charged. The result is Allowed unless a key
-	// is blocked: then nothing is charged. RetryAfter is the wait until one unit fits.
+	// Take. Units that do not fit are debt, and the key denies calls until the debt is paid off. The
+	// debt lasts for at most two full refills: units beyond that are not charged. The result is
+	// Allowed unless a key is blocked: then nothing is charged. RetryAfter is the wait until one unit
+	// fits.
 	Force bool
 
 	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
@@ -170,7 +171,7 @@ func (r Request) args(verb string) ([]any, error) {
 	return args, nil
 }
 
-// check returns an error for a request that is invalid whatever its limits mean.
+// check returns an error if the request is invalid regardless of how its limits are parsed.
 func (r Request) check() error {
 	switch {
 	case len(r.Keys) == 0:

@@ -61,14 +61,14 @@ type Result struct {
 	// true and RetryAfter is 0, and the rest describes the keys of the shadow policies.
 	Shadow *Shadow
 
-	// Each is what the limit of each key says by itself, in the order of the keys, for a request with
-	// Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to a call
-	// without Each.
+	// Each lists the separate result of each key's limit, in the order of the keys, if the request
+	// set Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to
+	// a call without Each.
 	Each []KeyResult
 }
 
-// KeyResult is what the limit of one key says by itself. Its fields are those of a Result: after the
-// call, or, if the call was denied, as they were before it.
+// KeyResult is the separate result of one key's limit. Its fields are those of a Result:
+// after the call, or, if the call was denied, as they were before it.
 //
 // Example: one request takes from a user with "10/s" and a tenant with "1000/m", and the user has no
 // units left. Then Result.Allowed is false, and nothing was taken. The tenant's KeyResult is

@@ -53,7 +53,7 @@ func (s *server) keys(given []string) []string {
 	return keys
 }
 
-// refused returns the error of a take rejected before sending.
+// refused returns the error for a take rejected before sending.
 func (s *server) refused(req Request, err error) error {
 	return refused("take", s.keys(req.keys("take")), err)
 }
@@ -109,7 +109,7 @@ func (s *server) do(ctx context.Context, call call) (any, error) {
 	return s.attempt(limited, call)
 }
 
-// ready returns the error of a call that cannot be sent, or nil.
+// ready returns the error for a call that cannot be sent, or nil.
 func (s *server) ready(ctx context.Context, call call) error {
 	if err := s.unnamed(call.keys); err != nil {
 		return refused(call.verb, call.keys, err)

@@ -15,8 +15,8 @@ import (
 )
 
 // crowd is a server behind a proxy that holds its replies, and a client whose calls share round
-// trips. ShareAbove calls that were sent separately are in progress, and so are two round trips of
-// one call each. Later calls wait for the round trips.
+// trips. Some calls are in progress: ShareAbove calls that were sent separately, and two round
+// trips of one call each. Later calls wait for the round trips.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client

@@ -24,8 +24,8 @@ func newTable[K comparable, V any](size int) table[K, V] {
 }
 
 // shrink removes up to two entries: the least recently used ones, if they are not needed. It is
-// called before an entry is added, so the table gets smaller when fewer keys are in use. t.mu is
-// held.
+// called before an entry is added, so the table gets smaller when fewer keys are in use. t.mu must
+// be held.
 func (t *table[K, V]) shrink(needed func(V) bool) {
 	for range 2 {
 		if _, oldest, ok := t.entries.GetOldest(); ok && !needed(oldest) {

@@ -63,7 +63,7 @@ func (s *testbed) pass(d time.Duration) {
 	s.SetTime(s.at)
 }
 
-// client returns a new client of the server. It stands for a process.
+// client returns a new client for the server. It stands for a process.
 func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := newClient(t, s.rdb, opts...)
@@ -152,7 +152,7 @@ func (s *testbed) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls makes n calls for one unit each, and lets the time apart pass after each call.
+// calls makes n calls for one unit each, and advances the clock by apart after each call.
 func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {

@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// atNoon returns a server with the library, and a client of it. The server's clock stands still.
+// atNoon returns a server with the library, and a client for it. The server's clock is stopped.
 func atNoon(t *testing.T, opts ...embedded.Option) (*embedded.Server, *client.Client) {
 	t.Helper()
 	opts = append([]embedded.Option{embedded.WithLibrary(functions.Source()), embedded.WithTime(noon), embedded.WithClusterRules()}, opts...)
@@ -167,6 +167,7 @@ func TestInfo(t *testing.T) {
 	want := client.Info{
 		Version: build.Version(), Contract: functions.Contract, BuildID: build.ID(),
 		Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 2},
+		PolicyCalls: map[string]client.PolicyCalls{"calc": {}, "export": {Allowed: 1, Denied: 2}},
 	}
 	if got := must[client.Info](t)(c.Info(ctx)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -185,6 +186,14 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	full := client.Info{Version: "0.1.0", Contract: 1, BuildID: "abc", Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 3}}
 	older := full
 	older.ShadowDenied = nil
+	counting := full
+	counting.PolicyCalls = map[string]client.PolicyCalls{
+		"calc":   {Allowed: 5, Denied: 1},
+		"export": {Allowed: 90, Denied: 3, Canary: &client.CanaryCalls{Share: 50, Allowed: 4, Denied: 2}},
+	}
+	calls := []any{append([]any{"calc"}, integers(5, 1)...), append([]any{"export"}, integers(90, 3, 50, 4, 2, 7)...)}
+	noPolicies := full
+	noPolicies.PolicyCalls = map[string]client.PolicyCalls{}
 	for _, tt := range []struct {
 		reply any
 		want  client.Info
@@ -193,6 +202,8 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 		{infoReply("more", []any{int64(1), nil}), full},
 		{append([]any{"before", "x"}, infoReply()...), full},
 		{infoReply("shadow_denied", nil), older},
+		{infoReply("policy_calls", calls), counting},
+		{infoReply("policy_calls", []any{}), noPolicies},
 	} {
 		if got, err := newClient(t, &fake{reply: tt.reply}).Info(ctx); err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%v: %+v, %v", tt.reply, got, err)

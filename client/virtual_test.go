@@ -37,7 +37,7 @@ type virtual struct {
 	inCrowd int // largest number of concurrent calls
 }
 
-// inBubble runs f in a synctest bubble with a client of a virtual server. When f returns, the
+// inBubble runs f in a synctest bubble with a client for a virtual server. When f returns, the
 // client is closed, and the bubble fails if a goroutine is left.
 func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), opts ...embedded.Option) {
 	t.Helper()

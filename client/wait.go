@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// LimitedError is the error of [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
+// LimitedError is the error from [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
 // if a limit or a block prevents the operation and waiting, or waiting longer, does not help.
 // Nothing was taken, unless the text says that units could not be given back or are kept under an
 // OnceKey.
@@ -58,7 +58,7 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 // does to AllowN: with FailOpen WaitN returns nil, with FailClosed it asks again every one to two
 // seconds.
 //
-// Callers of one key and limit in a Client are served in order of arrival, whatever their n. The
+// Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.
 // There is no order among Clients: a caller that was denied asks again after RetryAfter. If it is
 // denied again, because another caller was faster, it adds up to RetryAfter at random, then up to
@@ -121,7 +121,7 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// limitedError returns the error of a caller that got no units for req. index is the key that
+// limitedError returns the error for a caller that got no units for req. index is the key that
 // denied, counted from 1.
 func (c *Client) limitedError(req Request, index int, wait time.Duration, cause error) *LimitedError {
 	e := &LimitedError{Key: c.server.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}

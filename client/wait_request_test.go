@@ -158,7 +158,7 @@ func TestWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// Different keys and limits have different queues, whatever characters they contain.
+// Different keys and limits have different queues, regardless of the characters they contain.
 func TestQueuesAreApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		for _, req := range []client.Request{

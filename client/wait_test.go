@@ -267,7 +267,7 @@ func TestWaitWithoutADecision(t *testing.T) {
 		v.calls["take"] = 0
 		c := v.client(t, client.WithFallback(client.FailClosed))
 		began := time.Now()
-		// One second at first, then twice a second plus the random additions.
+		// One second at first, then twice a second plus jitter.
 		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

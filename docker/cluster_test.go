@@ -1,5 +1,5 @@
-// Package docker_test runs cluster.sh with a stand-in for Docker, and checks its output and its
-// actions if a cluster cannot start.
+// Package docker_test runs cluster.sh with a stand-in for Docker. It checks what cluster.sh prints
+// and does, even if a cluster cannot start.
 package docker_test
 
 import (

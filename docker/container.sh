@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes the container image of the command: `make container`. The image contains the static program, and the
-# certificates that the program trusts for rediss://: this machine's, or those in SSL_CERT_FILE.
+# Makes the container image of a program: `make container` makes both. An image contains the static program, and
+# the certificates that the program trusts for rediss://: this machine's, or those in SSL_CERT_FILE.
 #
-#   docker/container.sh [NAME]    the default is ratelimit-functions/ratelimit
+#   docker/container.sh ratelimit|ratelimit-gateway [NAME]    the default is ratelimit-functions/PROGRAM
 set -euo pipefail
 cd "$(dirname "$0")/.."
-image=${1:-ratelimit-functions/ratelimit}
+program=${1:?say ratelimit or ratelimit-gateway}
+image=${2:-ratelimit-functions/$program}
 
 fail() {
 	echo "container.sh: $*" >&2
@@ -23,6 +24,16 @@ done
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 install -m 644 "$certificates" "$context/ca-certificates.crt"
-tools/build.sh linux "$arch" "$context/ratelimit"
-docker build --quiet --file docker/Dockerfile --tag "$image" "$context" >/dev/null
+case $program in
+ratelimit)
+	tools/build.sh linux "$arch" "$context/$program"
+	dockerfile=docker/Dockerfile
+	;;
+ratelimit-gateway)
+	tools/build.sh linux "$arch" "$context/$program" gateway
+	dockerfile=docker/gateway.Dockerfile
+	;;
+*) fail "$program is no program; say ratelimit or ratelimit-gateway" ;;
+esac
+docker build --quiet --file $dockerfile --tag "$image" "$context" >/dev/null
 echo "$image is made, with the certificates of $certificates"

@@ -38,8 +38,8 @@ func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	return conn
 }
 
-// As on Redis, waiting commands are served between the function, EXEC or command that writes and
-// the next command. The command that has waited longest is served first.
+// As on Redis, waiting commands are served after a function, an EXEC or a command has written, and
+// before the next command. The command that has waited longest is served first.
 func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a', 'b', 'c') return redis.call('LLEN', keys[1])")))
 	conn := pipe(t, s)

@@ -16,7 +16,7 @@ const (
 	ok            = engine.Status("OK")
 )
 
-// setOptions contains the options of SET and GETEX.
+// setOptions holds the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get bool
 	expiry      string // one of expiryUnits, KEEPTTL, PERSIST or none

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// transaction contains the commands that are queued after MULTI.
+// transaction holds the commands that are queued after MULTI.
 type transaction struct {
 	queue [][]string
 	dirty bool

@@ -122,7 +122,7 @@ func (c *command) arityOK(n int) bool {
 	return n == c.arity
 }
 
-// keyFinders has the functions that return the keys among the arguments of a command. The caller
+// keyFinders holds the functions that return the keys among the arguments of a command. The caller
 // has checked the number of arguments.
 var keyFinders = map[string]func(args []string) []string{
 	"none":    func(args []string) []string { return nil },

@@ -83,7 +83,7 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	for _, c := range file.Cases {
 		for _, d := range c.Differs {
 			if len(d.On) == 1 && d.On[0] == conformance.Embedded && !listed[d.Why] {
-				t.Errorf("%s differs here by %q, which is no section of %s", c.Name, d.Why, differencesFile)
+				t.Errorf("%s differs here by %q, which is not a section of %s", c.Name, d.Why, differencesFile)
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (s *Server) serve(c *session) {
 // the client's commands wait.
 const maxUnread = 64 << 20
 
-// output contains the replies that the client has not read. A goroutine sends them while commands
+// output holds the replies that the client has not read. A goroutine sends them while commands
 // are read, because a client may send a long pipeline before it reads.
 type output struct {
 	conn    net.Conn

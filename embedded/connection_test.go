@@ -181,7 +181,7 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// If miniredis's reply gets too long, it is stopped with a panic. The keys that the connection
+// If a reply gets too long, a panic stops miniredis from writing it. The keys that the connection
 // watches then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)

@@ -57,7 +57,7 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	return s.execute(c, cmd, words)
 }
 
-// runsInMulti contains the commands that are not queued after MULTI, but run immediately.
+// runsInMulti lists the commands that are not queued after MULTI, but run immediately.
 var runsInMulti = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "QUIT": true, "RESET": true,
 }

@@ -34,7 +34,7 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// expireAt is like setExpiry, but deletes the key if its expiry has come.
+// expireAt is like setExpiry, but deletes the key if its expiry has passed.
 func (s *Server) expireAt(db int, key string, at int64) {
 	if at <= s.clock.ms() {
 		s.keyspace.DB(db).Del(key)

@@ -102,7 +102,7 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// arguments contains the arguments of the generated commands.
+// arguments lists the arguments of the generated commands.
 var arguments = strings.Fields(`k l h z s x q 0 1 -1 2 -2 10 1000 9223372036854775807 -9223372036854775808 99999999999 -99999999999 4194304 -4194304 4194305 1.5 nan inf
 	-inf 1e400 1e100000000 (1 [a - + * $ > 0-0 0-1 5-5 [a-c a ab m EX PX EXAT NX XX GT LT CH INCR GET KEEPTTL COUNT MATCH RANK MAXLEN MINID ~ = LIMIT WITHSCORES
 	WITHVALUES BYSCORE BYLEX REV LEFT RIGHT BEFORE AFTER MIN MAX AGGREGATE SUM WEIGHTS STREAMS GROUP CREATE MKSTREAM BLOCK IDLE TIME FORCE JUSTID BIT

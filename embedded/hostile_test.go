@@ -14,7 +14,8 @@ const (
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// Whatever a function does, its call ends with an error, and the server serves the next call.
+// No function can end the process: its call ends with an error, and the server serves the next
+// call.
 func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{

@@ -32,13 +32,13 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections contains the commands that Do rejects, besides blocking commands.
+// onlyConnections lists the commands that Do rejects, besides blocking commands.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,
 }
 
-// touchesOthers contains the commands that Redis allows in functions although they access
+// touchesOthers lists the commands that Redis allows in functions although they access
 // undeclared keys, and says what each does.
 var touchesOthers = map[string]string{
 	"FLUSHALL":  "deletes keys",

@@ -81,7 +81,7 @@ func Digest(text string) string {
 }
 
 // New builds the library from its sources, with the policies of WithPolicies. It returns an error
-// for a text of more than 2 MiB, and for an invalid policy, which the error names. It does not
+// if the text would exceed 2 MiB or a policy is invalid; the error names the policy. It does not
 // parse limits: only the library can. Package policies calls the library to do so.
 func New(opts ...Option) (Build, error) {
 	var o options

@@ -6,8 +6,8 @@
 //
 //	redis-cli -x FUNCTION LOAD REPLACE < functions/ratelimit.lua
 //
-// WithPolicies adds named limits to the text, and ReadPolicies reads them from a text that a server
-// runs.
+// WithPolicies adds named limits to the text, and ReadPolicies reads them from the text of a
+// deployed library.
 package functions
 
 //go:generate go run ./internal/generate

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
@@ -21,12 +22,27 @@ type Policy struct {
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
 	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
+	Canary *Canary       // other limits for a part of the keys; nil for none
+}
+
+// Canary has other limits, which decide over a part of the keys of a policy. Each key always belongs to
+// the same side, on all servers, and a larger share keeps the keys of a smaller one. The first key of a
+// call decides.
+type Canary struct {
+	Limits []string // one for each limit of the policy
+	Share  int      // how many of 1000 keys; 1 to 1000
+	Shadow bool     // the canary never denies; it does not depend on Policy.Shadow
 }
 
 // PolicyLimit is the limit of one key of a policy.
 type PolicyLimit struct {
 	Key   string // what the key identifies, such as "consumer", for readers and errors; optional for a single limit
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
+}
+
+// Percent returns the share as a percentage, such as "5%" or "0.5%".
+func (c Canary) Percent() string {
+	return strconv.FormatFloat(float64(c.Share)/10, 'f', -1, 64) + "%"
 }
 
 // Bounds of a build. A server allows half a second to load a library, and a build within these
@@ -59,9 +75,10 @@ func WithPolicies(policies ...Policy) Option {
 
 // Fault is one reason why a policy cannot be built.
 type Fault struct {
-	Limit int    // the index of the invalid limit in Limits; -1 if the fault is the policy's
-	Key   bool   // whether the fault is in the limit's key
-	Text  string // such as "an empty limit; give one such as 100/m"
+	Limit  int    // the index of the invalid limit in Limits; -1 if the fault is not in a limit
+	Key    bool   // whether the fault is in the limit's key
+	Canary bool   // whether the fault is in the canary; Limit is then an index of Canary.Limits
+	Text   string // such as "an empty limit; give one such as 100/m"
 }
 
 // Faults returns the reasons why the policy cannot be built, or nil if it can. It does not parse
@@ -69,7 +86,7 @@ type Fault struct {
 func (p Policy) Faults() []Fault {
 	var faults []Fault
 	wrong := func(limit int, key bool, format string, args ...any) {
-		faults = append(faults, Fault{limit, key, fmt.Sprintf(format, args...)})
+		faults = append(faults, Fault{Limit: limit, Key: key, Text: fmt.Sprintf(format, args...)})
 	}
 	if !policyName.MatchString(p.Name) {
 		wrong(-1, false, "the policy name %q is not 1 to 64 of a-z 0-9 _ . -", cut(p.Name))
@@ -89,16 +106,48 @@ func (p Policy) Faults() []Fault {
 			wrong(i, true, "the key name %q is given twice", limit.Key)
 		}
 		seen[limit.Key] = true
-		switch text := strings.TrimSpace(limit.Limit); {
-		case text == "":
-			wrong(i, false, "an empty limit; give one such as 100/m")
-		case len(limit.Limit) > longestLimit:
-			wrong(i, false, "a limit of %d bytes; it has at most %d", len(limit.Limit), longestLimit)
-		case text[0] == '@':
-			wrong(i, false, "the limit %q is a policy; a policy is made of limits such as 100/m", cut(text))
+		if text := limitFault(limit.Limit); text != "" {
+			wrong(i, false, "%s", text)
+		}
+	}
+	if p.Canary != nil {
+		faults = append(faults, p.Canary.faults(len(p.Limits))...)
+	}
+	return faults
+}
+
+// faults returns the reasons why the canary of a policy with this number of limits cannot be built.
+func (c Canary) faults(limits int) []Fault {
+	var faults []Fault
+	wrong := func(limit int, format string, args ...any) {
+		faults = append(faults, Fault{Limit: limit, Canary: true, Text: fmt.Sprintf(format, args...)})
+	}
+	if c.Share < 1 || c.Share > 1000 {
+		wrong(-1, "a canary for %d of 1000 keys; give it 1 to 1000", c.Share)
+	}
+	if len(c.Limits) != limits {
+		wrong(-1, "the number of limits is %d and that of the canary %d; give the canary one for each", limits, len(c.Limits))
+		return faults
+	}
+	for i, limit := range c.Limits {
+		if text := limitFault(limit); text != "" {
+			wrong(i, "%s", text)
 		}
 	}
 	return faults
+}
+
+// limitFault returns why a build cannot contain the limit, or "".
+func limitFault(limit string) string {
+	switch text := strings.TrimSpace(limit); {
+	case text == "":
+		return "an empty limit; give one such as 100/m"
+	case len(limit) > longestLimit:
+		return fmt.Sprintf("a limit of %d bytes; it has at most %d", len(limit), longestLimit)
+	case text[0] == '@':
+		return fmt.Sprintf("the limit %q is a policy; a policy is made of limits such as 100/m", cut(text))
+	}
+	return ""
 }
 
 // check returns the first of the faults as an error, or nil.
@@ -108,7 +157,7 @@ func (p Policy) check() error {
 		return nil
 	}
 	text := faults[0].Text
-	if faults[0].Limit >= 0 {
+	if faults[0].Limit >= 0 || faults[0].Canary {
 		text = "policy " + p.Name + ": " + text
 	}
 	return errors.New("functions: " + text)
@@ -146,7 +195,8 @@ func bake(policies []Policy, room int) ([]Policy, string, error) {
 	return policies, string(text) + "\n", nil
 }
 
-// tooLarge returns an error that names the largest policies in a text of total bytes.
+// tooLarge returns an error that names the largest policies. total is the size of the text in
+// bytes.
 func tooLarge(policies []Policy, sizes []int, total int) error {
 	order := make([]int, len(sizes))
 	for i := range order {
@@ -165,6 +215,9 @@ func clonePolicies(policies []Policy) []Policy {
 	clone := slices.Clone(policies)
 	for i := range clone {
 		clone[i].Limits = slices.Clone(clone[i].Limits)
+		if canary := clone[i].Canary; canary != nil {
+			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow}
+		}
 	}
 	return clone
 }
@@ -172,22 +225,20 @@ func clonePolicies(policies []Policy) []Policy {
 // appendLua appends the policy as a one-line entry of the table in src/40_policies.lua. readPolicy
 // is its inverse.
 func (p Policy) appendLua(b []byte) []byte {
-	b = append(luastring.Append(append(b, '['), p.Name), "] = { "...)
-	keys := false
+	limits, keys := make([]string, len(p.Limits)), make([]string, len(p.Limits))
 	for i, limit := range p.Limits {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = luastring.Append(b, limit.Limit)
-		keys = keys || limit.Key != ""
+		limits[i], keys[i] = limit.Limit, limit.Key
 	}
-	if keys {
-		b = append(b, ", keys = { "...)
-		for i, limit := range p.Limits {
-			if i > 0 {
-				b = append(b, ", "...)
-			}
-			b = luastring.Append(b, limit.Key)
+	b = append(luastring.Append(append(b, '['), p.Name), "] = { "...)
+	b = appendLiterals(b, limits)
+	if strings.Join(keys, "") != "" {
+		b = append(appendLiterals(append(b, ", keys = { "...), keys), " }"...)
+	}
+	if c := p.Canary; c != nil {
+		b = appendLiterals(append(b, ", canary = { "...), c.Limits)
+		b = fmt.Appendf(b, ", share = %d", c.Share)
+		if c.Shadow {
+			b = append(b, ", shadow = true"...)
 		}
 		b = append(b, " }"...)
 	}
@@ -200,16 +251,21 @@ func (p Policy) appendLua(b []byte) []byte {
 	return append(b, " },"...)
 }
 
-var (
-	bakedLine = regexp.MustCompile(`^  \['([^']*)'\] = \{ (.*) \},$`)
-	bakedKeys = regexp.MustCompile(`, keys = \{ ([^{}]*) \}`)
-)
+func appendLiterals(b []byte, list []string) []byte {
+	for i, text := range list {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = luastring.Append(b, text)
+	}
+	return b
+}
 
 var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
 
 // ReadPolicies returns the policies in a library text built by New, sorted by name. A caller can
-// compare them with the policies that it is about to deploy. For any other text it returns an
-// error.
+// compare them with the policies that it is about to deploy. If New did not build the text,
+// ReadPolicies returns an error.
 func ReadPolicies(text string) ([]Policy, error) {
 	_, rest, found := strings.Cut(text, "\n"+policiesBegin)
 	if !found {
@@ -233,40 +289,42 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
+// readPolicy returns the policy in a line that appendLua wrote. It skips what separates the values,
+// and then rejects any line that appendLua would not write in the same way.
 func readPolicy(line string) (Policy, bool) {
-	match := bakedLine.FindStringSubmatch(line)
-	if match == nil {
-		return Policy{}, false
-	}
-	policy := Policy{Name: match[1]}
-	fields := match[2]
-	fields, policy.Track = strings.CutSuffix(fields, ", track = true")
-	fields, policy.Shadow = strings.CutSuffix(fields, ", shadow = true")
-	var keys []string
-	if match := bakedKeys.FindStringSubmatch(fields); match != nil {
-		keys = literals(match[1])
-		fields = strings.TrimSuffix(fields, match[0])
-	}
-	for i, limit := range literals(fields) {
+	name, rest := literals(strings.TrimPrefix(line, "  ["))
+	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))
+	policy := Policy{Name: strings.Join(name, "")}
+	for _, limit := range limits {
 		policy.Limits = append(policy.Limits, PolicyLimit{Limit: limit})
-		if i < len(keys) {
-			policy.Limits[i].Key = keys[i]
-		}
 	}
-	// A line that appendLua would not write in the same way is rejected.
+	if after, ok := strings.CutPrefix(rest, "keys = { "); ok {
+		keys, end := literals(after)
+		for i, key := range keys[:min(len(keys), len(limits))] {
+			policy.Limits[i].Key = key
+		}
+		rest = strings.TrimPrefix(strings.TrimPrefix(end, " }"), ", ")
+	}
+	if after, ok := strings.CutPrefix(rest, "canary = { "); ok {
+		limits, end := literals(after)
+		share, end, _ := strings.Cut(end, " }")
+		share, shadow := strings.CutSuffix(share, ", shadow = true")
+		number, _ := strconv.Atoi(strings.TrimPrefix(share, "share = "))
+		policy.Canary, rest = &Canary{limits, number, shadow}, end
+	}
+	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 
-// literals returns the values of the Lua string literals in text.
-func literals(text string) []string {
-	var list []string
+// literals returns the values of the Lua string literals at the beginning of text, and what follows
+// them and a comma.
+func literals(text string) (list []string, rest string) {
 	for {
-		_, literal, _ := strings.Cut(text, "'")
-		value, rest, ok := luastring.Cut("'" + literal)
+		value, rest, ok := luastring.Cut(text)
 		if !ok {
-			return list
+			return list, text
 		}
-		list, text = append(list, value), rest
+		list, text = append(list, value), strings.TrimPrefix(rest, ", ")
 	}
 }
 

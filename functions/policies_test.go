@@ -17,11 +17,18 @@ func one(name, limit string) Policy {
 	return Policy{Name: name, Limits: []PolicyLimit{{Limit: limit}}}
 }
 
+func withCanary(share int, limits ...string) Policy {
+	return Policy{Name: "a", Limits: one("", "1/m").Limits, Canary: &Canary{Limits: limits, Share: share}}
+}
+
 var mixed = []Policy{
 	{Name: "calc", Limits: []PolicyLimit{{"resource", "1000/m"}, {"consumer", "sliding_log 3/10s, 100/h"}}, Shadow: true, Track: true},
 	one("api", "gcra 10/s burst=20"),
 	{Name: "a.b-c_9", Limits: []PolicyLimit{{"who", "100/m"}}, Track: true},
 	{Name: "s", Limits: []PolicyLimit{{Limit: "100/m"}}, Shadow: true},
+	{Name: "t", Limits: []PolicyLimit{{Limit: "100/m"}}, Canary: &Canary{Limits: []string{"60/m"}, Share: 50}},
+	{Name: "u", Limits: []PolicyLimit{{"a", "1/m"}, {"b", "2/m"}}, Shadow: true, Track: true, Canary: &Canary{Limits: []string{"3/m", "4/m, 5/h"}, Share: 1000}},
+	{Name: "v", Limits: []PolicyLimit{{Limit: "100/m"}}, Track: true, Canary: &Canary{Limits: []string{"60/m"}, Share: 1, Shadow: true}},
 }
 
 func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
@@ -29,7 +36,7 @@ func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3]} // by name
+	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6]} // by name
 	got, err := ReadPolicies(build.Text())
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v (%v), want %+v", got, err, want)
@@ -38,7 +45,8 @@ func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 		t.Errorf("the build says %+v", build.Policies())
 	}
 	build.Policies()[0].Limits[0].Limit = "1/d"
-	if build.Policies()[0].Limits[0].Limit != "100/m" {
+	build.Policies()[4].Canary.Share, build.Policies()[5].Canary.Limits[0] = 1, "1/d"
+	if !reflect.DeepEqual(build.Policies(), want) {
 		t.Error("a caller changed the build through what Policies returned")
 	}
 	if policies, err := ReadPolicies(Source()); err != nil || len(policies) != 0 {
@@ -58,7 +66,7 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	if all == BuildID() {
 		t.Error("policies left the build id as it was")
 	}
-	if again := id(WithPolicies(mixed[2], mixed[3]), WithPolicies(mixed[1], mixed[0])); again != all {
+	if again := id(WithPolicies(mixed[2], mixed[3], mixed[6]), WithPolicies(mixed[1], mixed[5], mixed[4], mixed[0])); again != all {
 		t.Error("another order of the same policies gave another build id")
 	}
 	if id(WithPolicies()) != BuildID() {
@@ -69,6 +77,10 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 		one("api", "100/m"), one("api", "101/m"), one("apj", "100/m"),
 		{Name: "api", Limits: one("", "100/m").Limits, Shadow: true}, {Name: "api", Limits: one("", "100/m").Limits, Track: true},
 		{Name: "api", Limits: []PolicyLimit{{"who", "100/m"}}},
+		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 50}},
+		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 51}},
+		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"61/m"}, Share: 50}},
+		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 50, Shadow: true}},
 	} {
 		got := id(WithPolicies(policy))
 		if seen[got] {
@@ -104,6 +116,12 @@ func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0].Limits[0].Limit != limit {
 			t.Errorf("%q was read back as %+v (%v)", limit, got, err)
 		}
+		full := Policy{Name: "y", Limits: []PolicyLimit{{"a", limit}, {"b", limit}}, Shadow: true, Canary: &Canary{Limits: []string{limit, limit}, Share: 5}}
+		if whole, err := New(WithPolicies(full)); err != nil {
+			t.Errorf("%q: %v", limit, err)
+		} else if got, err := ReadPolicies(whole.Text()); err != nil || !reflect.DeepEqual(got, []Policy{full}) {
+			t.Errorf("%q was read back as %+v (%v)", limit, got, err)
+		}
 		text := strings.Replace(build.Text(), build.ID(), "", 1)
 		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(string(luastring.Append(nil, limit))) {
 			t.Errorf("%q changed the text around it", limit)
@@ -132,6 +150,13 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"k", "1/m"}, {"", "2/m"}}}}, `functions: policy a: a limit of several has no key name; name what each is for`},
 		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"k", "1/m"}, {"k", "2/m"}}}}, `functions: policy a: the key name "k" is given twice`},
 		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"K k", "1/m"}}}}, `functions: policy a: the key name "K k" is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{withCanary(0, "1/m")}, `functions: policy a: a canary for 0 of 1000 keys; give it 1 to 1000`},
+		{[]Policy{withCanary(1001, "1/m")}, `functions: policy a: a canary for 1001 of 1000 keys; give it 1 to 1000`},
+		{[]Policy{withCanary(5)}, `functions: policy a: the number of limits is 1 and that of the canary 0; give the canary one for each`},
+		{[]Policy{withCanary(5, "1/m", "2/m")}, `functions: policy a: the number of limits is 1 and that of the canary 2; give the canary one for each`},
+		{[]Policy{withCanary(5, " ")}, `functions: policy a: an empty limit; give one such as 100/m`},
+		{[]Policy{withCanary(5, "@b")}, `functions: policy a: the limit "@b" is a policy; a policy is made of limits such as 100/m`},
+		{[]Policy{withCanary(5, strings.Repeat("1", 1025))}, `functions: policy a: a limit of 1025 bytes; it has at most 1024`},
 		{make([]Policy, MostPolicies+1), `functions: 10001 policies; a build has at most 10000`},
 	} {
 		if _, err := New(WithPolicies(tt.policies...)); err == nil || err.Error() != tt.want {
@@ -140,7 +165,7 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A text that is too large for servers is rejected before it is built, because a small file of
+// A library that is too large for servers is rejected before it is built, because a small file of
 // aliases can repeat the same long limits thousands of times.
 func TestTheTextIsBounded(t *testing.T) {
 	bomb := func(n, bytes int) []Policy {
@@ -193,6 +218,11 @@ func TestATextOfAnotherFormHasNoPoliciesToRead(t *testing.T) {
 		"", "#!lua name=ratelimit\n", "\nlocal POLICIES = {", "\nlocal POLICIES = {\n}\n",
 		strings.Replace(build.Text(), "'consumer' }, shadow = true, track = true }", "'consumer' }, track = true, shadow = true }", 1),
 		strings.Replace(build.Text(), "['api'] = {", "['Api'] = {", 1),
+		strings.Replace(build.Text(), "share = 50 }", "share = 050 }", 1),
+		strings.Replace(build.Text(), "share = 50 }", "share = 0 }", 1),
+		strings.Replace(build.Text(), "share = 50 }", "share = 50, track = true }", 1),
+		strings.Replace(build.Text(), "canary = { '60/m', share", "canary = { '60/m', '70/m', share", 1),
+		strings.Replace(build.Text(), "keys = { 'a', 'b' }", "keys = { 'a', 'b', 'c' }", 1),
 		strings.Replace(build.Text(), "'1000/m'", "f()", 1),
 		strings.Replace(build.Text(), "\n  ['api']", "\n\n  ['api']", 1),
 	} {

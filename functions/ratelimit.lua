@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e4900ff539d4'
+local BUILD_ID = '4a280659acf8'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -50,6 +50,7 @@ local requests = {}
 local decisions = {}
 local tracking = {}
 local once = {}
+local overrides = {}
 local leases = {}
 local contents = {}
 
@@ -155,8 +156,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but for a text that a pattern has matched as decimal digits, or nil.
--- It returns nil for nil.
+-- parse_digits is like parse, but text must be decimal digits, as matched by a pattern, or nil. It
+-- returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -191,12 +192,12 @@ end
 
 local MOST_KNOWN = 5000 -- in a generation
 
--- remembered returns a function that memoizes read. read returns nil and optionally an error for a
--- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the texts of the current generation. When it is full, it becomes the
--- previous generation, and the generation before is dropped. A text that is found in the previous
--- generation is added to the current one. So at most 10,000 texts are kept, and always the last
--- 5,000. If sized is true, a value counts as value.size texts.
+-- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
+-- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
+-- match. memory.known holds the results of the current generation. When it is full, it becomes the
+-- previous generation, and the generation before is dropped. A result found in the previous
+-- generation is added to the current one. So at most 10,000 results are kept, and always the last
+-- 5,000. If sized is true, a result counts as value.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -318,7 +319,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that show its kind and the end of its block
+local HEAD = 128 -- bytes of a value that show its kind, its block and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
@@ -345,13 +346,13 @@ end
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
     local prefix, holds = algorithm.prefix, algorithm.holds
-    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.owner or algorithm end
+    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.stored_as or algorithm end
   end
   return nil
 end
 
--- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
--- for a key that cannot have been written by a limiter, or a table:
+-- look determines what a key holds, and reads only the first bytes of the value. It returns nil and
+-- the error if no limiter can have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -360,6 +361,9 @@ end
 --   owner    the algorithm that wrote the state, nil if there is none
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
+--   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
+--            describe the override with the state under it. The override itself has from, expiry, owner and left of
+--            that state
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -376,10 +380,16 @@ function states.look(key)
   if blocked then
     found.from, found.expiry = from - 1, expiry
   end
-  local state = string.sub(head, found.from + 1)
-  found.owner = states.owner(state)
-  found.request = not blocked and string.sub(state, 1, 5) == 'once:'
-  if not (found.owner or found.request or blocked and state == '') then
+  local state, inner = string.sub(head, found.from + 1), found
+  if overrides.begins(state) then
+    inner, state = overrides.read(key, found.from)
+    if not inner then return nil, states.unreadable(key) end
+    found.override = inner
+  end
+  local bare = not blocked and inner == found
+  inner.owner = states.owner(state)
+  found.request = bare and string.sub(state, 1, 5) == 'once:'
+  if not (inner.owner or found.request or not bare and state == '') then
     return nil, states.unreadable(key)
   end
   found.left = redis.call('PTTL', key)
@@ -430,24 +440,33 @@ local function carry_over(key, limit, at, cost, found)
 end
 
 -- load_other loads a key that the load function of the limit's form cannot read: the key is
--- blocked, or it holds another algorithm's state, or the limit's own state in a form that
--- load_found has to convert. It returns the error, or nil.
+-- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
+-- that load_found has to convert. It returns the error, or the override that it has loaded instead of
+-- the limit, or nil.
 function states.load_other(key, limit, at, cost)
   local found, err = states.look(key)
   if err then
     return err
   elseif found.request then
     return states.in_use(key, states.REQUEST)
-  elseif found.blocked > 0 then
-    return deny(limit, at, found)
   end
-  local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
-  if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.form.load_empty(limit, at)
+  local override, inner = overrides.active(found), found.override or found
+  if override then
+    limit = override.limit
+    local most = limit.algorithm.most
+    err = most and most.field == 'buckets' and states.too_much('buckets', limit.asks)
+  end
+  local is_own = inner.owner == (limit.algorithm.stored_as or limit.algorithm)
+  if found.blocked > 0 then
+    deny(limit, at, found)
+  elseif not inner.owner or inner.left < 0 or inner.left == 0 and not is_own then
+    limit.form.load_empty(limit, at)
   elseif is_own then
-    return limit.form.load_found(key, limit, at, cost, found)
+    err = err or limit.form.load_found(key, limit, at, cost, inner)
+  else
+    err = err or carry_over(key, limit, at, cost, inner)
   end
-  return carry_over(key, limit, at, cost, found)
+  return err or override
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
@@ -544,7 +563,9 @@ local function load_found(key, limit, at, cost, found)
   return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
-local function write(key, limit, at)
+-- save_all returns the value that stores the states of a limit, and when it expires (ms since the epoch).
+-- If all rates are full, it returns '' and 0.
+local function save_all(limit, at)
   local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
   for i = at, at + limit.size - 1 do
     local state, text, full = list[i], ''
@@ -555,11 +576,16 @@ local function write(key, limit, at)
     parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
     parts[#parts + 1] = text
   end
-  if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts), expiry)
+  return expiry > 0 and table.concat(parts) or '', expiry
 end
 
-packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
+local function write(key, limit, at)
+  local value, expiry = save_all(limit, at)
+  if expiry == 0 then return redis.call('DEL', key) end
+  states.put(key, value, expiry)
+end
+
+packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
 -- first returns the first and last byte of the first rate's text in a key's value. The prefix
 -- begins at byte `from`.
@@ -629,7 +655,8 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
--- spare keeps a forced debt at or below (2b - 1)T, because set would replace a larger one.
+-- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
+-- would replace a larger one.
 function gcra_debt.spare(state)
   local rate = state.rate
   local interval = rate.interval
@@ -686,11 +713,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
--- left is the ms until the key expires. If the value does not change, only the expiry is set. On
--- Redis 7.0, where the time advances during a call, the new expiry is an absolute time. It is
--- computed from now, the time in ms at which left was read, or if now is nil, from the old expiry
--- and left.
+-- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
+-- always written. left is the time in ms until the key expires. If the value does not change, only
+-- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
+-- absolute time, unless value is nil. It counts from the time in ms at which left was read. This
+-- time is now or, if now is nil, the old expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -713,7 +740,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide decides the common call over one key without a state.
+-- decide decides a call over one key. It handles the common case without states.list, and passes
+-- the other cases to decisions.one_key.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -773,7 +801,14 @@ local function write(key, limit, at)
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
-gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
+local function save(limit, at)
+  local debt, ticks = states.list[at].debt, limit.rate.ticks
+  local ms = ceil(debt, ticks)
+  if ms == 0 then return '', 0 end
+  return text_of(ms * ticks - debt), clock.ms() + ms
+end
+
+gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
 end
 
 --@ src/38_gcra_value.lua
@@ -827,7 +862,8 @@ function gcra_value.convert(value, expiry)
   return string.format('%d', expiry * 1000)
 end
 
--- left returns the ms until the first rate of a value is full. The value begins at byte `from`.
+-- left returns the time in ms until the first rate of a value is full. The value begins at byte
+-- `from`.
 function gcra_value.left(key, from, value)
   local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
   local us = string.match(text, '^' .. TIME)
@@ -836,8 +872,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states. It covers limits in which each T is a
--- whole number of us, if the key holds nothing or the state of such a limit.
+-- decide decides the common call over one key without states.list, for limits in which each T is a
+-- whole number of us. If the key holds anything but the state of such a limit, decide leaves the
+-- call to decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -884,8 +921,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete sets the limit's field decide to the function above, and the fields which that function
--- needs, if it covers the limit.
+-- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
+-- and first for it.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -903,7 +940,13 @@ do
 -- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
 -- "@name" reads no key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
+-- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+--           shadow = true, track = true }
+--
+-- A canary has as many limits as its policy. It decides over a share of the keys, in thousandths. Once
+-- a policy or a canary is used, it also has
+--   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
+--           counts what it would have decided
 local POLICIES = {}
 
 -- find returns the policy for "@name", or nil and the error.
@@ -919,39 +962,55 @@ function policies.names()
   return sorted_keys(POLICIES)
 end
 
--- lease returns the text of the limit of a policy for leases and, if the policy is a shadow, the
--- policy's name. If the policy is unknown or has several limits, lease returns nil and the error.
-function policies.lease(text)
+-- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
+-- the name of the policy, the key and the share: it is the same on all servers, and a larger share keeps
+-- the keys of a smaller one.
+function policies.in_canary(canary, name, key)
+  return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
+end
+
+-- lease returns the policy that decides over the leases of a key, or its canary. If the policy is
+-- unknown or has several limits, lease returns nil and the error.
+function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then
     return nil, err
   elseif #policy > 1 then
     return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
   end
-  return policy[1], policy.shadow and string.sub(text, 2)
+  local canary = policy.canary
+  return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
 end
 
-------------------------------------------------------------------- shadow policies
-
--- For each shadow policy, the number of allowed calls that it would have denied, since the library
--- was loaded on this node.
-local denied = {}
-
--- note counts a call that a shadow policy would have denied.
-function policies.note(name)
-  denied[name] = (denied[name] or 0) + 1
+-- calls returns the counts of a policy or a canary, for the caller to add to.
+function policies.calls(policy)
+  policy.calls = policy.calls or { [0] = 0, 0 }
+  return policy.calls
 end
 
--- shadow_counts returns { name, count, ... } for every shadow policy.
-function policies.shadow_counts()
-  local list = {}
-  for _, name in ipairs(policies.names()) do
-    if POLICIES[name].shadow then
-      list[#list + 1] = name
-      list[#list + 1] = denied[name] or 0
+local NO_CALLS = { [0] = 0, 0 }
+
+-- counts returns two lists for ratelimit_info, in the order of the names: { name, allowed, denied } of
+-- each policy, to which a canary adds { share, allowed, denied }; and { name, count, ... } of the shadow
+-- policies, with the calls that the policy and its canary would have denied.
+function policies.counts(names)
+  local list, shadows = {}, {}
+  for i, name in ipairs(names) do
+    local policy, entry, shadow_denied = POLICIES[name], { name }, nil
+    for _, side in ipairs{ policy, policy.canary } do
+      local calls = side.calls or NO_CALLS
+      entry[#entry + 1] = side.share -- of a canary
+      entry[#entry + 1] = calls[1]
+      entry[#entry + 1] = calls[0]
+      if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+    end
+    list[i] = entry
+    if shadow_denied then
+      shadows[#shadows + 1] = name
+      shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list
+  return list, shadows
 end
 end
 
@@ -960,8 +1019,8 @@ do
 -- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
 -- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
 -- two fields of a rate:
---   shift   the ms that are added to the time before windows are counted from the epoch; nil if the
---           rate needs no calendar
+--   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
+--           calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
@@ -973,7 +1032,7 @@ local EPOCH = 719468 -- days from then to 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
--- LONGEST has the length in ms of the longest window of each unit.
+-- LONGEST holds the length in ms of the longest window of each unit.
 calendar.LONGEST = { w = 7 * DAY, mo = 31 * DAY, y = 366 * DAY }
 
 -- zone parses the value of the option zone. It returns ms, or nil and what was expected.
@@ -1016,7 +1075,7 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the ms until the end of the window that is open now, for a rate with shift.
+-- left returns the time in ms until the open window ends, for a rate with shift.
 function calendar.left(rate, now)
   local here, step, from = now + rate.shift, rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
@@ -1038,7 +1097,7 @@ do
 -- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
---                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
+--                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
 --                                      n = 0: see src/46_never.lua
 --   @policy
 --
@@ -1053,7 +1112,8 @@ do
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
--- A table with more than eight fields takes twice the memory. A rate has algorithm, count (n), period
+-- A table with more than eight fields takes twice the memory; the first limit of a policy is such a table,
+-- see counted. A rate has algorithm, count (n), period
 -- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
@@ -1063,10 +1123,10 @@ do
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
---   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
+--   spare     function(state): returns how many units FORCE may charge, including units that do not fit
 --   spend     function(state, units): charges a state that was full; usually the same as charge
---   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until cost fits. cost is from 1 to the capacity and does not fit now
+--   reset     function(state): returns the time in ms until the rate is full
+--   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
@@ -1077,20 +1137,23 @@ do
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
---                                             a call of this cost. Returns the error, or nil
+--                                             a call of this cost. Returns the error, or the override (see
+--                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look
+--                                             or in another form. found is the result of states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---   delays    true if charge also sets delay, the ms for which an admitted call has to wait
---   owner     the algorithm whose states it stores, if they are not its own
+--               save(limit, at)               returns the value that write would store, and its expiry in ms since the
+--                                             epoch; '' and 0 if all are full
+--   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
+--   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error. The default is what the new limit refills until the state expires
+--             nil and an error. By default, as many units as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y
---   refusal   why no limit of this algorithm can be taken. Such an algorithm needs no other field
+--   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -1217,24 +1280,61 @@ local function parse_rates(text, algorithm)
   return limit
 end
 
--- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
--- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
--- which src/50_requests.lua adds to a request.
-local function parse_policy(text)
-  local policy, err = policies.find(text)
-  if not policy then
-    return nil, err
-  elseif #policy == 1 and not policy.shadow and not policy.track then
-    return limits.of(policy[1])
+-- counted returns a copy of the first limit of a policy, or of a canary. Its decide counts calls. The
+-- copy has two more fields:
+--   calls   the counts of the policy or canary
+--   span    the number of its limits
+local function counted(limit, calls, span)
+  local copy, decide = {}, limit.decide
+  for name, value in pairs(limit) do
+    copy[name] = value
   end
-  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
-  for i, part in ipairs(policy) do
-    local limit
-    limit, err = limits.of(part)
+  copy.calls, copy.span = calls, span
+  copy.decide = function(key, of, cost)
+    local reply = decide(key, of, cost)
+    local allowed = reply[1] -- nil in an error
+    if allowed then calls[allowed] = calls[allowed] + 1 end
+    return reply
+  end
+  return copy
+end
+
+-- parse_side parses the limits of a policy, or of its canary. It returns
+-- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, size =, asks = },
+-- or nil and the error.
+local function parse_side(name, side, policy)
+  local whole = { name = name, limits = {}, calls = policies.calls(side), keys = policy.keys, shadow = side.shadow, track = policy.track, size = 0, asks = 0 }
+  for i, part in ipairs(side) do
+    local limit, err = limits.of(part)
     if err then return nil, err end
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
+  whole.limits[1] = counted(whole.limits[1], whole.calls, #side)
   return whole
+end
+
+-- parse_policy returns the limit of a policy that is one limit and nothing more. For any other policy it
+-- returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy has a
+-- canary, the field canary has the result of parse_side for the canary, with the field share.
+local function parse_policy(text)
+  local policy, err = policies.find(text)
+  if not policy then return nil, err end
+  local name = string.sub(text, 2)
+  local whole
+  whole, err = parse_side(name, policy, policy)
+  local canary = policy.canary
+  if whole and canary then
+    whole.canary, err = parse_side(name, canary, policy)
+  end
+  if err then
+    return nil, err
+  elseif canary then
+    whole.canary.share = canary.share
+    return whole
+  elseif #policy > 1 or policy.shadow or policy.track then
+    return whole
+  end
+  return whole.limits[1]
 end
 
 -- checked parses a limit's text with the function read. It returns the result, or nil and the
@@ -1258,17 +1358,17 @@ local function parse(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- of returns the parsed limit for a text, or nil and the error to reply. Parsed limits are shared
--- and must not be changed. They are kept in limits.known, which numbers.remembered sets, because
--- parsing costs more than deciding. A policy that is more than one limit has the field `policy`:
--- see parse_policy.
+-- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
+-- limits are shared and must not be changed. They are kept in limits.known, which
+-- numbers.remembered sets, because parsing costs more than deciding. A policy that is more than one
+-- limit has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
 --@ src/46_never.lua
 do
--- Limits with a count of 0, such as 0/m, never allow a cost above 0. They read and write no key, so a
--- block or a state in the key does not matter.
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read it
+-- only to see whether it has an override: a block or a state in the key does not matter.
 
 local function nothing() end
 
@@ -1276,9 +1376,14 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
+local HEAD = '63' -- with a block before it, an override begins at byte 42 at the latest
+
 local form = {
-  load = function(_, limit, at)
+  load = function(key, limit, at, cost)
     states.new(at, limit.rate).free = 0
+    local head = redis.pcall('GETRANGE', key, '0', HEAD)
+    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key)
+    return found and overrides.active(found) and states.load_other(key, limit, at, cost)
   end,
   write = nothing,
 }
@@ -1309,9 +1414,9 @@ do
 -- options.
 --
 -- A request has these fields:
---   limits, count   the limits, and their number
---   cost            the cost of a plain request: the same for all limits, without UPTO, EACH and shadow policies
---   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
+--   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
+--   cost            one cost for all limits, in a request without UPTO, EACH and shadow policies
+--   costs           one cost for each limit, in any other request; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
 --   EACH            whether the reply has a list of what each limit says
@@ -1320,16 +1425,17 @@ do
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy
 --   enforced        whether any limit is not in a shadow policy
---   composed        its policies that are more than one limit
---   tracks          whether one of them has track
+--   composed        its policies that are more than one limit; composed.track is whether one of them has track
+--   counted         whether any limit is in a policy
+-- A ninth field of the table costs a call about 3 %.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS = 50
-local MOST_RATES = 250
-local FEW = 5000 -- no algorithm bounds its quantity by less
+local MOST_RATES_IN_CALL = 250
+local FEW = 5000 -- no algorithm has a lower bound on its quantity
 
 local request -- of the current call
 
@@ -1337,10 +1443,10 @@ local request -- of the current call
 -- number of limits.
 local function join(policy, count)
   request.composed[#request.composed + 1] = policy
-  request.tracks = request.tracks or policy.track
+  if policy.track then request.composed.track = true end
   local group = nil
   if policy.shadow then
-    group = { name = string.sub(policy.policy, 2), denies = false }
+    group = { denies = false }
     request.groups = request.groups or {}
     request.groups[#request.groups + 1] = group
   else
@@ -1356,8 +1462,8 @@ end
 local function excess(count, rates)
   if count > MOST_LIMITS then
     return errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
-  elseif rates > MOST_RATES then
-    return errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES)
+  elseif rates > MOST_RATES_IN_CALL then
+    return errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES_IN_CALL)
   end
   local sums = {}
   for i = 1, count do
@@ -1375,20 +1481,24 @@ end
 
 -- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
 -- after them, or nil and the error.
-local function read_limits(args)
+local function read_limits(keys, args)
   local at, count, rates, asked = 1, 0, 0, 0
   while args[at] and not OPTIONS[args[at]] do
     local limit, err = limits.of(args[at])
     if err then
       return nil, err
-    elseif limit.policy then
+    elseif limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then
+      limit = limit.canary
+    end
+    if limit.calls then request.counted = true end
+    if limit.limits then
       count = join(limit, count)
     else
       count = count + 1
       request.limits[count], request.enforced = limit, true
     end
     rates, asked = rates + limit.size, asked + limit.asks
-    if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
+    if count > MOST_LIMITS or rates > MOST_RATES_IN_CALL or asked > FEW then
       err = excess(count, rates)
       if err then return nil, err end
     end
@@ -1457,7 +1567,7 @@ local function read_options(keys, args, at, allowed)
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
   end
-  if request.tracks and allowed.TRACK and not request.TRACK then
+  if request.composed.track and allowed.TRACK and not request.TRACK then
     used = used + 1
     request.TRACK = keys[used] or ''
   end
@@ -1466,7 +1576,7 @@ end
 
 -- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
 -- among the limits that decide together.
-local function within_capacity()
+function requests.within_capacity()
   local group_of, least, costs = request.group_of, {}, {}
   for i = 1, request.count do
     local group = group_of[i] or false
@@ -1490,7 +1600,7 @@ local function spread()
     return nil
   elseif upto then
     request.UPTO = costs[1]
-    costs = within_capacity()
+    costs = requests.within_capacity()
   end
   for i = #costs + 1, count do
     costs[i] = costs[1]
@@ -1517,27 +1627,31 @@ local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed) do
     local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
-    text = text .. '; ' .. policy.policy .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
+    text = text .. '; @' .. policy.name .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
   end
   return errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- A request that has nothing but limits. The next such call uses it again.
+-- The request of a call that read_known reads. The next such call reuses it.
 local plain = { limits = {}, cost = 1 }
 
--- read_plain returns the request of a call that has nothing but known limits within the bounds of
--- one call, one for each key. It returns nil for any other call.
-local function read_plain(keys, args)
-  local list, known, rates, asked, count = plain.limits, limits.known, 0, 0, #keys
+-- read_known returns the request of a call whose arguments are only limits: one for each key, all
+-- in limits.known, and within the bounds of one call. It returns nil for any other call.
+local function read_known(keys, args)
+  local list, known, rates, asked, count, counted = plain.limits, limits.known, 0, 0, #keys, false
   if #args ~= count or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
-    if not limit or limit.policy then return nil end
+    if not limit then return nil end
+    if limit.calls then
+      if limit.limits then return nil end
+      counted = true
+    end
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
-  if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
-  plain.count = count
+  if rates > MOST_RATES_IN_CALL or asked > FEW or requests.repeated(keys) then return nil end
+  plain.count, plain.counted = count, counted
   return plain
 end
 
@@ -1546,10 +1660,10 @@ function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  request = read_plain(keys, args)
+  request = read_known(keys, args)
   if request then return request end
   request = { limits = {}, group_of = {}, composed = {}, cost = 1 }
-  local at, err = read_limits(args)
+  local at, err = read_limits(keys, args)
   if err then return nil, err end
   if request.count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
@@ -1572,9 +1686,9 @@ end
 do
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
 -- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
--- charged and are summed up. Finally, the charged states are written. (A call with one cost is
--- charged and written key by key, after all states have decided.) A call that returns an error has
--- therefore changed nothing.
+-- charged, and are combined into the reply. Finally, the charged states are written. (A call with
+-- one cost is charged and written key by key, after all states have decided.) A call that returns
+-- an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
 -- another: it is charged if it would allow, and the call continues in either case. Shadow policies
@@ -1598,11 +1712,20 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
--- wait returns the ms after which a rate that denies would allow, or -1 for never.
+-- wait returns the time in ms after which a rate that denies would allow, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
   return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
+
+-- replace replaces a limit of a request by the override of its key. The call still counts for the
+-- limit's policy.
+local function replace(request, i, override)
+  local limit = request.limits[i]
+  override.calls, override.span = limit.calls, limit.span
+  request.limits[i] = override
+  return override
 end
 
 ------------------------------------------------------------------- one cost for all limits
@@ -1651,13 +1774,16 @@ local function allow(keys, request, cost, peeks)
   return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
 end
 
--- decide_plain decides a request with one cost above 0. It returns the reply, or the error.
-local function decide_plain(keys, request, cost, peeks)
+-- decide_one_cost decides a request with one cost above 0. It returns the reply, or the error.
+local function decide_one_cost(keys, request, cost, peeks)
   local size, binding, whole = 0
   for i = 1, request.count do
     local limit = request.limits[i]
-    local err = limit.form.load(keys[i], limit, size + 1, cost)
-    if err then return err end
+    local other = limit.form.load(keys[i], limit, size + 1, cost)
+    if other then
+      if other.err then return other end
+      limit = replace(request, i, other)
+    end
     for at = size + 1, size + limit.size do
       if not binding and cost > list[at].free then binding = at end
     end
@@ -1682,14 +1808,18 @@ end
 local ENFORCED = {} -- the group of the limits that are enforced
 
 -- load loads every key of a request into states, and marks the groups that deny. It returns the
--- number of states, or nil and the error.
-local function load(keys, request, verb)
-  local costs, group_of, size = request.costs, request.group_of, 0
+-- number of states, or nil and the error. The costs of UPTO depend on the capacities, so if load
+-- finds overrides, it loads the keys again.
+local function load(keys, request, verb, again)
+  local costs, group_of, size, overridden = request.costs, request.group_of, 0, false
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
-    if err then return nil, err end
+    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    if other then
+      if other.err then return nil, other end
+      limit, overridden = replace(request, i, other), true
+    end
     if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
@@ -1697,6 +1827,11 @@ local function load(keys, request, verb)
       if cost > state.free then group.denies = true end
     end
     size = size + limit.size
+  end
+  if overridden and request.UPTO and not again then
+    states.begin()
+    request.costs = requests.within_capacity()
+    return load(keys, request, verb, true)
   end
   return size
 end
@@ -1758,10 +1893,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in a
--- group, or for all of them if group is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
--- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken. With forced, the wait of a call that is allowed is that for one unit.
+-- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
+-- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
+-- binding rate, which is the first that denies or else the first with the smallest remaining. With
+-- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the wait
+-- for one unit.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -1844,17 +1980,54 @@ local function decide_request(keys, request, verb, peeks)
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
+------------------------------------------------------------------- the counts of policies
+
+-- denies reports whether one of the states from position `first` to `last`, which were not charged,
+-- denies. cost is that of all states, or nil if each state has its own.
+local function denies(first, last, cost)
+  for i = first, last do
+    if (cost or list[i].cost) > list[i].free then return true end
+  end
+  return false
+end
+
+-- count adds a call to the counts of its policies. An enforced policy that does not deny a call is not
+-- counted if other limits deny it, nor is a shadow policy. passes is whether the enforced limits allow.
+local function count(request, passes, cost)
+  local group_of, at = request.group_of, 1
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local calls = limit.calls
+    if calls then
+      local group = group_of and group_of[i]
+      local last = at - 1
+      for j = i, i + limit.span - 1 do
+        last = last + request.limits[j].size
+      end
+      if passes or not group and denies(at, last, cost) then
+        local allowed = passes and not (group and group.denies) and 1 or 0
+        calls[allowed] = calls[allowed] + 1
+      end
+    end
+    at = at + limit.size
+  end
+end
+
 -- decide decides a request and writes unless it only peeks. verb is charge, force or refund. It
 -- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
   local cost, whole, charges, passes = request.cost
   states.begin()
   if verb == 'charge' and cost and cost > 0 then
-    whole = decide_plain(keys, request, cost, peeks)
+    whole = decide_one_cost(keys, request, cost, peeks)
     passes = whole[1] == 1
     charges = passes
   else
+    cost = nil
     whole, charges, passes = decide_request(keys, request, verb, peeks)
+  end
+  if request.counted and not peeks and verb ~= 'refund' and whole[1] then
+    count(request, passes, cost)
   end
   if states.large then states.drop() end
   return whole, charges, passes
@@ -1995,7 +2168,7 @@ do
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
 -- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
 
-local SIX = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
 local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
 
@@ -2038,6 +2211,8 @@ function once.read(key)
     return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
   elseif string.find(value, '^blocked:') then
     return nil, states.in_use(key, 'a block')
+  elseif overrides.begins(value) then
+    return nil, states.in_use(key, 'an override')
   end
   return nil, states.unreadable(key)
 end
@@ -2058,6 +2233,94 @@ function once.keep(key, reply, ttl)
 end
 end
 
+--@ src/72_overrides.lua
+do
+-- Overrides: another limit for a key, until a given time. Every decision on the key goes by it,
+-- whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
+--
+-- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
+-- the limit and after the part of a block. The key expires with the last of them. An override that
+-- has ended is ignored, and dropped when the state is next written.
+--
+-- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
+-- with the override's limit, and returns the override, which the decision then uses in the place of
+-- the call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
+-- has
+--   limit    the parsed limit, and text, what was written
+--   ends     in ms since the epoch
+-- and the fields from, expiry, owner and left of the state under it, as in the result of states.look.
+
+local PREFIX = 'limit:'
+local PART = '^limit:(%d+):(%d+):(%d+):()'
+local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+
+overrides.PREFIX = PREFIX
+
+-- begins reports whether a value, or what follows the part of its block, begins with an override.
+function overrides.begins(value)
+  return string.sub(value, 1, #PREFIX) == PREFIX
+end
+
+-- part returns what stands before a state.
+function overrides.part(override, expiry)
+  return string.format('limit:%d:%d:%d:', override.ends, expiry, #override.text) .. override.text
+end
+
+local function parse(text)
+  if string.sub(text, 1, 1) == '@' then
+    return nil, 'an override takes a limit such as 100/m; a policy may change while the override lasts'
+  elseif string.match(text, '^%s*([%a_]+)') == 'concurrency' then
+    return leases.limit(text)
+  end
+  local limit, err = limits.of(text)
+  if err then
+    return nil, err
+  elseif limit.capacity == 0 then
+    return nil, 'an override does not take the count 0; to deny keys, use ratelimit_block'
+  elseif limit.size > MOST_RATES then
+    return nil, string.format('%d rates; an override has at most %d', limit.size, MOST_RATES)
+  end
+  return limit
+end
+
+-- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
+-- it returns nil and the error.
+function overrides.limit(text)
+  return limits.checked(text, parse)
+end
+
+-- write stores the states of an override with the override before them.
+local function write(key, override, at)
+  local value, expiry = override.limit.form.save(override.limit, at)
+  states.put(key, overrides.part(override, expiry) .. value, math.max(override.ends, expiry))
+end
+
+local form = { load = states.load_other, write = write }
+
+-- read returns the override that begins after byte `from` of a value, and the first bytes of the state
+-- under it. It returns nil if the value is broken.
+function overrides.read(key, from)
+  local value = redis.call('GETRANGE', key, from, from + LAST)
+  local ends, expiry, length, at = string.match(value, PART)
+  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
+  if not (ends and expiry and length) then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return {
+    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
+    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at + length)
+end
+
+-- active returns the override in the result of states.look, if it has not ended.
+function overrides.active(found)
+  local override = found.override
+  return override and override.ends > clock.ms() and override or nil
+end
+end
+
 --@ src/75_leases.lua
 do
 -- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
@@ -2074,6 +2337,10 @@ do
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
 -- at which the lease was granted.
 --
+-- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its score,
+-- numbers.MOST, is above those of all other members, so that reading the last member finds it. The
+-- key expires when the last lease, the block and the override have ended.
+--
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease with more time left
@@ -2081,6 +2348,8 @@ do
 -- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
+local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
+local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
@@ -2092,32 +2361,45 @@ local function unusable(key)
   return errors.unusable(key, NO_LEASES)
 end
 
--- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
--- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- read_override returns the override in a member, or nil.
+local function read_override(member)
+  local ends, n, lease = string.match(member, OVERRIDE)
+  ends = numbers.parse_digits(ends)
+  local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
+  return limit and { member = member, ends = ends, limit = limit }
+end
+
+-- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if there
+-- is none. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
 -- call that may remove the last member. With '-2', the score of the member before it is also
--- checked and returned, because the key then expires with that member.
-function leases.last(key, from)
-  local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
+-- checked and returned, because the key then expires with that member. The third result is the
+-- override, or nil. (As an argument, it is the last member, which last has read before.)
+function leases.last(key, from, override)
+  local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
   if last.err then
     return nil, errors.failed(key, last, NO_LEASES)
   elseif size == 0 then
-    return 0
+    return 0, nil, override
   end
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
+  if override and lapses < 0 then
+    return 0, nil, override -- only the lengths of leases that were given back are left
+  elseif not is_ours and lapses == numbers.MOST and not override then
+    override = read_override(member)
+    if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
+  end
   if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
     return nil, unusable(key)
   end
-  return lapses, before
+  return lapses, before, override
 end
 
--- settle sets the key's expiry to the time at which its last member lapses.
+-- settle sets the key's expiry to the time at which the last of its leases, block and override ends.
 local function settle(key)
-  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, last[2])
-  end
+  local last, _, override = leases.last(key, '-1')
+  redis.call('PEXPIREAT', key, math.max(last or 0, override and override.ends or 0))
 end
 
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
@@ -2126,20 +2408,25 @@ function leases.blocked_until(key)
 end
 
 -- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease remains or the key is not a set of leases.
+-- returns nil if a lease or an override remains or the key is not a set of leases.
 function leases.outlived(key)
   local now = clock.ms()
-  local left = leases.last(key, '-2') and leases.blocked_until(key) - now or -1
-  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
+  local last, _, override = leases.last(key, '-2')
+  local left = last and leases.blocked_until(key) - now or -1
+  if left < 0 or override and override.ends >= now then return nil end
+  return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
-function leases.block(key, ends)
-  redis.call('ZADD', key, ends, BLOCK)
-  settle(key)
-end
-
-function leases.unblock(key)
-  redis.call('ZREM', key, BLOCK)
+-- put is contents.put for a set of leases, or for a string that is nothing but a block.
+function leases.put(key, content, blocked, override)
+  if not content.leases then redis.call('DEL', key) end
+  local _, _, old = leases.last(key, '-1')
+  redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
+  if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
+  if override then
+    local limit = override.limit
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+  end
   settle(key)
 end
 
@@ -2147,6 +2434,7 @@ end
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
+--   override the override, or nil; it may have ended
 --   string   whether the key holds a block without a state under it
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
@@ -2159,8 +2447,8 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before = leases.last(key, from) -- or the error
-  set.now, set.last, set.before, set.string = clock.ms(), last or 0, before, false
+  local last, before, override = leases.last(key, from) -- or the error
+  set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
@@ -2169,10 +2457,13 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads what else a decision needs. It returns the error, or nil.
+-- read calls look and reads what else a decision needs. It returns the limit to decide by, which is
+-- that of an override if the key has one, or nil and the error.
 local function read(key, limit, id)
-  local err = look(key, '-1')
-  if err or set.last == 0 then return err end
+  local err, override = look(key, '-1'), set.override
+  if err then return nil, err end
+  if override and override.ends > set.now then limit = override.limit end
+  if set.last == 0 then return limit end
   local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK, LENGTH)
   local length = scores[3]
   set.lapses = tonumber(scores[1] or 0)
@@ -2181,12 +2472,13 @@ local function read(key, limit, id)
     set.same, set.length = true, limit.lease
   elseif length then
     length = -tonumber(length)
-    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return unusable(key) end
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, unusable(key) end
     set.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
     set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
-  return set.blocked % 1 ~= 0 and unusable(key) or nil
+  if set.blocked % 1 ~= 0 then return nil, unusable(key) end
+  return limit
 end
 
 -- count_overlong returns the number of overlong leases.
@@ -2195,7 +2487,7 @@ local function count_overlong(key)
   if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
   local latest = set.now + length
   if set.last <= latest then return 0 end
-  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), LAST)
   return set.blocked > length and overlong - 1 or overlong
 end
 
@@ -2204,7 +2496,7 @@ end
 local function count(key, limit)
   set.live, set.overlong = 0, 0
   if set.last <= set.now then return 0, 0 end
-  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), '+inf'), count_overlong(key)
+  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), LAST), count_overlong(key)
   set.live, set.overlong = all, overlong
   if set.blocked > 0 then
     all = all - 1
@@ -2214,7 +2506,8 @@ end
 
 -- last_lease returns when the last lease lapses. The result is before now if there is none.
 local function last_lease(key)
-  local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  local override = set.override
+  local two = redis.call('ZRANGE', key, override and '-3' or '-2', override and '-2' or '-1', 'WITHSCORES')
   return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
 end
 
@@ -2235,7 +2528,7 @@ end
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
-  local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+  local list = redis.call('ZRANGE', key, '0', set.override and '-2' or '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
     if list[i] ~= BLOCK then
       words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
@@ -2280,7 +2573,7 @@ end
 local function cut(key)
   if not set.length then return cut_each(key) end
   local words, ms = {}, set.now + set.length
-  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
+  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), LAST, 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
       words[#words + 1] = member
@@ -2292,8 +2585,14 @@ end
 -- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
 -- It returns the reply.
 local function keep(key, limit, id, others)
-  local now, lease, member = set.now, limit.lease, MEMBER .. id
-  local reset, lapses = lease, numbers.argument(now + lease)
+  local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
+  local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
+  if override and override.ends <= now then
+    redis.call('ZREM', key, override.member)
+    set.override = nil
+  elseif override then
+    stays = math.max(stays, override.ends - now)
+  end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
     if set.length then record_given(key) end
@@ -2316,8 +2615,8 @@ local function keep(key, limit, id, others)
       redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  if set.blocked > lease or reset > lease then
-    lapses = numbers.argument(now + math.max(reset, set.blocked))
+  if stays > lease or reset > lease then
+    lapses = numbers.argument(now + math.max(reset, stays))
   end
   redis.call('PEXPIREAT', key, lapses)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
@@ -2335,7 +2634,8 @@ end
 -- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
 -- second one.
 local function acquire(key, limit, id)
-  local err = read(key, limit, id)
+  local err
+  limit, err = read(key, limit, id)
   if err then
     return err
   elseif set.blocked > 0 then
@@ -2355,7 +2655,8 @@ end
 -- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
 -- is -1.
 local function renew(key, limit, id)
-  local err = read(key, limit, id)
+  local err
+  limit, err = read(key, limit, id)
   if err then return err end
   local all, counted = count(key, limit)
   if set.lapses > set.now then return keep(key, limit, id, all - 1) end
@@ -2366,14 +2667,15 @@ end
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
-  local lapses = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0)
+  local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
+  local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-  elseif set.before > set.now then
+  elseif stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-    redis.call('PEXPIREAT', key, numbers.argument(set.before))
+    redis.call('PEXPIREAT', key, numbers.argument(stays))
   else
     redis.call('DEL', key)
   end
@@ -2409,12 +2711,7 @@ local decide = { acquire = acquire, renew = renew, release = release }
 
 -- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
 -- denied is allowed, but gets no lease.
-local function lenient(name, reply)
-  if reply.err then
-    return reply
-  elseif reply[1] == 0 then
-    policies.note(name)
-  end
+local function lenient(reply)
   return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
 end
 
@@ -2425,41 +2722,53 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, shadow = args[1], nil
+  local text, policy, limit, err = args[1]
   if string.sub(text, 1, 1) == '@' then
-    text, shadow = policies.lease(text)
-    if not text then
-      return shadow -- the error
-    end
+    policy, err = policies.lease(text, keys[1])
+    if not policy then return err end
+    text = policy[1]
   end
-  local limit, err = leases.limit(text)
+  limit, err = leases.limit(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
   local reply = decide[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then return lenient(shadow, reply) end
-  return reply
+  if not policy or verb == 'release' or reply.err then return reply end
+  if verb == 'acquire' then
+    local calls = policies.calls(policy)
+    calls[reply[1]] = calls[reply[1]] + 1
+  end
+  return policy.shadow and lenient(reply) or reply
 end
 end
 
 --@ src/80_contents.lua
 do
--- What the keys hold, for the verbs that take keys without a limit: reset, block, unblock.
+-- What the keys hold, for the verbs that take keys without a limit to decide by: reset, block,
+-- unblock, override, override_end.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns the result of states.look, to which it adds in_use: what the key holds, if it cannot
--- be blocked. For a set of leases or a usage record, only leases, blocked and in_use are set.
+local WANT = {
+  block = ', the ms for which they are denied, and EXTEND or nothing',
+  override = ', a limit, and the ms for which it applies',
+}
+
+-- of returns the result of states.look, to which it adds in_use: what the key holds, if it can be
+-- neither blocked nor overridden. For a usage record, only blocked and in_use are set. For a set of
+-- leases, these are leases, blocked, override and held: whether a lease or an override lasts.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
     found.in_use = found.request and states.REQUEST
     return found
-  elseif leases.last(key, '-2') then
-    return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
+  end
+  local last, _, override = leases.last(key, '-2')
+  if last then
+    return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
     return { blocked = 0, in_use = 'a usage record' }
   end
@@ -2474,8 +2783,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #keys > MOST_KEYS then
     return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
-    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
-      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
+    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
   local err = requests.repeated(keys)
   if err then return nil, err end
@@ -2487,12 +2795,12 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock only the states of blocked keys.
-function contents.too_large(keys, list, verb)
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. copies
+-- reports whether a key is copied, given its content; if it is nil, all are.
+function contents.too_large(keys, list, verb, copies)
   local bytes = 0
   for i, key in ipairs(keys) do
-    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
+    if not list[i].leases and (not copies or copies(list[i])) then
       bytes = bytes + redis.call('STRLEN', key)
     end
   end
@@ -2501,6 +2809,61 @@ function contents.too_large(keys, list, verb)
       verb, MOST_BYTES)
   end
   return nil
+end
+
+-- duration parses the ms of a block or an override. It returns them, or nil and the error.
+function contents.duration(text, what)
+  local ms = numbers.parse_positive(text)
+  if ms and ms <= limits.LONGEST then return ms end
+  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
+end
+
+-- blocked_until returns the end of a key's block in ms since the epoch, or 0 if there is none. The
+-- block may have ended.
+local function blocked_until(key, content)
+  if content.leases then return leases.blocked_until(key) end
+  return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
+end
+
+-- put replaces the block and the override of a key, and keeps its state. The block ends at `blocked`,
+-- in ms since the epoch: 0 for no block, nil for the one that the key has. If override is nil, there
+-- is none. put deletes the key if nothing lasts longer than this millisecond, because Valkey would
+-- drop the key at once.
+function contents.put(key, content, blocked, override)
+  blocked = blocked or blocked_until(key, content)
+  local is_set, inner, state, expiry = content.leases, content.override or content, '', 0
+  if override then is_set = override.limit.lease end
+  if is_set then return leases.put(key, content, blocked, override) end
+  if not content.leases then
+    state, expiry = redis.call('GETRANGE', key, inner.from, '-1'), inner.expiry
+    if inner.from == 0 and state ~= '' then
+      expiry = redis.call('PEXPIRETIME', key)
+    end
+  end
+  if override then
+    state, expiry = overrides.part(override, expiry) .. state, math.max(override.ends, expiry)
+  end
+  if blocked > 0 then
+    state, expiry = string.format('blocked:%d:%d:', blocked, expiry) .. state, math.max(blocked, expiry)
+  end
+  if expiry <= clock.ms() then return redis.call('DEL', key) end
+  states.put(key, state, expiry)
+end
+
+-- remove implements the verbs that remove something from the keys that have it. It returns their
+-- number, or the error.
+function contents.remove(verb, keys, args, has, set)
+  local list, err = contents.of_all(verb, keys, args, 0)
+  err = err or contents.too_large(keys, list, verb, has)
+  if err then return err end
+  local changed = 0
+  for i, key in ipairs(keys) do
+    if has(list[i]) then
+      set(key, list[i])
+      changed = changed + 1
+    end
+  end
+  return changed
 end
 end
 
@@ -2571,8 +2934,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or the open
--- window would end too late, it opens a new one.
+-- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
+-- open window would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -2606,7 +2969,8 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call over one key without a state, if the key holds a count or nothing.
+-- decide decides the common call over one key without states.list, if the key holds a count or
+-- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -2658,7 +3022,9 @@ algorithms.fixed_window = {
   calendar = true,
   complete_rate = calendar.complete,
   decide = decide,
-  form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
+  form = {
+    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+  },
   holds = plain_count,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
@@ -2769,7 +3135,7 @@ algorithms.leaky_bucket = {
   prefix = gcra.prefix,
   options = gcra.options,
   complete = gcra.complete,
-  owner = gcra,
+  stored_as = gcra,
   delays = true,
   charge = charge, refund = gcra.refund, spend = gcra.charge, spare = gcra.spare, reset = gcra.reset, wait = gcra.wait,
   read = gcra.read, save = gcra.save, convert = gcra.convert,
@@ -2846,8 +3212,8 @@ local function leaves_more(state, _, sum, units)
   return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time and the number of the first live entry after which at most this many
--- units are left. In a full log it is usually the first.
+-- leaving returns the time and the number of the first live entry such that the entries after it
+-- have at most this many units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -2948,7 +3314,7 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_much('bytes', ENTRY * (i - state.live))
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else load_log has added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
@@ -3011,6 +3377,8 @@ local function load_log(key, limit, at, cost, text, offset, another)
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
   end
+  local err = offset > 0 and states.too_much('bytes', size) -- a charge copies a log that is not the key's whole value
+  if err then return err end
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
@@ -3048,7 +3416,7 @@ end
 
 -------------------------------------------------------------------------------------------
 
--- spent returns the units of the first rate's log, without reading it.
+-- spent returns the units of the first rate's log, without reading the whole log.
 local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
@@ -3065,7 +3433,7 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
+  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
   spent = spent,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
@@ -3213,7 +3581,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide decides the common call over one key of a rate with one bucket without a state.
+-- decide decides the common call over one key without states.list, if the rate has one bucket. It
+-- leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
@@ -3289,7 +3658,7 @@ do
 -- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
 -- this call.
 
--- refill_us returns how many us it takes to add this many tokens.
+-- refill_us returns how many us it takes to add the given number of tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -3356,7 +3725,8 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- decide decides the common call over one key without a state.
+-- decide decides the common call over one key without states.list. It leaves other calls to
+-- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
   local now, capacity = clock.us(), rate.capacity
@@ -3409,9 +3779,9 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, whatever their limits. Units taken before stay taken
--- under the block and continue to refill. A second block replaces the first, unless EXTEND is given
--- and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
+-- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
+-- given and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys, which are all blocked now
@@ -3419,29 +3789,16 @@ do
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until `ends`, in ms since the epoch.
-local function block(key, content, ends)
-  if content.leases then return leases.block(key, ends) end
-  local expiry = content.expiry
-  local state = redis.call('GETRANGE', key, content.from, '-1')
-  if content.from == 0 and state ~= '' then
-    expiry = redis.call('PEXPIRETIME', key)
-  end
-  redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
-end
-
 clock.register{
   function_name = 'ratelimit_block',
-  description = 'Denies the keys for some milliseconds, whatever their limits.',
+  description = 'Denies the keys for some milliseconds, regardless of their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
-    local ms = numbers.parse_positive(args[1])
-    if not ms or ms > limits.LONGEST then
-      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
-        limits.LONGEST)
-    end
+    local ms
+    ms, err = contents.duration(args[1], 'a block')
+    if err then return err end
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
@@ -3449,7 +3806,7 @@ clock.register{
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then
-        block(key, list[i], clock.ms() + ms)
+        contents.put(key, list[i], clock.ms() + ms, list[i].override)
       end
     end
     return #keys
@@ -3462,9 +3819,11 @@ do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
---            "shadow_denied", { name, count, ... } }; with a limit also
+--            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... } }, where the entry of
+--            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
 --            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }
+--            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
+--            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- readings returns two lists with one entry for each key: the numbers read from the limit, and the
@@ -3493,18 +3852,80 @@ clock.register{
       return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))
     end
     local names = policies.names()
+    local calls, shadows = policies.counts(names)
     local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', policies.shadow_counts(),
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows,
+      'policy_calls', calls,
     }
     if args[1] then
       local limit, err = limits.of(args[1])
       if not limit then return err end
       local list, kinds = readings(limit)
-      for _, field in ipairs{ 'limit', list, 'algorithms', kinds } do
+      local fields = { 'limit', list, 'algorithms', kinds }
+      if limit.canary then
+        list, kinds = readings(limit.canary)
+        fields[5], fields[6], fields[7], fields[8] = 'canary_limit', list, 'canary_algorithms', kinds
+      end
+      for _, field in ipairs(fields) do
         reply[#reply + 1] = field
       end
     end
     return reply
+  end,
+}
+end
+
+--@ src/verbs/override.lua
+do
+-- ratelimit_override puts another limit on the keys for a time, whatever limits the calls name. Units
+-- taken before stay taken. A second override replaces the first.
+--   KEYS   one or more
+--   ARGV   limit, ms
+--   Output the number of keys, which are all overridden now
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
+
+clock.register{
+  function_name = 'ratelimit_override',
+  description = 'Puts another limit on the keys for some milliseconds.',
+  callback = function(keys, args)
+    local list, err = contents.of_all('override', keys, args, 2)
+    if err then return err end
+    local limit, ms
+    limit, err = overrides.limit(args[1])
+    if err then return err end
+    ms, err = contents.duration(args[2], 'an override')
+    if err then return err end
+    for i, key in ipairs(keys) do
+      local content = list[i]
+      local held = content.in_use or content.held and not limit.lease and 'leases or an override for them'
+        or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
+      if held then return states.in_use(key, held) end
+    end
+    err = contents.too_large(keys, list, 'override')
+    if err then return err end
+    local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
+    for i, key in ipairs(keys) do
+      contents.put(key, list[i], nil, override)
+    end
+    return #keys
+  end,
+}
+end
+
+--@ src/verbs/override_end.lua
+do
+-- ratelimit_override_end removes the overrides of the keys. States, leases and blocks stay.
+--   KEYS   one or more
+--   ARGV   none
+--   Output the number of keys that had an override
+--   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
+
+clock.register{
+  function_name = 'ratelimit_override_end',
+  description = 'Removes the overrides of the keys; returns how many had one.',
+  flags = { 'allow-oom' },
+  callback = function(keys, args)
+    return contents.remove('override_end', keys, args, overrides.active, contents.put)
   end,
 }
 end
@@ -3634,8 +4055,8 @@ do
 
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
--- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
-local function with_options(keys, request)
+-- decide_with_options decides a request with any options.
+local function decide_with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
     local before, err = once.read(request_key)
@@ -3652,11 +4073,6 @@ local function with_options(keys, request)
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
-  if request.groups and passes then
-    for _, group in ipairs(request.groups) do
-      if group.denies then policies.note(group.name) end
-    end
-  end
   if charged and request_key then
     once.keep(request_key, reply, request.ttl)
   end
@@ -3666,8 +4082,8 @@ local function with_options(keys, request)
   return err or reply
 end
 
--- with_usage decides the common call with a usage key: one limit and one unit.
-local function with_usage(keys, limit)
+-- decide_with_usage decides the common call with a usage key: one limit and one unit.
+local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
@@ -3685,34 +4101,29 @@ redis.register_function{
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
       elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
-        return with_usage(keys, limit)
+        return decide_with_usage(keys, limit)
       end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or with_options(keys, request)
+    return err or decide_with_options(keys, request)
   end,
 }
 end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock lifts the blocks of the keys. Units taken from them before the block count
--- again.
+-- ratelimit_unblock lifts the blocks of the keys. Units taken before the block count again.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
--- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
--- expires in this very millisecond is not stored, because Valkey would drop it at once.
+local function is_blocked(content)
+  return content.blocked > 0
+end
+
 local function unblock(key, content)
-  if content.leases then return leases.unblock(key) end
-  local state = redis.call('GETRANGE', key, content.from, '-1')
-  if state == '' or content.expiry <= clock.ms() then
-    redis.call('DEL', key)
-  else
-    redis.call('SET', key, state, 'PXAT', content.expiry)
-  end
+  contents.put(key, content, 0, content.override)
 end
 
 clock.register{
@@ -3720,17 +4131,7 @@ clock.register{
   description = 'Lifts the blocks of the keys; returns how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local list, err = contents.of_all('unblock', keys, args, 0)
-    err = err or contents.too_large(keys, list, 'unblock')
-    if err then return err end
-    local changed = 0
-    for i, key in ipairs(keys) do
-      if list[i].blocked > 0 then
-        unblock(key, list[i])
-        changed = changed + 1
-      end
-    end
-    return changed
+    return contents.remove('unblock', keys, args, is_blocked, unblock)
   end,
 }
 end

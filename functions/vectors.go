@@ -43,8 +43,8 @@ type Step struct {
 	ErrorPrefix string          `json:"error_prefix,omitempty"` // the beginning of the error reply, if servers differ in the rest
 }
 
-// LoadVectors returns the vectors that every library must satisfy, whatever its policies, sorted by
-// file name.
+// LoadVectors returns the vectors that every library must satisfy, with or without policies, sorted
+// by file name.
 func LoadVectors() ([]VectorFile, error) { return loadVectors("vectors/*.json") }
 
 // LoadPolicyVectors returns the vectors of libraries with policies. Each file needs a library with

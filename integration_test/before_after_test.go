@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// Functions of these types contain the Go code of docs/coming-from.md: calls of another limiter,
-// and the calls of the client that replace them.
+// Functions of these types contain the Go code of docs/coming-from.md: calls to another limiter,
+// and the calls to this project's client that replace them.
 type (
 	before func(ctx context.Context, rdb redis.UniversalClient) (bool, error)
 	after  func(ctx context.Context, limiter *client.Client) (bool, error)

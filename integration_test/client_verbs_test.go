@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs contains what each case uses: a backend with the build of deployForClients, and a client
-// with only the permissions of an application user.
+// verbs holds what every case uses: a backend with the build of deployForClients, and a client with
+// only the permissions of an application user.
 type verbs struct {
 	*testing.T
 	*backend.Backend

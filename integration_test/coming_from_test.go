@@ -123,8 +123,8 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit becomes available at about this time. If so, rounding in floating
-// point decides whether a peer finds it available.
+// atAnEdge reports whether a unit is just becoming available. If so, rounding in floating point
+// decides whether a peer finds it available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)

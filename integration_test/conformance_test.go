@@ -58,8 +58,7 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
-// TestDifferencesAreAsThePageSays checks the replies of real servers that docs/offline.md shows
-// beside those of the embedded server.
+// TestDifferencesAreAsThePageSays checks that real servers reply as docs/offline.md says.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
 	sections, err := conformance.LoadPage("../docs/offline.md")
 	if err != nil {

@@ -17,7 +17,35 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+// image makes the image of a program when the returned function is first called, with the CA
+// certificates in a file. It is removed at the end of the test.
+func image(t *testing.T, program, certificates string) func() (name string, err error) {
+	t.Helper()
+	name := "ratelimit-test/" + program + ":" + strconv.Itoa(os.Getpid())
+	return sync.OnceValues(func() (string, error) {
+		cmd := exec.CommandContext(t.Context(), "../docker/container.sh", program, name)
+		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+certificates)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		t.Cleanup(func() { docker(t, 0, "image", "rm", "--force", name) })
+		return name, nil
+	})
+}
+
+// docker runs the docker command, and returns its output.
+func docker(t *testing.T, wantCode int, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(testContext(t), "docker", args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wantCode {
+		t.Fatalf("docker %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, wantCode, out)
+	}
+	return string(out)
+}
 
 // TestContainerOverTLS checks that the image trusts the certificates that it was built with, and
 // that its user is not root.
@@ -29,28 +57,10 @@ func TestContainerOverTLS(t *testing.T) {
 	if err := os.WriteFile(bundle, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	image := "ratelimit-test/command:" + strconv.Itoa(os.Getpid())
-	docker := func(t *testing.T, wantCode int, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(testContext(t), "docker", args...)
-		out, err := cmd.CombinedOutput()
-		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wantCode {
-			t.Fatalf("docker %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, wantCode, out)
-		}
-		return string(out)
-	}
-	made := sync.OnceValue(func() error {
-		cmd := exec.CommandContext(t.Context(), "../docker/container.sh", image)
-		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+bundle)
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			t.Cleanup(func() { docker(t, 0, "image", "rm", "--force", image) })
-			return nil
-		}
-		return fmt.Errorf("%w\n%s", err, out)
-	})
+	made := image(t, "ratelimit", bundle)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		if err := made(); err != nil {
+		image, err := made()
+		if err != nil {
 			t.Fatal(err)
 		}
 		addr := serveTLS(t, authority.TLS.Certificates, b.Addrs()[0])
@@ -60,6 +70,29 @@ func TestContainerOverTLS(t *testing.T) {
 		}
 		if user := docker(t, 0, "image", "inspect", "--format", "{{.Config.User}}", image); user != "65532:65532\n" {
 			t.Errorf("the image's user is %q", user)
+		}
+	}, inDocker, standalone)
+}
+
+// TestGatewayContainer checks that the gateway's image deploys, becomes ready, and ends normally.
+func TestGatewayContainer(t *testing.T) {
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(bundle, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made := image(t, "ratelimit-gateway", bundle)
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		image, err := made()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := strings.TrimSpace(docker(t, 0, "run", "--detach", "--network", "host", "--env", "REDIS_URL=redis://"+b.Addrs()[0], image,
+			"--deploy", "--timeout", "1m", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"))
+		defer docker(t, 0, "rm", "--force", id)
+		redistest.Eventually(t, "the gateway is ready", func() bool { return strings.Contains(docker(t, 0, "logs", id), "msg=ready") })
+		docker(t, 0, "stop", id)
+		if code := docker(t, 0, "inspect", "--format", "{{.State.ExitCode}} {{.Config.User}}", id); code != "0 65532:65532\n" {
+			t.Errorf("exit code and user: %s; the log:\n%s", code, docker(t, 0, "logs", id))
 		}
 	}, inDocker, standalone)
 }

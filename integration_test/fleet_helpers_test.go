@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// newBuild returns a build with these policies.
+// newBuild returns a build with the given policies.
 func newBuild(t *testing.T, policies ...functions.Policy) functions.Build {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(policies...))
@@ -47,7 +47,7 @@ func clusterClient(t *testing.T, b *backend.Backend) *redis.ClusterClient {
 	t.Helper()
 	cluster, ok := newClient(t, b).(*redis.ClusterClient)
 	if !ok {
-		t.Fatalf("the client of %s is no cluster client", b.Name)
+		t.Fatalf("the client of %s is not a cluster client", b.Name)
 	}
 	return cluster
 }

@@ -241,7 +241,7 @@ func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	}
 }
 
-// passed returns how many takes the server has received.
+// passed returns how many takes the proxy has passed to the server.
 func (p *losingProxy) passed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

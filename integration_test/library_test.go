@@ -86,6 +86,8 @@ func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
 		{"ratelimit_take", false, false},
 		{"ratelimit_peek", true, false},
 		{"ratelimit_reset", false, true},
+		{"ratelimit_override", false, false},
+		{"ratelimit_override_end", false, true},
 		{"ratelimit_info", true, false},
 	} {
 		got, found := flags[want.function]

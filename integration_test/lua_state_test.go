@@ -65,7 +65,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		c := newClient(t, b)
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
-		falls(t, c, empty+260<<10)
+		falls(t, c, empty+280<<10)
 		for i := range 1000 {
 			key := fmt.Sprint("state:", i)
 			for _, limit := range []string{"100/h", "7/s, 100/h", "token_bucket 5/s", "fixed_window 5/s", "sliding_window 5/s buckets=5", "sliding_log 5/s"} {
@@ -114,7 +114,7 @@ func TestResetFreesInTheBackground(t *testing.T) {
 		keys := worst.Keys(3)
 		for _, key := range keys {
 			for i := range 200 {
-				if err := c.FCall(ctx, "ratelimit_acquire", []string{key}, "concurrency 5000 lease=1h", fmt.Sprint("a lease with a name of more than 64 bytes, so that the set is no list ", i)).Err(); err != nil {
+				if err := c.FCall(ctx, "ratelimit_acquire", []string{key}, "concurrency 5000 lease=1h", fmt.Sprint("a lease with a name of more than 64 bytes, so that the set is not a list ", i)).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -216,7 +216,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// newClient returns a client of the backend, closed after the test.
+// newClient returns a client for the backend, closed after the test.
 func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	t.Helper()
 	c := b.NewClient(modify...)

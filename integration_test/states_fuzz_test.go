@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// limitsForStates contains limits of every algorithm. Each writes states that the others read.
+// limitsForStates lists limits of every algorithm. Each writes states that the others read.
 var limitsForStates = []string{
 	"3/3s", "100/h", "7/s", "100000007/d", "2/s, 3/m", "1000000/s", "leaky_bucket 2/s burst=3", "leaky_bucket 1/s, 1/h",
 	"token_bucket 5/10s", "token_bucket 2/s, 3/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock", "fixed_window 2/s, 3/10s",
@@ -30,7 +30,7 @@ var limitsForStates = []string{
 	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",
 }
 
-// largeStates contains values that the largest limits store.
+// largeStates lists values that the largest limits store.
 var largeStates = []worst.Text{
 	worst.One("sliding_log", worst.Log(100000, time.Hour)),
 	worst.Several("sliding_log", worst.Log(9990, time.Hour), worst.Log(89990, 24*time.Hour)),
@@ -45,10 +45,10 @@ var largeLimits = []string{
 	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
 }
 
-// verbsForStates contains calls, each given by a verb and the arguments after the limits.
+// verbsForStates lists calls, each given by a verb and the arguments after the limits.
 var verbsForStates = []string{
 	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
-	"block", "unblock", "reset", "acquire", "renew", "release",
+	"block", "unblock", "override", "override_end", "reset", "acquire", "renew", "release",
 }
 
 // states is a server with two databases and a clock that the test sets.
@@ -119,7 +119,8 @@ func (s *states) move(t *testing.T, us int64, keys []string) {
 }
 
 // write stores states in the keys of a database. writer selects a limit, a large state, leases, or
-// the record of ONCE or TRACK. block selects whether the keys are also blocked, for 1 ms or for 20 s.
+// the record of ONCE or TRACK. block selects whether the keys are also blocked, for 1 ms or for 20 s,
+// and whether they are overridden.
 func (s *states) write(t *testing.T, database int, writer, block uint8, keys []string) {
 	t.Helper()
 	must := func(words ...string) {
@@ -153,6 +154,12 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	if block%3 > 0 && len(keys) <= 2 { // the library refuses to block more than 2.5 MB in one call
 		ms := []string{"1", "20000"}[block%3-1]
 		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // some states cannot be blocked
+	}
+	if block/9%3 > 0 {
+		limit, ms := limitsForStates[(int(writer)+int(block))%len(limitsForStates)], []string{"1", "20000"}[block/9%3-1]
+		for _, key := range keys {
+			_, _ = s.do(database, worst.FCall("override", []string{key}, limit, ms)...) // some states cannot be overridden
+		}
 	}
 }
 
@@ -192,7 +199,7 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 			f[i], _ = fields[i].(int64)
 		}
 		if len(fields) != 6 || f[0] < 0 || f[1] < 1 || f[2] < 0 || f[2] > f[1] || f[3] < -1 || f[4] < 0 || f[5] < 1 {
-			wrong("it is no decision")
+			wrong("it is not a decision")
 		}
 	}
 	before := s.content
@@ -249,7 +256,9 @@ func FuzzStatesOfOtherLimits(f *testing.F) {
 			switch name {
 			case "block":
 				s.ask(t, database, name, keys, "1000")
-			case "unblock", "reset":
+			case "override":
+				s.ask(t, database, name, keys, limits[0], "1000")
+			case "unblock", "override_end", "reset":
 				s.ask(t, database, name, keys)
 			case "acquire", "renew", "release":
 				s.ask(t, database, name, keys[:1], "concurrency 2 lease=30s", "y")

@@ -56,7 +56,7 @@ func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []f
 	}
 }
 
-// nodeOfVectors returns a client of the server with the vectors' keys, which all have the hash tag
+// nodeOfVectors returns a client for the server with the vectors' keys, which all have the hash tag
 // {v}. The client does not retry or redirect calls. It uses RESP2, in which the vectors' replies are
 // written.
 func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) *redis.Client {
@@ -74,7 +74,7 @@ func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify
 		o.Protocol, o.MaxRetries = 2, -1
 	})...).(*redis.Client)
 	if !ok {
-		t.Fatalf("the client of %s is no client of one server", addr)
+		t.Fatalf("the client of %s is not a client of one server", addr)
 	}
 	return single
 }

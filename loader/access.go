@@ -118,7 +118,7 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 	return rules, nil
 }
 
-// callsOf lists the commands that a library text calls, in lower case.
+// callsOf lists the commands that a library calls, in lower case.
 func callsOf(code string) []string {
 	var names []string
 	for _, m := range innerCall.FindAllStringSubmatch(code, -1) {

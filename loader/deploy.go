@@ -165,7 +165,7 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	}
 }
 
-// loadAndWait loads a text and waits for the replicas, if there are any.
+// loadAndWait loads a library and waits for the replicas, if there are any.
 func (m *member) loadAndWait(ctx context.Context, code string) error {
 	m.node.Replicas, m.node.Acked = m.replicas(ctx), 0
 	var err error
@@ -199,7 +199,7 @@ func (m *member) lookAgain(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// loadFailure explains why a load was refused, asking the server for more if necessary.
+// loadFailure explains why a load was refused. If necessary, it asks the server for details.
 func (c *conn) loadFailure(ctx context.Context, err error) error {
 	var known *Error
 	switch {

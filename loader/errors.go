@@ -50,7 +50,7 @@ var (
 )
 
 // Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it
-// with the Err values above and with the error of the connection or the context. errors.As finds
+// with the Err values above and with the error from the connection or the context. errors.As finds
 // the server's reply, a redis.Error.
 type Error struct {
 	Class   error  // one of the Err values, or nil

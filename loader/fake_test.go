@@ -100,7 +100,8 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return words, nil
 }
 
-// resp encodes a reply in RESP2: strings as bulk strings, ints, errors, and lists of these.
+// resp encodes a reply in RESP2. It supports strings (as bulk strings), integers, errors, and lists
+// of these.
 func resp(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -315,7 +315,7 @@ func TestRollback(t *testing.T) {
 	if !errors.Is(err, loader.ErrNothingKept) {
 		t.Error(err)
 	}
-	// A text with characters that are special in Lua.
+	// The code contains characters that are special in Lua.
 	one := loader.Text(string(version("0.1.0", "000000000001")) + "-- \"quoted\" \\n \\ ]] \xff\r\n--\r\n")
 	two := version("0.2.0", "000000000002")
 	must[loader.Report](t)(l.Deploy(ctx, one))
@@ -366,8 +366,8 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// If a text takes longer to load than a server allows, the load fails on the first server, and no
-// server has the text afterwards.
+// If a library takes longer to load than a server allows, the load fails on the first server, and
+// no server has the library afterwards.
 func TestTextThatTakesTooLong(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

@@ -14,7 +14,7 @@ import (
 // client points to a single server that is a replica, Status inspects that replica.
 //
 // The Report is complete even if there is an error. The error is nil if every node replied,
-// whatever it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
+// regardless of what it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
 func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	want, err := readBuild(build)
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	return f.report, f.err(opStatus)
 }
 
-// about is what a server says about itself.
+// about holds what a server reports about itself.
 type about struct {
 	engine, version string
 	mode            string // standalone, cluster or sentinel
@@ -44,8 +44,8 @@ func (a about) node(addr string) Node {
 	return n
 }
 
-// identify asks a server what it is. Every user may call HELLO, whatever their rights; INFO is the
-// fallback for servers without it.
+// identify asks a server what it is. Every user may call HELLO, even without any rights; INFO is
+// the fallback for servers without HELLO.
 func (c *conn) identify(ctx context.Context) (about, error) {
 	reply, err := c.do(ctx, "HELLO", "2")
 	switch {
@@ -131,8 +131,8 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// show copies what was found to the report, and sets whether the node runs the build, another text,
-// or none.
+// show copies what was found to the report, and sets whether the node runs the build, another
+// library, or none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
 	m.node.Previous = describe(found.record.replaced)

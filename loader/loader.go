@@ -73,9 +73,8 @@ func WithTrace(f func(Step)) Option {
 // New returns a Loader for the servers that rdb points to. rdb is a *redis.Client (also one made by
 // NewFailoverClient), which may point to any node of a cluster, a *redis.ClusterClient, or a
 // *redis.Ring, whose shards are treated as independent servers. The Loader takes addresses, user,
-// password, TLS settings and dialer from rdb. Each call opens its own connections with these and
-// closes them. rdb itself is neither used nor closed, and its timeouts and retries are ignored. New
-// sends nothing.
+// password, TLS settings and dialer from rdb. Each call opens and closes its own connections. rdb
+// itself is neither used nor closed, and its timeouts and retries are ignored. New sends nothing.
 //
 // New fails if rdb is nil or of another type, or if an option is invalid.
 func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {

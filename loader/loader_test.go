@@ -170,7 +170,7 @@ func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	b := build(t)
 
-	// Deploy through a plain client of one node, here the primary without slots. The client's
+	// Deploy through a plain client for one node, here the primary without slots. The client's
 	// password is valid for all nodes.
 	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
 	report := must[loader.Report](t)(plain.Deploy(ctx, b))
@@ -223,7 +223,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("by the caller's list: %s\n%s", report.Topology, states(report))
 	}
 
-	// A user without the right to call CLUSTER SHARDS.
+	// This user may not call CLUSTER SHARDS.
 	mustRun(t, connect(t, redis.Options{Addr: addrs[0], Password: "secret"}), "ACL", "SETUSER", "half", "on", ">x",
 		"+function|load", "+function|list", "+function|delete", "+function|stats")
 	half := newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "half", Password: "x"}))

@@ -88,7 +88,7 @@ func (e *PartialError) head(bad int) string {
 	return fmt.Sprintf("build %s was loaded on %d of %d nodes; %d of these were restored, and %d failed", e.Build, changed+back, all, back, bad)
 }
 
-// Unwrap returns the errors of the nodes that failed, for errors.Is and errors.As.
+// Unwrap returns the errors for the nodes that failed, for errors.Is and errors.As.
 func (e *PartialError) Unwrap() []error {
 	var all []error
 	for _, node := range failed(e.Nodes) {

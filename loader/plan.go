@@ -13,11 +13,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Action is what a deployment would do on a node.
+// Action says what a deployment would do on a node.
 type Action string
 
 const (
-	// Nothing: the node runs the build.
+	// Nothing: the node already runs the build.
 	Nothing Action = "nothing"
 
 	// Load: the node does not have the library and would get it.
@@ -32,23 +32,27 @@ const (
 
 // Change is a part of the library that a deployment would add, remove or change.
 type Change struct {
-	Kind string `json:"kind"` // "function", "policy", or "source" for a file of the library's source
-	Name string `json:"name"`
-	What string `json:"what"`          // "added", "removed" or "changed"
-	Old  string `json:"old,omitempty"` // the policy's limits before the deployment
-	New  string `json:"new,omitempty"` // the policy's limits after the deployment
+	Kind string `json:"kind"` // "function", "policy", "canary", or "source" for a file of the library's source
+	Name string `json:"name"` // of a canary: the policy's
+	What string `json:"what"` // "added", "removed" or "changed"
+
+	// Old and New are the limits of a policy before and after the deployment. Those of a canary have
+	// its share and its limits, as in "5% of the keys: 60/m", or only what changes.
+	Old string `json:"old,omitempty"`
+	New string `json:"new,omitempty"`
 }
 
-// NodePlan is what a deployment would do on one node; Node.Changes lists what it would change.
+// NodePlan describes what a deployment would do on one node; Node.Changes lists what it would
+// change.
 type NodePlan struct {
 	Node   Node   `json:"node"`
 	Action Action `json:"action"`
 
-	// Diff is the change of the text, as `diff -u` shows it; empty unless the action is Replace.
+	// Diff is the change to the text, as `diff -u` shows it; empty unless the action is Replace.
 	Diff string `json:"diff,omitempty"`
 }
 
-// Plan is what a deployment would change. It is not modified after it is returned.
+// Plan describes what a deployment would change. It is not modified after it is returned.
 type Plan struct {
 	Topology Topology   `json:"topology"`
 	Wanted   Library    `json:"wanted"`
@@ -112,7 +116,7 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 }
 
 // unified returns the difference between two texts as `diff -u` shows it, with three lines of
-// context, or "" if they are equal. It takes nearly linear time for any texts.
+// context, or "" if they are equal. It takes nearly linear time.
 func unified(oldName, newName, oldText, newText string) string {
 	text := diff.Diff(oldName, []byte(oldText), newName, []byte(newText))
 	return strings.TrimPrefix(string(text), "diff "+oldName+" "+newName+"\n")
@@ -135,14 +139,15 @@ func (f *fleet) compare(members []*member) {
 	}
 }
 
-// changes lists the differences between two library texts.
+// changes lists the differences between the code of two libraries.
 func changes(before, after string) []Change {
-	list := slices.Concat(differences("function", bodies(before), bodies(after)), differences("policy", policiesOf(before), policiesOf(after)))
+	list := slices.Concat(differences("function", bodies(before), bodies(after)),
+		differences("policy", policiesOf(before), policiesOf(after)), canaryChanges(canariesOf(before), canariesOf(after)))
 	if before != "" {
 		list = append(list, differences("source", sources(before), sources(after))...)
 	}
 	for i := range list {
-		if list[i].Kind != "policy" {
+		if list[i].Kind == "function" || list[i].Kind == "source" {
 			list[i].Old, list[i].New = "", ""
 		}
 	}
@@ -190,7 +195,8 @@ func files(code string) map[string]string {
 	return found
 }
 
-// bodies returns the functions that a text registers, each with the source file that registers it.
+// bodies returns the functions that a library registers, each with the source file that registers
+// it.
 func bodies(code string) map[string]string {
 	found := map[string]string{}
 	for _, body := range files(code) {
@@ -201,8 +207,8 @@ func bodies(code string) map[string]string {
 	return found
 }
 
-// sources returns the source files of a text that register no function, without the version and the
-// policies in them.
+// sources returns a library's source files, without those that register a function, and without the
+// version and the policies.
 func sources(code string) map[string]string {
 	found := files(code)
 	maps.DeleteFunc(found, func(name, body string) bool {
@@ -225,30 +231,68 @@ func sources(code string) map[string]string {
 	return found
 }
 
-// policiesOf returns the policies in a text by name, each formatted for people.
+// canaryChanges lists the differences between canaries. For a canary of which only the share changes,
+// or only the limits, it leaves out the rest.
+func canaryChanges(before, after map[string]string) []Change {
+	list := differences("canary", before, after)
+	for i, c := range list {
+		oldShare, oldLimits, _ := strings.Cut(c.Old, ": ")
+		newShare, newLimits, _ := strings.Cut(c.New, ": ")
+		if oldLimits == newLimits {
+			list[i].Old, list[i].New = oldShare, newShare
+		} else if oldShare == newShare {
+			list[i].Old, list[i].New = oldLimits, newLimits
+		}
+	}
+	return list
+}
+
+// policiesOf returns the policies in a text by name, without their canaries, each formatted for
+// people.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
-	list, err := functions.ReadPolicies(code)
-	if err != nil {
-		return found // not a text of this library, or from a version without policies
-	}
+	// If there is an error, this is not a text of this library, or it is from a version without
+	// policies.
+	list, _ := functions.ReadPolicies(code)
 	for _, p := range list {
-		var parts []string
-		for _, limit := range p.Limits {
-			if limit.Key == "" {
-				parts = append(parts, limit.Limit)
-			} else {
-				parts = append(parts, limit.Key+": "+limit.Limit)
-			}
-		}
-		text := strings.Join(parts, "; ")
-		if p.Shadow {
-			text += " (shadow)"
-		}
+		text := limitsText(p.Limits, p.Shadow)
 		if p.Track {
 			text += " (track)"
 		}
 		found[p.Name] = text
 	}
 	return found
+}
+
+// canariesOf returns the canaries in a text by the names of their policies, each formatted for
+// people.
+func canariesOf(code string) map[string]string {
+	found := map[string]string{}
+	list, _ := functions.ReadPolicies(code)
+	for _, p := range list {
+		if p.Canary == nil {
+			continue
+		}
+		for i, limit := range p.Canary.Limits {
+			p.Limits[i].Limit = limit
+		}
+		found[p.Name] = p.Canary.Percent() + " of the keys: " + limitsText(p.Limits, p.Canary.Shadow)
+	}
+	return found
+}
+
+func limitsText(limits []functions.PolicyLimit, shadow bool) string {
+	var parts []string
+	for _, limit := range limits {
+		if limit.Key == "" {
+			parts = append(parts, limit.Limit)
+		} else {
+			parts = append(parts, limit.Key+": "+limit.Limit)
+		}
+	}
+	text := strings.Join(parts, "; ")
+	if shadow {
+		text += " (shadow)"
+	}
+	return text
 }

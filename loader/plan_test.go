@@ -150,6 +150,38 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 	}
 }
 
+// A plan shows which part of a canary changes: the share, the limits, or both.
+func TestPlanOfCanaries(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := newLoader(t, at(t, addr))
+	limits := []functions.PolicyLimit{{Key: "a", Limit: "100/m"}, {Key: "b", Limit: "9/s"}}
+	with := func(share int, shadow bool, of ...string) functions.Policy {
+		return functions.Policy{Name: "api", Limits: limits, Canary: &functions.Canary{Limits: of, Share: share, Shadow: shadow}}
+	}
+	for _, tt := range []struct {
+		after functions.Policy
+		want  string
+	}{
+		{with(5, true, "60/m", "9/s"), "policy api added: >a: 100/m; b: 9/s\ncanary api added: >0.5% of the keys: a: 60/m; b: 9/s (shadow)\n"},
+		{with(50, true, "60/m", "9/s"), "canary api changed: 0.5% of the keys>5% of the keys\n"},
+		{with(50, true, "50/m", "9/s"), "canary api changed: a: 60/m; b: 9/s (shadow)>a: 50/m; b: 9/s (shadow)\n"},
+		{with(50, false, "50/m", "9/s"), "canary api changed: a: 50/m; b: 9/s (shadow)>a: 50/m; b: 9/s\n"},
+		{with(1000, false, "50/m", "8/s"), "canary api changed: 5% of the keys: a: 50/m; b: 9/s>100% of the keys: a: 50/m; b: 8/s\n"},
+		{functions.Policy{Name: "api", Limits: limits}, "canary api removed: 100% of the keys: a: 50/m; b: 8/s>\n"},
+	} {
+		build := must[functions.Build](t)(functions.New(functions.WithPolicies(tt.after)))
+		plan := must[loader.Plan](t)(l.Plan(t.Context(), build))
+		got := describeChanges(plan.Nodes[0].Node.Changes)
+		if i := strings.Index(got, "policy "); plan.Nodes[0].Action == loader.Load && i >= 0 {
+			got = got[i:] // after the functions
+		}
+		if got != tt.want {
+			t.Errorf("%s\nwant\n%s", got, tt.want)
+		}
+		must[loader.Report](t)(l.Deploy(t.Context(), build))
+	}
+}
+
 func describeChanges(changes []loader.Change) string {
 	var b strings.Builder
 	for _, c := range changes {

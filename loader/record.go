@@ -85,9 +85,9 @@ func (f *fleet) last() record {
 	return last
 }
 
-// records returns a function that returns the record that a node gets for a deployment at atMS. If
-// the build is the last one deployed, and either some nodes still run it or no node has a library,
-// this deployment is only a repair: the last record stays as it was, and with it the text for a
+// records returns a function that makes each node's record for a deployment at atMS. If the build
+// is the last one deployed, and either some nodes still run it or no node has a library, this
+// deployment is only a repair: the last record stays as it was, and with it the text for a
 // rollback. A node without a library records what is replaced on the others.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()

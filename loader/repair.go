@@ -9,7 +9,7 @@ import (
 
 // Repair makes one round of a [Loader.Watch]: it loads build where it was lost, and leaves alone
 // the servers that a watch would leave alone. It returns nil if every primary runs build, and
-// otherwise the errors of the primaries that do not.
+// otherwise the errors for the primaries that do not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
 	want, err := readBuild(build)
 	if err != nil {

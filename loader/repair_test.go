@@ -33,7 +33,8 @@ func texts(t *testing.T, addr string) map[string]string {
 
 var buildA, buildB, buildC = version("0.1.0", "00000000000a"), version("0.1.0", "00000000000b"), version("0.1.0", "00000000000c")
 
-// Whatever a server lost, the deployment that repairs it keeps the record for a rollback as it was.
+// A deployment that only repairs a server leaves the record for a rollback unchanged, regardless of
+// what the server lost.
 func TestRepairKeepsTheWayBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -13,7 +13,7 @@ const (
 	// Same: the node runs exactly this build.
 	Same State = "same"
 
-	// Different: the node runs another text under the library's name.
+	// Different: the node runs other code under the library's name.
 	Different State = "different"
 
 	// Absent: the node does not have the library.
@@ -44,7 +44,7 @@ type Taken struct {
 	Library  string `json:"library"` // library that registers it
 }
 
-// Node is what was found and done on one node.
+// Node reports what was found and done on one node.
 type Node struct {
 	Addr          string `json:"addr"`           // host:port of the connection
 	Role          Role   `json:"role"`           // empty if the node did not report it

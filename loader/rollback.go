@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Rollback deploys to every primary, as [Loader.Deploy] would, the build that the last deployment
-// replaced. The servers keep that text, so Rollback works from any machine. The build that it
-// replaces is kept in turn: a second Rollback undoes the first. It removes policies that the
-// restored build does not have; the Report lists them in Changes.
+// Rollback restores the build that the last deployment replaced. It deploys that build to every
+// primary, as [Loader.Deploy] would. The servers keep that text, so Rollback works from any
+// machine. The build that it replaces is kept in turn: a second Rollback undoes the first. It
+// removes policies that the restored build does not have; the Report lists them in Changes.
 //
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, and with
 // [ErrSeveralKept] if it replaced different builds on different nodes; [To] selects one of them.
@@ -60,7 +60,7 @@ func (f *fleet) kept(id string) (artifact, error) {
 			add(m.record.replaced)
 		}
 	}
-	problem, class, remedy := "", ErrNothingKept, "call Deploy with the build that is wanted, or Delete"
+	problem, class, remedy := "", ErrNothingKept, "call Deploy with the build that you want, or Delete"
 	switch {
 	case len(found) == 1:
 		return found[0], nil

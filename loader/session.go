@@ -24,7 +24,7 @@ type session struct {
 	left  map[string]bool      // addresses of nodes that a watch must not change
 }
 
-// lastRead is what a watch has read on a node, and the list of libraries at that time. The texts
+// lastRead holds what a watch has read on a node, and the list of libraries at that time. The texts
 // take several hundred kilobytes. While the list stays the same, they are therefore read again only
 // after usesPerRead rounds. If the record does not match the library, a deployment is half done.
 // The deployment's next step may not change the list, so the texts are then read in every round.
@@ -199,7 +199,7 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 	return append(kept, s.inspectAll(ctx, want, missing)...)
 }
 
-// err returns what is wrong with the nodes, or nil.
+// err returns a [*PartialError] if any node has an error, or nil.
 func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
 
 // leader returns the node on which a deployment takes its lease. All deployments must choose the

@@ -12,22 +12,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Build is a library text to deploy: a functions.Build, which functions.New makes, or a [Text] from
-// a file.
+// Build is the text of a library to deploy: a functions.Build, which functions.New makes, or a
+// [Text] from a file.
 type Build interface {
 	Text() string
 }
 
-// Text is a library text as a Build, such as the content of the file that `ratelimit build -o`
-// writes. A build that was tested can thus be stored, and later deployed byte for byte to several
-// fleets.
+// Text is a Build given by its text, such as the content of a file that `ratelimit build -o` wrote.
+// So a tested build can be stored, and later deployed byte for byte to several fleets.
 type Text string
 
 // Text returns t as it is.
 func (t Text) Text() string { return string(t) }
 
-// Library describes a library text. All fields are zero if there is no library. All but Digest are
-// zero if the text does not contain them, as for a library that is not a build of this one.
+// Library describes the text of a library. All fields are zero if there is no library. All but
+// Digest are zero if the text does not contain them, as for a library that is not a build of this
+// one.
 type Library struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
@@ -101,7 +101,7 @@ func first(pattern *regexp.Regexp, text string) string {
 	return ""
 }
 
-// functionsOf lists the functions that a text registers, by name.
+// functionsOf lists the functions that a library registers, by name.
 func functionsOf(code string) []string {
 	var names []string
 	for _, pattern := range functionNames {

@@ -20,7 +20,7 @@ const (
 	// Cluster is a Redis or Valkey Cluster.
 	Cluster Topology = "cluster"
 
-	// Ring is several independent servers, among which a redis.Ring distributes the keys.
+	// Ring is a set of independent servers. A redis.Ring distributes the keys among them.
 	Ring Topology = "ring"
 )
 

@@ -101,7 +101,7 @@ type watch struct {
 	seen   map[string]*sight // by address
 }
 
-// sight is what the watch remembers of a node.
+// sight holds what the watch remembers about a node.
 type sight struct {
 	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported

@@ -54,7 +54,7 @@ func TestWatchRemembers(t *testing.T) {
 		t.Errorf("the watch loaded %d libraries", len(found))
 	}
 	// After its own build is deployed, the watch repairs again, although deployment numbers start
-	// again.
+	// over.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, nil)

@@ -323,7 +323,8 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// If any node has a higher contract, whatever its version, a watch does not load on other nodes.
+// If any node has a higher contract, even in an older version, a watch does not load on other
+// nodes.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))

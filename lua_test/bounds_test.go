@@ -42,6 +42,8 @@ func TestBoundsOfACall(t *testing.T) {
 		{"reset", "reset", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; reset takes at most 250"},
 		{"block", "block", 250, []string{"1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; block takes at most 250"},
 		{"unblock", "unblock", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; unblock takes at most 250"},
+		{"override", "override", 250, []string{"3/s", "1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; override takes at most 250"},
+		{"override_end", "override_end", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; override_end takes at most 250"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := offline{start(t)}
@@ -97,8 +99,8 @@ func buckets(n int) string {
 	return "sliding_window:1:1:" + strings.Repeat("0,", n-1) + "0"
 }
 
-// The library's cache of parsed texts is bounded. A caller that writes a different number into each
-// limit cannot fill the memory.
+// The library's cache of parsed limits is bounded. A caller that writes a different number into
+// each limit cannot fill the memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 local read, memory = 0, {}

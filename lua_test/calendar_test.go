@@ -24,7 +24,7 @@ redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback 
 end}
 `
 
-// calendarLimits contains limits whose windows follow the calendar. Every window is tested up to
+// calendarLimits lists limits whose windows follow the calendar. Every window is tested up to
 // the end of lastYear. The calendar repeats after 400 years.
 var calendarLimits = []struct {
 	period   string

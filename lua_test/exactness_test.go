@@ -63,8 +63,8 @@ func TestExactness(t *testing.T) {
 	t.Logf("%d takes", total)
 }
 
-// perfect is a limiter with exact whole numbers. debt and interval are in units of 1/parts of a
-// microsecond.
+// perfect is a limiter that computes with exact integers. debt and interval are in units of 1/parts
+// of a microsecond.
 type perfect struct {
 	capacity, interval, parts int64
 	clock                     int64 // the unit of the clock, in microseconds
@@ -179,12 +179,12 @@ func decision(server agree.Server, c model.Call) ([6]int64, error) {
 	var fields [6]int64
 	list, ok := reply.([]any)
 	if !ok || len(list) < len(fields) {
-		return fields, fmt.Errorf("%v is no decision", reply)
+		return fields, fmt.Errorf("%v is not a decision", reply)
 	}
 	for i := range fields {
 		n, ok := list[i].(int64)
 		if !ok {
-			return fields, fmt.Errorf("field %d of %v is no integer", i+1, reply)
+			return fields, fmt.Errorf("field %d of %v is not an integer", i+1, reply)
 		}
 		fields[i] = n
 	}

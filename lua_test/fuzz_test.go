@@ -1,8 +1,6 @@
 package lua_test
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,166 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// verbs contains all functions of the library, with checks of the form of their replies.
-var verbs = []struct {
-	name  string
-	shape func(reply any, keys int, upto bool) error
-}{
-	{"take", decisionShape}, {"peek", decisionShape}, {"refund", decisionShape}, {"acquire", decisionShape}, {"renew", decisionShape},
-	{"release", countShape}, {"reset", countShape}, {"block", countShape}, {"unblock", countShape},
-	{"usage", listShape}, {"info", listShape},
-}
-
-func decisionShape(reply any, keys int, upto bool) error {
-	list, ok := reply.([]any)
-	if !ok || len(list) < 6 {
-		return fmt.Errorf("%v is no array of six", reply)
-	}
-	var f [6]int64
-	for i := range f {
-		if f[i], ok = list[i].(int64); !ok {
-			return fmt.Errorf("field %d of %v is no integer", i+1, reply)
-		}
-	}
-	const longest = int64(1) << 53
-	switch {
-	case f[0] != 0 && f[0] != 1 && !upto, f[0] < 0 || f[0] > max(1, f[1]),
-		f[1] < 0 || f[1] > longest,
-		f[2] < 0 || f[2] > f[1],
-		f[3] < -1 || f[3] > longest || f[0] > 0 && f[2] > 0 && f[3] < 0 || f[0] == 0 && f[3] == 0 && !upto,
-		f[4] < 0 || f[4] > longest,
-		f[5] < 1 || f[5] > int64(keys):
-		return fmt.Errorf("%v is no decision over %d keys", reply, keys)
-	}
-	if each, ok := list[len(list)-1].([]any); ok {
-		for _, entry := range each {
-			if fields, ok := entry.([]any); !ok || len(fields) != 5 {
-				return fmt.Errorf("%v has the entry %v, which is no array of five", reply, entry)
-			}
-		}
-	}
-	return nil
-}
-
-func countShape(reply any, keys int, _ bool) error {
-	if n, ok := reply.(int64); !ok || n < 0 || n > int64(keys) {
-		return fmt.Errorf("%v is no number of keys up to %d", reply, keys)
-	}
-	return nil
-}
-
-func listShape(reply any, _ int, _ bool) error {
-	list, ok := reply.([]any)
-	if !ok || len(list)%2 != 0 {
-		return fmt.Errorf("%v is no list of fields and values", reply)
-	}
-	for i := 0; i < len(list); i += 2 {
-		if _, ok := list[i].(string); !ok {
-			return fmt.Errorf("field %d of %v has no name", i/2+1, reply)
-		}
-	}
-	return nil
-}
-
-var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
-
-// refusalShape returns an error if the text of an error reply does not have the form that the
-// contract requires.
-func refusalShape(text string) error {
-	words := strings.SplitN(text, " ", 3)
-	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
-		return fmt.Errorf("%q is no error of the contract", text)
-	}
-	for _, raw := range []string{"user_function", "script:", "attempt to", "function:", "nil value", "bad argument"} {
-		// An error may quote the rejected value. Outside the quotes, these words come from Lua.
-		if strings.Contains(unquoted(text), raw) {
-			return fmt.Errorf("%q shows an error of Lua", text)
-		}
-	}
-	for _, b := range []byte(text) {
-		if b < ' ' || b > '~' {
-			return fmt.Errorf("%q is not printable ASCII", text)
-		}
-	}
-	if len(text) > 1000 {
-		return fmt.Errorf("an error of %d bytes: %.100q", len(text), text)
-	}
-	return nil
-}
-
-// unquoted returns text without the part between the first and the last quotation mark.
-func unquoted(text string) string {
-	first, last := strings.Index(text, `"`), strings.LastIndex(text, `"`)
-	if first < 0 {
-		return text
-	}
-	return text[:first] + text[last+1:]
-}
-
-// everything returns the content of the server, with expiries.
-func everything(t *testing.T, server offline) map[string]string {
-	t.Helper()
-	names, err := server.Do("KEYS", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]string{}
-	for _, name := range names.([]any) {
-		key := name.(string)
-		kind, err := server.Do("TYPE", key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := map[any][]string{
-			"string": {"GET", key}, "zset": {"ZRANGE", key, "0", "-1", "WITHSCORES"}, "hash": {"HGETALL", key},
-			"list": {"LRANGE", key, "0", "-1"}, "set": {"SMEMBERS", key}, "stream": {"XRANGE", key, "-", "+"},
-		}[kind]
-		if read == nil {
-			t.Fatalf("no way to read a key of type %v", kind)
-		}
-		value, err := server.Do(read...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expires, err := server.Do("PEXPIRETIME", key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[key] = fmt.Sprintf("%v %q %v", kind, value, expires)
-	}
-	return all
-}
-
-// callAndCheck makes one call and fails the test unless the contract permits the result.
-func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
-	t.Helper()
-	v := verbs[verb%len(verbs)]
-	before := everything(t, server)
-	words := slices.Concat([]string{"FCALL", "ratelimit_" + v.name, strconv.Itoa(len(keys))}, keys, args)
-	reply, err := server.Do(words...)
-	after := everything(t, server)
-	if err != nil {
-		if wrong := refusalShape(err.Error()); wrong != nil {
-			t.Fatalf("%.300q: %v", words, wrong)
-		}
-		if !reflect.DeepEqual(before, after) {
-			t.Fatalf("%.300q ended in %v and changed keys\nbefore %q\nafter  %q", words, err, before, after)
-		}
-		return
-	}
-	upto := slices.Contains(args, "UPTO") || slices.Contains(args, "upto")
-	if wrong := v.shape(reply, len(keys), upto); wrong != nil {
-		t.Fatalf("%.300q: %v", words, wrong)
-	}
-	for key, held := range after {
-		if before[key] != held && strings.HasSuffix(held, " -1") {
-			t.Fatalf("%.300q left the key %q without an expiry: %s", words, key, held)
-		}
-	}
-}
-
-// fillWithStates fills a server with one key for each algorithm's state, a block, leases, a stored
-// reply and a usage record.
+// fillWithStates fills a server with one key for each algorithm's state, a block, leases, overrides, a
+// stored reply and a usage record.
 func fillWithStates(t *testing.T, server offline) {
 	t.Helper()
 	empty(t, server)
@@ -198,6 +38,8 @@ var someOfEach = []string{
 	"take|1|sliding|sliding_window 10/10s buckets=5", "take|1|log|sliding_log 3/10s", "take|1|logs|sliding_log 2/s, 3/10s",
 	"take|1|blocked|3/3s", "block|1|blocked|60000", "acquire|1|leases|concurrency 2 lease=30s|x", "block|1|leases|1000",
 	"take|3|a|request|usage|100/m|ONCE|5000|TRACK",
+	"override|1|overridden|7/s|60000", "take|1|overridden|3/3s", "take|1|ended|sliding_log 3/10s", "override|1|ended|9/s|1", "block|1|ended|60000",
+	"override|1|slots|concurrency 1 lease=9s|60000", "acquire|1|slots|concurrency 2 lease=30s|x",
 }
 
 const (
@@ -206,7 +48,7 @@ const (
 	most     = "9007199254740992"
 )
 
-// arguments contains seeds: keys and arguments, separated by line breaks.
+// arguments lists seeds: keys and arguments, separated by line breaks.
 var arguments = []struct{ keys, args string }{
 	{"", ""}, {"k", ""}, {"", "100/m"}, {"k", "100/m"}, {"k\nk", "100/m\n100/m"}, {"k\nl", "100/m"}, {"k", "100/m\n100/m"},
 	{"k", "100/m\nCOST"}, {"k", "100/m\nCOST\n1.5"}, {"k", "100/m\nCOST\n" + tooMuch}, {"k", "100/m\nCOST\n" + most},
@@ -232,6 +74,11 @@ var arguments = []struct{ keys, args string }{
 	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
 	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
 	{"k", "concurrency 2 lease=30s\nblocked"}, {"k", "concurrency " + most + " lease=36500d\nx"}, {"k", "concurrency 2\nx"}, {"leases", "concurrency 1 lease=1s\nx"},
+	{"k", "5/s\n1000"}, {"overridden\nended", "leaky_bucket 5/s\n1000"}, {"slots\nleases", "concurrency 3 lease=1s\n1000"}, {"slots", "5/s\n1000"},
+	{"overridden", "concurrency 3 lease=1s\n1000"}, {"k", "@policy\n1000"}, {"k", "0/s\n1000"}, {"k", "5/s\n" + tooMuch}, {"k", "5/s\n0"},
+	{"overridden\nk", "0/s\n3/s\nCOST\n9\nUPTO\nEACH"}, {"overridden", "3/s\nFORCE\nCOST\n" + most}, {"ended\noverridden", "1/s\n1/s"}, {"overridden\nslots", ""},
+	{"k", strings.TrimSuffix(strings.Repeat("1/s,", 6), ",") + "\n1000"}, {"k\noverridden", "1/s\nONCE\n5000"}, {"k\noverridden", "1/s\nTRACK"},
+	{"slots", "concurrency 2 lease=30s\ny"}, {"slots", "concurrency 2 lease=30s\nx"},
 	{"k", "1000"}, {"k", "1000\nEXTEND"}, {"blocked\nleases", "1000\nextend"}, {"k", "1000\nEXTEND\nEXTEND"}, {"k", "0"}, {"k", int64Max}, {"k", "3153600000000"}, {"k", "1e3"},
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("sliding_log 3/10s\n", 10), "\n")},
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("5/s, 6/m\n", 10), "\n")},
@@ -259,9 +106,9 @@ func vocabulary() (keys, words []string) {
 }
 
 // FuzzArguments passes arbitrary keys and arguments to every function. Each call must return a
-// reply of the right form or an error of the contract, and a call that returns an error must change
-// nothing. picks selects more keys and arguments from the seeds, because a fuzzer that changes
-// bytes rarely writes an option.
+// reply of the right form or an error that the contract defines, and a call that returns an error
+// must change nothing. picks selects more keys and arguments from the seeds, because a fuzzer that
+// changes bytes rarely writes an option.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -285,7 +132,7 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// limitsForGarbage contains the limits that FuzzGarbage uses.
+// limitsForGarbage lists the limits that FuzzGarbage uses.
 var limitsForGarbage = []string{
 	"3/3s", "7/s", "2/s, 3/m", "leaky_bucket 2/s burst=3", "token_bucket 5/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock",
 	"fixed_window 3/mo align=clock", "fixed_window 2/w align=clock, 3/y align=clock zone=+05:30",
@@ -295,7 +142,7 @@ var limitsForGarbage = []string{
 
 var typesOfGarbage = []string{"string", "list", "set", "hash", "zset", "stream"}
 
-// nearStates contains strings that resemble states but are not valid.
+// nearStates lists strings that resemble states but are not valid.
 var nearStates = []string{
 	"", "gcra", "gcra:", "gcra:0", "gcra:1700000000142857", "gcra:1700000000142857+", "gcra:1700000000142857+1", "gcra:1700000000142857+7",
 	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
@@ -314,6 +161,13 @@ var nearStates = []string{
 	"sliding_log:" + strings.Repeat("\x00", 29), "sliding_log:" + strings.Repeat("\x01", 5+12*200), "sliding_log::17:" + strings.Repeat("\x00", 17), "sliding_log:" + strings.Repeat("\x00", 18),
 	"blocked:", "blocked:1700000060000:0:", "blocked:1700000060000:1700000001000:gcra", "blocked:0:0:", "blocked:1700000060000:1700000001000:foo",
 	"blocked:1699999999999:1700000060000:3", "blocked:1699999999999:1700000060000:foo", "blocked:" + int64Max + ":" + int64Max + ":gcra", "blocked:1700000060000::gcra", "blocked:-1:-1:",
+	"limit:", "limit:1700000060000:0:3:3/s", "limit:1700000060000:1700000001000:3:3/sgcra", "limit:1700000060000:" + most + ":3:3/sgcra-1",
+	"limit:1700000060000:1700000001000:3:3/sfoo", "limit:1700000060000:1700000001000:3:3/s3", "limit:1699999999999:1700000001000:3:3/sgcra:1700000000142857+1",
+	"limit:1700000060000:0:3:0/s", "limit:1700000060000:0:4:@api", "limit:1700000060000:0:23:concurrency 2 lease=30s", "limit:1700000060000:0:4:3/s",
+	"limit:1700000060000:0:0:", "limit:1700000060000:0:" + int64Max + ":3/s", "limit:" + int64Max + ":0:3:3/s", "limit:1700000060000::3:3/s", "limit:-1:-1:3:3/s",
+	"limit:1700000060000:1700000001000:14:sliding_log 3/ssliding_log:" + strings.Repeat("\x00", 17), "limit:1700000060000:1700000001000:15:fixed_window 3/stoken_bucket:4:1",
+	"blocked:1700000060000:1700000060000:limit:1700000060000:0:3:3/s", "blocked:1699999999999:1700000060000:limit:1700000060000:1700000001000:3:3/sgcra",
+	"limit:1700000060000:0:3:3/slimit:1700000060000:0:3:3/s", "limit:1700000060000:1700000001000:3:3/sblocked:1700000060000:0:",
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
@@ -324,6 +178,8 @@ func nearLeases() (values []string) {
 	for _, x := range scores {
 		for _, y := range scores {
 			for _, more := range []string{"", "\nblocked\n1700000003000", "\nblocked\n1700000003000.5", "\nblocked\n-inf", "\nlength\n-1000", "\nlength\n-1.5",
+				"\noverride:1700000003000:1:1000\n" + most, "\noverride:1699999999999:1:1000\n" + most, "\noverride:1700000003000:0:1000\n" + most,
+				"\noverride:1700000003000:1:1000\n1700000003000", "\noverride:1700000003000:1:1000\n" + most + "\noverride:1700000003000:2:1000\n" + most,
 				"\ngiven:x\n-1700000001000\ngiven:y\n-1700000000000", "\ngiven:x\n-1700000001000.5\ngiven:y\n-inf\ngiven:z\n-1e300"} {
 				values = append(values, "lease:x\n"+x+"\nlease:y\n"+y+more)
 			}
@@ -333,8 +189,8 @@ func nearLeases() (values []string) {
 }
 
 // FuzzGarbage stores arbitrary values of any type in the keys of a call. The call must return a
-// reply of the right form or an error of the contract, and a call that returns an error must change
-// nothing.
+// reply of the right form or an error that the contract defines, and a call that returns an error
+// must change nothing.
 func FuzzGarbage(f *testing.F) {
 	server := offline{start(f)}
 	seeds := 0
@@ -392,6 +248,10 @@ func FuzzGarbage(f *testing.F) {
 		case "block":
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000", "EXTEND"})
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000"})
+		case "override":
+			callAndCheck(t, server, at, []string{"other", "k"}, []string{chosen, "1000"})
+			callAndCheck(t, server, at, []string{"other", "k"}, []string{"concurrency 1 lease=1s", "1000"})
+			callAndCheck(t, server, at, []string{"k"}, []string{"concurrency 1 lease=1s", "1000"})
 		case "info":
 			callAndCheck(t, server, at, nil, nil)
 		case "usage":

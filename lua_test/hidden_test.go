@@ -21,7 +21,8 @@ func TestStoredBytesAreNotShown(t *testing.T) {
 		values = append(values, value{"string", begin + secret})
 	}
 	calls := []string{
-		"reset|1|k", "block|1|k|1000", "unblock|1|k", "usage|1|k", "take|2|other|k|1/s|ONCE|5000", "take|2|other|k|1/s|TRACK",
+		"reset|1|k", "block|1|k|1000", "unblock|1|k", "override|1|k|1/s|1000",
+		"override|1|k|concurrency 2 lease=30s|1000", "override_end|1|k", "usage|1|k", "take|2|other|k|1/s|ONCE|5000", "take|2|other|k|1/s|TRACK",
 		"acquire|1|k|concurrency 2 lease=30s|x", "renew|1|k|concurrency 2 lease=30s|x", "release|1|k|concurrency 2 lease=30s|x",
 	}
 	for _, limit := range limitsForGarbage {

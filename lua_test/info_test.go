@@ -37,25 +37,39 @@ func TestInfoOfALimit(t *testing.T) {
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
 		fields, _ := got.([]any)
-		if err != nil || len(fields) != 14 || fields[0] != "version" || fields[8] != "shadow_denied" || fields[10] != "limit" || !reflect.DeepEqual(fields[11], any(want)) {
-			t.Errorf("%s: %v, %v\nwant %v", limit, got, err, want)
+		if err != nil || len(fields) != 16 || fields[12] != "limit" || !reflect.DeepEqual(fields[13], any(want)) {
+			t.Errorf("%s: %v, %v\nwant %v", limit, fields[min(12, len(fields)):], err, want)
 		}
 	}
 	for limit, want := range map[string][]any{
 		"100/m": {"gcra"}, "leaky_bucket 3/2s": {"leaky_bucket"}, "sliding_log 3/m": {"sliding_log"}, "sliding_log 0/m": {"sliding_log"}, "@calc": {"gcra", "gcra"}, "@try": {"gcra"},
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
-		if fields, _ := got.([]any); err != nil || len(fields) != 14 || fields[12] != "algorithms" || !reflect.DeepEqual(fields[13], any(want)) {
+		if fields, _ := got.([]any); err != nil || len(fields) != 16 || fields[14] != "algorithms" || !reflect.DeepEqual(fields[15], any(want)) {
 			t.Errorf("%s: %v, %v\nwant the algorithms %v", limit, got, err, want)
 		}
 	}
+	for limit, want := range map[string][]any{
+		"@part.shadow": {"limit", []any{ints(0, 5, 1000, 5)}, "algorithms", []any{"gcra"}, "canary_limit", []any{ints(1, 2, 1000, 2)}, "canary_algorithms", []any{"gcra"}},
+		"@part.try":    {"limit", []any{ints(1, 5, 1000, 5)}, "algorithms", []any{"gcra"}, "canary_limit", []any{ints(0, 2, 1000, 2)}, "canary_algorithms", []any{"gcra"}},
+		"@part.wide": {
+			"limit", []any{ints(0, 1, 1000, 1), ints(0, 1, 1000, 1)}, "algorithms", []any{"gcra", "gcra"},
+			"canary_limit", []any{ints(0, 5, 1000, 5), ints(0, 5, 1000, 5)}, "canary_algorithms", []any{"sliding_window", "sliding_window"},
+		},
+	} {
+		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
+		if fields, _ := got.([]any); err != nil || len(fields) != 20 || !reflect.DeepEqual(fields[12:], want) {
+			t.Errorf("%s: %v, %v\nwant %v", limit, got, err, want)
+		}
+	}
 	for limit, want := range map[string]string{
-		"":           `RATELIMIT BADLIMIT "": `,
-		"0/s, 1/m":   `RATELIMIT BADLIMIT "0/s, 1/m": `,
-		"@none":      `RATELIMIT NOPOLICY "@none": `,
-		"@wrong":     `RATELIMIT BADLIMIT "1/fortnight": `,
-		"@wrong.too": `RATELIMIT BADLIMIT "concurrency 1 lease=1s": `,
-		"@jobs":      `RATELIMIT BADLIMIT "concurrency 1 lease=10s": `,
+		"":            `RATELIMIT BADLIMIT "": `,
+		"0/s, 1/m":    `RATELIMIT BADLIMIT "0/s, 1/m": `,
+		"@none":       `RATELIMIT NOPOLICY "@none": `,
+		"@wrong":      `RATELIMIT BADLIMIT "1/fortnight": `,
+		"@wrong.too":  `RATELIMIT BADLIMIT "concurrency 1 lease=1s": `,
+		"@jobs":       `RATELIMIT BADLIMIT "concurrency 1 lease=10s": `,
+		"@part.wrong": `RATELIMIT BADLIMIT "1/fortnight": `,
 	} {
 		if got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, %v\nwant %s", limit, got, err, want)

@@ -1,9 +1,7 @@
 package lua_test
 
 import (
-	"encoding/json"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,55 +38,6 @@ func TestUnknownPolicy(t *testing.T) {
 			t.Errorf("%v: got %v, %v, want %s", call, reply, err, want)
 		}
 	}
-}
-
-// TestInfoOfPolicies checks that ratelimit_info returns the counts of shadow policies since the
-// library was loaded, and the names of all policies.
-func TestInfoOfPolicies(t *testing.T) {
-	server, build := withPolicies(t)
-	info := func() []any {
-		reply, err := server.Do("FCALL_RO", "ratelimit_info", "0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return reply.([]any)
-	}
-	want := func(counts string) {
-		t.Helper()
-		step := functions.Step{Call: []string{"ratelimit_info"}, Reply: json.RawMessage(
-			`["version","` + build.Version() + `","contract",1,"build_id","` + build.ID() + `","policies",` +
-				`["api","calc","jobs","jobs.try","off","off.try","queue","seen","try","try.both","two-rates","wide","wrong","wrong.too"],"shadow_denied",` + counts + `]`)}
-		if err := step.Check(info(), nil); err != nil {
-			t.Error(err)
-		}
-	}
-	do := func(call string) {
-		t.Helper()
-		args := []any{}
-		for _, word := range strings.Fields("FCALL ratelimit_" + call) {
-			args = append(args, word)
-		}
-		if _, err := server.Do(args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want(`["jobs.try",0,"off.try",0,"queue",0,"try",0,"try.both",0]`)
-	for range 5 {
-		do("take 1 {v}:a @try")
-	}
-	do("peek 1 {v}:a @try")                       // not counted: a peek
-	do("refund 1 {v}:a @try COST 0")              // not counted: a refund
-	do("take 1 {v}:a @try COST 0")                // not counted: the shadow policy would allow it
-	do("take 2 {v}:a {v}:x @try 1/s COST 1 2")    // not counted: the enforced limit denied
-	do("take 3 {v}:b {v}:c {v}:a @try.both @try") // only one of these two would deny
-	do("acquire 1 {v}:j @jobs.try a")
-	do("acquire 1 {v}:j @jobs.try b")
-	do("renew 1 {v}:j @jobs.try c")
-	want(`["jobs.try",2,"off.try",0,"queue",0,"try",4,"try.both",0]`)
-	if err := server.Load(mutated(t, build.Text())); err != nil {
-		t.Fatal(err)
-	}
-	want(`["jobs.try",0,"off.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
 // TestPoliciesThatLeaveTheCache checks that a policy's limit is parsed again, with the same result,

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// slow is put in front of the library. It makes every relative expiry end a millisecond later. On a
+// slow is prepended to the library. It makes every relative expiry end a millisecond later. On a
 // server before Redis 7.2, that happens if a millisecond passes between two commands of a call.
 const slow = `
 local real_redis = function() return redis end

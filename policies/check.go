@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings contains the problems that Check found.
+// Findings holds the problems that Check found.
 type Findings struct {
 	// Wrong policies cannot be used, because the library refuses their limits. They must not be
 	// deployed.
@@ -23,13 +23,13 @@ type Findings struct {
 	// or a burst is below the stated cost.
 	Doubtful Problems
 
-	// Notes are about policies that do what they say, which readers may overlook: a limit of 0 per
-	// period never allows a call.
+	// Notes point out what readers of a valid policy may overlook: a limit of 0 per period never
+	// allows a call.
 	Notes Problems
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. A returned error is an error of the engine; problems of the
+// probably do not work as intended. A returned error comes from the engine; problems with the
 // policies are in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to
@@ -39,11 +39,11 @@ func (f *File) Check() (Findings, error) {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)
 	}
 	defer func() { _ = server.Close() }()
-	c := checker{server: server, wrong: source{name: f.Name}, doubtful: source{name: f.Name}, notes: source{name: f.Name}}
+	c := checker{server: server, wrong: *newSource(f.Name), doubtful: *newSource(f.Name), notes: *newSource(f.Name)}
 	for _, policy := range f.Policies {
 		c.policy(policy)
 	}
-	return Findings{Wrong: c.wrong.sorted(), Doubtful: c.doubtful.sorted(), Notes: c.notes.sorted()}, c.failed
+	return Findings{Wrong: c.wrong.Sorted(), Doubtful: c.doubtful.Sorted(), Notes: c.notes.Sorted()}, c.failed
 }
 
 // startOfTests is the default time of the engine's clock: a Thursday, in UTC.
@@ -56,7 +56,35 @@ type checker struct {
 }
 
 func (c *checker) policy(p Policy) {
-	words, valid := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, len(p.Limits) > 1
+	leases, accepted := c.limits(p, "policy "+p.Name)
+	if p.Canary == nil {
+		return
+	}
+	of := Policy{at: &yaml.Node{}}
+	if p.canary != nil { // the policy is from a file
+		of.at, of.limits = p.canary.at, p.canary.limits
+	}
+	if !leases {
+		of.Costs = p.Costs
+	}
+	for i, limit := range p.Canary.Limits {
+		of.Limits = append(of.Limits, functions.PolicyLimit{Limit: limit})
+		if i < len(p.Limits) {
+			of.Limits[i].Key = p.Limits[i].Key
+		}
+	}
+	what := "the canary of policy " + p.Name
+	ofLeases, ofAccepted := c.limits(of, what)
+	if accepted && ofAccepted && leases != ofLeases {
+		kinds := map[bool]string{true: "leases (concurrency)", false: "take"}
+		c.wrong.Wrong(of.at, "%s is for %s, and the policy for %s; give both limits of one kind", what, kinds[ofLeases], kinds[leases])
+	}
+}
+
+// limits checks the limits of a policy or of a canary. It reports whether one of them is for leases,
+// and whether the library accepts all of them.
+func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
+	words, accepted := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, true
 	for i := range p.Limits {
 		words = append(words, i)
 	}
@@ -74,44 +102,45 @@ func (c *checker) policy(p Policy) {
 		}
 		words = append(words, limit.Limit)
 		parsed, err := c.parse(limit.Limit)
-		valid = valid && err == nil && parsed.rates != nil
-		what := "policy " + p.Name
+		accepted, leases = accepted && err == nil, leases || err == nil && parsed.rates == nil
+		what := name
 		if limit.Key != "" {
 			what += ", " + limit.Key
 		}
 		switch {
 		case err != nil:
-			c.wrong.wrong(at, "%s: %v", what, err)
+			c.wrong.Wrong(at, "%s: %v", what, err)
 		case parsed.rates == nil:
 			c.lease(p, what, at)
 		case parsed.capacity() == 0:
-			c.notes.wrong(at, "%s: %s never allows a call", what, limit.Limit)
+			c.notes.Wrong(at, "%s: %s never allows a call", what, limit.Limit)
 		default:
 			if i < len(costs) && costs[i] > parsed.capacity() {
-				c.doubtful.wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
+				c.doubtful.Wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
 					what, costs[i], limit.Limit, parsed.capacity())
 			}
 			for _, redundant := range redundantRates(parsed) {
-				c.doubtful.wrong(at, "%s: %s", what, redundant)
+				c.doubtful.Wrong(at, "%s: %s", what, redundant)
 			}
 		}
 	}
-	if valid { // each limit alone is valid, but together they can exceed the bounds of a call
+	if accepted && !leases && len(p.Limits) > 1 { // each limit alone is valid, but together they can exceed the bounds of a call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
-			c.wrong.wrong(p.at, "policy %s: %v", p.Name, err)
+			c.wrong.Wrong(p.at, "%s: %v", name, err)
 		}
 	}
+	return leases, accepted
 }
 
 // lease checks the rules that apply only to policies for leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:
-		c.wrong.wrong(at, "%s: concurrency with other limits; a lease takes one limit, so move it to its own policy", what)
+		c.wrong.Wrong(at, "%s: concurrency with other limits; a lease takes one limit, so move it to its own policy", what)
 	case p.Track:
-		c.wrong.wrong(at, "%s: track is for ratelimit_take, and concurrency for ratelimit_acquire; remove track", what)
+		c.wrong.Wrong(at, "%s: track is for ratelimit_take, and concurrency for ratelimit_acquire; remove track", what)
 	case len(p.Costs) > 0:
-		c.wrong.wrong(at, "%s: a lease has no cost; remove cost", what)
+		c.wrong.Wrong(at, "%s: a lease has no cost; remove cost", what)
 	}
 }
 

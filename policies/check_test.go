@@ -15,8 +15,12 @@ import (
 func TestCheckWithoutPositions(t *testing.T) {
 	limits := []functions.PolicyLimit{{Key: "a", Limit: "sliding_log 60000/d"}, {Key: "b", Limit: "sliding_log 60000/d"}}
 	file := File{Name: "f", Policies: []Policy{{Policy: functions.Policy{Name: "p", Limits: limits}}, {Policy: functions.Policy{Name: "q", Limits: []functions.PolicyLimit{{Limit: "1/x"}}}}}}
+	canary := &functions.Canary{Limits: []string{"concurrency 1 lease=1s", "1/x"}, Share: 1}
+	file.Policies = append(file.Policies, Policy{Policy: functions.Policy{Name: "r", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Canary: canary}})
+	canary = &functions.Canary{Limits: []string{"concurrency 1 lease=1s"}, Share: 1}
+	file.Policies = append(file.Policies, Policy{Policy: functions.Policy{Name: "s", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Canary: canary}})
 	found, err := file.Check()
-	if err != nil || len(found.Wrong) != 2 || found.Wrong[0].Line != 0 {
+	if err != nil || len(found.Wrong) != 5 || found.Wrong[0].Line != 0 {
 		t.Errorf("%+v, %v", found, err)
 	}
 }

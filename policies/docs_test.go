@@ -20,7 +20,7 @@ func TestTheDocument(t *testing.T) {
 	}
 	file := parse(t, blocks[0][1])
 	found, err := file.Check()
-	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 || len(file.Policies) != 3 {
+	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 || len(file.Policies) != 4 {
 		t.Errorf("%+v, %v", found, err)
 	}
 	examples, err := filepath.Abs("../examples/policies.yaml")

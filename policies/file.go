@@ -1,11 +1,16 @@
 package policies
 
 import (
+	"cmp"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
 // File is the content of a policies.yaml. Goroutines may share it as long as none modifies it.
@@ -22,12 +27,13 @@ type Policy struct {
 
 	at           *yaml.Node
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
+	canary       *Policy      // if there is a canary: its limits and their positions
 }
 
 // Read reads a file. If the file exists but is invalid, the error is of type Problems. Read checks
 // the limits only if the file has other problems; otherwise File.Check does so.
 func Read(name string) (*File, error) {
-	content, err := readFile(name)
+	content, err := yamlfile.ReadFile(name, maxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -36,31 +42,31 @@ func Read(name string) (*File, error) {
 
 // Parse is like Read for content that was already read. name is for messages.
 func Parse(name string, content []byte) (*File, error) {
-	s := &source{name: name}
+	s := newSource(name)
 	file := &File{Name: name}
-	if root := s.document(content, "policies:"); root != nil {
+	if root := s.Document(content, "policies:"); root != nil {
 		var f struct {
 			Policies *yaml.Node `yaml:"policies"`
 		}
-		given := s.decode(root, "the file", &f)["policies"]
+		given := s.Decode(root, "the file", &f)["policies"]
 		if f.Policies != nil {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
 		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the file
-			s.problems = nil
-			s.wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
-		case len(s.problems) > 0:
+			s.Problems = nil
+			s.Wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
+		case len(s.Problems) > 0:
 			s.refused(file)
 		case len(file.Policies) == 0:
-			s.wrong(given.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
+			s.Wrong(given.Key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
 			if _, err := file.Build(); err != nil { // aliases made it too large
-				s.wrong(given.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
+				s.Wrong(given.Key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
 	}
-	if err := s.err(); err != nil {
+	if err := s.Err(); err != nil {
 		return nil, err
 	}
 	return file, nil
@@ -74,12 +80,12 @@ func (s *source) refused(file *File) {
 	}
 	if found, err := file.Check(); err == nil {
 		for _, problem := range found.Wrong {
-			s.wrong(&yaml.Node{Line: problem.Line, Column: problem.Column}, "%s", problem.Text)
+			s.Wrong(&yaml.Node{Line: problem.Line, Column: problem.Column}, "%s", problem.Text)
 		}
 	}
 }
 
-// Build returns the library text with these policies.
+// Build returns the text of the library with the policies of the file.
 func (f *File) Build() (functions.Build, error) {
 	list := make([]functions.Policy, len(f.Policies))
 	for i, policy := range f.Policies {
@@ -90,22 +96,22 @@ func (f *File) Build() (functions.Build, error) {
 
 // policies decodes the policies. It leaves out those that have a problem.
 func (s *source) policies(n *yaml.Node) []Policy {
-	if null(n) {
+	if yamlfile.Null(n) {
 		return nil // "policies:" alone
 	}
-	entries := s.entries(n, "policies")
+	entries := s.Entries(n, "policies")
 	if len(entries) > functions.MostPolicies {
-		s.wrong(n, "%d policies; a build has at most %d", len(entries), functions.MostPolicies)
+		s.Wrong(n, "%d policies; a build has at most %d", len(entries), functions.MostPolicies)
 		return nil
 	}
 	list := make([]Policy, 0, len(entries))
 	for _, e := range entries {
-		before := len(s.problems)
+		before := len(s.Problems)
 		policy := s.policy(e)
-		if len(s.problems) == before {
+		if len(s.Problems) == before {
 			s.faults(policy)
 		}
-		if len(s.problems) == before {
+		if len(s.Problems) == before {
 			list = append(list, policy)
 		}
 	}
@@ -115,22 +121,26 @@ func (s *source) policies(n *yaml.Node) []Policy {
 // faults records the reasons why a build cannot contain a policy, at their positions in the file.
 func (s *source) faults(policy Policy) {
 	for _, fault := range policy.Faults() {
-		at := policy.at
+		of := policy
+		if fault.Canary {
+			of = *policy.canary
+		}
+		at := of.at
 		switch {
 		case fault.Limit >= 0 && fault.Key:
-			at = policy.keys[fault.Limit]
+			at = of.keys[fault.Limit]
 		case fault.Limit >= 0:
-			at = policy.limits[fault.Limit]
+			at = of.limits[fault.Limit]
 		}
-		s.wrong(at, "%s", fault.Text)
+		s.Wrong(at, "%s", fault.Text)
 	}
 }
 
 // policy decodes `name: limit`, or a mapping.
-func (s *source) policy(e entry) Policy {
-	policy := Policy{Policy: functions.Policy{Name: e.key.Value}, at: e.key}
-	if e.value.Kind == yaml.ScalarNode && !null(e.value) {
-		s.limit(&policy, nil, e.value)
+func (s *source) policy(e yamlfile.Entry) Policy {
+	policy := Policy{Policy: functions.Policy{Name: e.Key.Value}, at: e.Key}
+	if e.Value.Kind == yaml.ScalarNode && !yamlfile.Null(e.Value) {
+		s.limit(&policy, nil, e.Value)
 		return policy
 	}
 	var f struct {
@@ -139,38 +149,97 @@ func (s *source) policy(e entry) Policy {
 		Costs       []int64    `yaml:"cost"`
 		Shadow      bool       `yaml:"shadow"`
 		Track       bool       `yaml:"track"`
+		Canary      *yaml.Node `yaml:"canary"`
 	}
 	what := "policy " + policy.Name
-	before := len(s.problems)
-	given := s.decode(e.value, what, &f)
+	before := len(s.Problems)
+	given := s.Decode(e.Value, what, &f)
 	policy.Description, policy.Costs, policy.Shadow, policy.Track = f.Description, f.Costs, f.Shadow, f.Track
-	switch _, several := given["limits"]; {
-	case several:
-		s.limits(&policy, f.Limit)
-	case f.Limit != nil:
-		s.limit(&policy, nil, f.Limit)
-	case len(s.problems) == before:
-		s.wrong(e.value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
+	s.limitOrLimits(&policy, f.Limit, given)
+	if f.Limit == nil && len(s.Problems) == before {
+		s.Wrong(e.Value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
 	}
-	if cost, ok := given["cost"]; ok && cost.value.Kind == yaml.SequenceNode && len(s.problems) == before && len(f.Costs) != len(policy.Limits) {
-		s.wrong(cost.value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
+	if f.Canary != nil {
+		s.canary(&policy, f.Canary, given["canary"].Key, what)
+	}
+	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Problems) == before && len(f.Costs) != len(policy.Limits) {
+		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
 	return policy
+}
+
+// limitOrLimits decodes the value of the field limit or limits; nil if there is none.
+func (s *source) limitOrLimits(policy *Policy, n *yaml.Node, given map[string]yamlfile.Entry) {
+	if _, several := given["limits"]; several {
+		s.limits(policy, n)
+	} else if n != nil {
+		s.limit(policy, nil, n)
+	}
+}
+
+// canary decodes the canary of a policy whose other fields are known. key is the field's key.
+func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
+	var f struct {
+		Limit  *yaml.Node `yaml:"limit limits"`
+		Share  *yaml.Node `yaml:"share"`
+		Shadow bool       `yaml:"shadow"`
+	}
+	what = "the canary of " + what
+	before := len(s.Problems)
+	given := s.Decode(n, what, &f)
+	of := &Policy{at: key}
+	s.limitOrLimits(of, f.Limit, given)
+	switch {
+	case len(s.Problems) > before:
+	case f.Limit == nil:
+		s.Wrong(n, "%s has no limit; write limit: 60/m, or limits: and a list", what)
+	case f.Share == nil:
+		s.Wrong(n, "%s has no share; write how many of the keys it decides over, as in share: 5%%", what)
+	}
+	canary := &functions.Canary{Shadow: f.Shadow}
+	if _, ok := given["shadow"]; !ok {
+		canary.Shadow = policy.Shadow
+	}
+	if f.Share != nil {
+		canary.Share = s.share(f.Share)
+	}
+	for i, limit := range of.Limits {
+		if i < len(policy.Limits) && limit.Key != "" && policy.Limits[i].Key != "" && limit.Key != policy.Limits[i].Key {
+			s.Wrong(of.keys[i], "the canary's limit %d is for the key %s, and the policy's for %s; give the canary the same keys in the same order",
+				i+1, yamlfile.Shown(limit.Key), yamlfile.Shown(policy.Limits[i].Key))
+		}
+		canary.Limits = append(canary.Limits, limit.Limit)
+	}
+	policy.Canary, policy.canary = canary, of
+}
+
+var percentage = regexp.MustCompile(`^([0-9]{1,3})(?:\.([0-9]))?%$`)
+
+// share decodes a percentage as thousandths.
+func (s *source) share(n *yaml.Node) int {
+	share := 0
+	if parts := percentage.FindStringSubmatch(n.Value); n.Kind == yaml.ScalarNode && parts != nil {
+		share, _ = strconv.Atoi(parts[1] + cmp.Or(parts[2], "0"))
+	}
+	if share < 1 || share > 1000 {
+		s.Wrong(n, "share is %s; give 0.1%% to 100%%, in steps of 0.1%%, such as 5%%", yamlfile.Kind(n))
+	}
+	return share
 }
 
 // limits decodes a list of `key: limit`. It is a list rather than a mapping because callers give the
 // keys in this order.
 func (s *source) limits(policy *Policy, n *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
-		s.wrong(n, "limits is a mapping, which has no order; make it a list, as in - consumer: 100/m")
+		s.Wrong(n, "limits is a mapping, which has no order; make it a list, as in - consumer: 100/m")
 		return
 	}
-	for _, item := range s.items(n, "limits") {
+	for _, item := range s.Items(n, "limits") {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
-			s.wrong(item, "an item of limits is %s; write the name of its key and the limit, as in consumer: 100/m", kind(item))
+			s.Wrong(item, "an item of limits is %s; write the name of its key and the limit, as in consumer: 100/m", yamlfile.Kind(item))
 			continue
 		}
-		if pair := s.contents(item, yaml.MappingNode, "", ""); pair != nil {
+		if pair := s.Contents(item, yaml.MappingNode, "", ""); pair != nil {
 			s.limit(policy, pair[0], pair[1])
 		}
 	}
@@ -179,9 +248,9 @@ func (s *source) limits(policy *Policy, n *yaml.Node) {
 func (s *source) limit(policy *Policy, key, value *yaml.Node) {
 	name := ""
 	if key != nil {
-		name = s.text(key, "the name of a key")
+		name = s.Text(key, "the name of a key")
 	}
-	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.text(value, "a limit"))})
+	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.Text(value, "a limit"))})
 	policy.keys = append(policy.keys, key)
 	policy.limits = append(policy.limits, value)
 }

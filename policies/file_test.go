@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
 func parse(t *testing.T, text string) *File {
@@ -38,12 +39,25 @@ policies:
   9.again_-:
     limit: *c
     cost: 3
+  part: {limit: 2/m, canary: {limit: 1/m, share: 0.1%}}
+  part.shadow: {limit: 2/m, shadow: true, canary: {limit: 1/m, share: 5%}}
+  part.try: {limit: 2/m, shadow: true, canary: {limit: 1/m, share: 12.5%, shadow: false}}
+  part.two:
+    canary:
+      limits: [a: 3/m, b: *c]
+      share: 100%
+      shadow: true
+    limits: [a: 1/m, b: 2/m]
 `)
 	want := []functions.Policy{
 		{Name: "short", Limits: []functions.PolicyLimit{{Limit: "100/m"}}},
 		{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/s burst=20"}}, Shadow: true},
 		{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "gcra 100/m, 1000/h"}, {Key: "consumer", Limit: "10/m"}}, Track: true},
 		{Name: "9.again_-", Limits: []functions.PolicyLimit{{Limit: "10/m"}}},
+		{Name: "part", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Canary: &functions.Canary{Limits: []string{"1/m"}, Share: 1}},
+		{Name: "part.shadow", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Shadow: true, Canary: &functions.Canary{Limits: []string{"1/m"}, Share: 50, Shadow: true}},
+		{Name: "part.try", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Shadow: true, Canary: &functions.Canary{Limits: []string{"1/m"}, Share: 125}},
+		{Name: "part.two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/m"}, {Key: "b", Limit: "2/m"}}, Canary: &functions.Canary{Limits: []string{"3/m", "10/m"}, Share: 1000, Shadow: true}},
 	}
 	if len(file.Policies) != len(want) {
 		t.Fatalf("%+v", file.Policies)
@@ -72,7 +86,7 @@ policies:
 	}
 }
 
-// Each problem in a file has a position, and a text that says what is wrong and what to do.
+// Each problem in a file has a position, and says what is wrong and what to do.
 func TestProblems(t *testing.T) {
 	golden(t, "policies.txt", func(t *testing.T, text string) []string {
 		file, err := Parse("p.yaml", []byte(text))
@@ -163,7 +177,7 @@ func TestProblemsAreBounded(t *testing.T) {
 			}
 		}
 		got := lines(err)
-		if err.Error() != want || len(got) != maxProblems+1 || !strings.HasSuffix(got[maxProblems], ": more problems follow; correct the others first") {
+		if err.Error() != want || len(got) != yamlfile.MostProblems+1 || !strings.HasSuffix(got[yamlfile.MostProblems], ": more problems follow; correct the others first") {
 			t.Errorf("got  %v\nwant %s\nlast of %d: %s", err, want, len(got), got[len(got)-1])
 		}
 	}

@@ -61,7 +61,7 @@ func (c *checker) parse(text string) (limit, error) {
 	l := limit{algorithm: reply[0].(string)}
 	texts := strings.Split(strings.TrimPrefix(strings.TrimSpace(text), l.algorithm+" "), ",")
 	for i, fields := range reply[1:] {
-		n := numbers(fields)
+		n, _ := numbers(fields)
 		l.rates = append(l.rates, rate{strings.TrimSpace(texts[i]), n[0], n[1], n[2], n[3], n[4] == 1, n[5], n[6], n[7]})
 	}
 	return l, nil

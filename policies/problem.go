@@ -1,59 +1,21 @@
 package policies
 
-import "fmt"
+import "github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 
 // Problem is one error in a file, with its position. Line and Column count from 1; both are 0 if
 // the problem concerns the file as a whole.
-type Problem struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"`
-	Column int    `json:"column"`
-	Text   string `json:"problem"` // what is wrong, with the value, and what to do
-}
-
-// Error returns "file:line:column: text".
-func (p Problem) Error() string {
-	if p.Line == 0 {
-		return p.File + ": " + p.Text
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
-}
+type Problem = yamlfile.Problem
 
 // Problems lists the errors in a file, in order; it has at least one. If there are very many, the
 // last one says that more follow. The error text shows only the first.
-type Problems []Problem
+type Problems = yamlfile.Problems
 
-func (p Problems) Error() string {
-	switch more := len(p) - 1; {
-	case more < 0:
-		return "no problem"
-	case more == 0:
-		return p[0].Error()
-	case more == 1:
-		return p[0].Error() + " (and 1 more problem)"
-	case more == maxProblems:
-		return fmt.Sprintf("%s (and at least %d more problems)", p[0].Error(), more)
-	default:
-		return fmt.Sprintf("%s (and %d more problems)", p[0].Error(), more)
-	}
-}
+// maxBytes is the size limit of a file; ten thousand policies take half of it.
+const maxBytes = 2 << 20
 
-// Count returns how many problems there are, in words.
-func (p Problems) Count() string {
-	switch {
-	case len(p) == 1:
-		return "1 problem"
-	case len(p) > maxProblems:
-		return fmt.Sprintf("more than %d problems", maxProblems)
-	}
-	return fmt.Sprintf("%d problems", len(p))
-}
+// source is a file that is being parsed.
+type source struct{ yamlfile.Source }
 
-// Unwrap returns the problems as errors.
-func (p Problems) Unwrap() []error {
-	list := make([]error, len(p))
-	for i := range p {
-		list[i] = p[i]
-	}
-	return list
+func newSource(name string) *source {
+	return &source{yamlfile.Source{Name: name, MostBytes: maxBytes}}
 }

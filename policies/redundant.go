@@ -34,8 +34,8 @@ func implied(algorithm string, a, b rate) bool {
 	if equal == b {
 		return true
 	}
-	// Each case compares two numbers of units: the most that a allows within the time that b can
-	// count, and the capacity of b.
+	// Each case compares two numbers of units: the most that a allows within the time that b
+	// counts, and the capacity of b.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
@@ -50,8 +50,8 @@ func implied(algorithm string, a, b rate) bool {
 			periods++ // a window of a can begin before that of b
 		}
 	case "sliding_window":
-		// b may count over one bucket more than its period, and a over one bucket less. The sum of
-		// two periods of b and one of a covers both.
+		// A window is accurate to one bucket, which is at most one period. So b may count the units
+		// of twice its period, and a may allow the units of one more period.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false

@@ -5,12 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
+
+// sides is Lua code that adds a function to the library. The function chooses the side that decides
+// all following calls: canary, policy, or with "" the one to which the key of the call belongs.
+const sides = `
+do
+  local by_key, side = policies.in_canary, ''
+  policies.in_canary = function(...)
+    if side == '' then return by_key(...) end
+    return side == 'canary'
+  end
+  redis.register_function('ratelimit_side', function(_, args)
+    side = args[1]
+    return 1
+  end)
+end
+`
 
 // Results is the outcome of the tests in one file.
 type Results struct {
@@ -68,7 +85,7 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 	if err != nil {
 		return results, err
 	}
-	server, err := embedded.Start(embedded.WithLibrary(build.Text()), embedded.WithTime(startOfTests))
+	server, err := embedded.Start(embedded.WithLibrary(build.Text()+sides), embedded.WithTime(startOfTests))
 	if err != nil {
 		return results, fmt.Errorf("the library with the policies of %s does not load: %w", f.Policies.Name, err)
 	}
@@ -103,8 +120,12 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 // every call, all other fields to the last call.
 func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
 	words := c.command()
+	if _, err := server.Do("FCALL", "ratelimit_side", 0, c.side); err != nil {
+		return nil, fmt.Errorf("%s: the engine failed: %w", c, err)
+	}
 	allowed := int64(0)
 	var reply []int64
+	var each [][]int64
 	var refused error
 	first := map[int64]int64{} // for each value of allowed, 1 or 0: the first call with that value
 	for i := range c.times {
@@ -116,7 +137,8 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 		if err != nil && !errors.As(err, &text) {
 			return nil, fmt.Errorf("%s: the engine failed: %w", c, err)
 		}
-		reply, refused = numbers(raw), err
+		reply, each = numbers(raw)
+		refused = err
 		if refused != nil {
 			break
 		}
@@ -128,13 +150,13 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 			allowed += passed
 		}
 	}
-	return c.compare(reply, refused, allowed, first), nil
+	return c.compare(reply, each, refused, allowed, first), nil
 }
 
-func (c call) compare(reply []int64, refused error, allowed int64, first map[int64]int64) []Failure {
+func (c call) compare(reply []int64, each [][]int64, refused error, allowed int64, first map[int64]int64) []Failure {
 	var failures []Failure
 	fail := func(e expectation, want, got string) {
-		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.field, want, got})
+		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.path(), want, got})
 	}
 	// If the test expects an error, it expects nothing else.
 	if refused != nil && (len(c.expect) == 0 || c.expect[0].field != "error") {
@@ -144,7 +166,10 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 	for _, e := range c.expect {
 		show := func(value int64) string { return e.show(value, c.policy) }
 		call, differs := first[1-e.want]
-		element := e.element()
+		values, element := reply, e.element()
+		if e.key != "" {
+			values, differs = each[e.index-1], false
+		}
 		switch {
 		case e.field == "error" && refused == nil:
 			fail(e, "an error that begins with "+strconv.Quote(e.text), "no error")
@@ -158,10 +183,10 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 			}
 		case e.field == "allowed" && c.times > 1 && differs:
 			fail(e, show(e.want)+" for every call", fmt.Sprintf("%s for call %d of %d", show(1-e.want), call, c.times))
-		case element >= len(reply):
+		case element >= len(values):
 			fail(e, show(e.want), "nothing, because the call has no shadow policy")
 		default:
-			got := reply[element]
+			got := values[element]
 			if strings.HasSuffix(e.field, "allowed") {
 				got = min(1, got) // with up_to, the element is the number of units taken
 			}
@@ -173,23 +198,24 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 	return failures
 }
 
-// numbers converts a reply, which is a decision or a count.
-func numbers(reply any) []int64 {
-	switch reply := reply.(type) {
-	case int64:
-		return []int64{reply}
-	case []any:
-		list := make([]int64, 0, len(reply))
-		for _, element := range reply {
-			n, ok := element.(int64)
-			if !ok {
-				return nil
-			}
-			list = append(list, n)
-		}
-		return list
+// numbers converts a reply, which is a decision or a count. each has the lists that EACH adds.
+func numbers(reply any) (list []int64, each [][]int64) {
+	elements, ok := reply.([]any)
+	if !ok {
+		elements = []any{reply}
 	}
-	return nil
+	for _, element := range elements {
+		switch element := element.(type) {
+		case int64:
+			list = append(list, element)
+		case []any:
+			for _, key := range element {
+				fields, _ := numbers(key)
+				each = append(each, fields)
+			}
+		}
+	}
+	return list, each
 }
 
 // command returns the call as a command for the engine.
@@ -219,6 +245,9 @@ func (c call) command() []any {
 	if c.force {
 		words = append(words, "FORCE")
 	}
+	if slices.ContainsFunc(c.expect, func(e expectation) bool { return e.key != "" }) {
+		words = append(words, "EACH")
+	}
 	return words
 }
 
@@ -242,6 +271,12 @@ func (c call) String() string {
 	}
 	if c.force {
 		words = append(words, "by force")
+	}
+	switch c.side {
+	case "canary":
+		words = append(words, "in the canary")
+	case "policy":
+		words = append(words, "outside the canary")
 	}
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
 // TestFile is a file of unit tests for the policies of one File: calls at given times, and their
@@ -37,6 +39,7 @@ type call struct {
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
 	force  bool          // the cost is charged even if it does not fit
+	side   string        // "canary" or "policy" if the test chooses the side that decides; "" if the key does
 	span   time.Duration // duration of block
 	times  int64
 	expect []expectation
@@ -46,16 +49,18 @@ type call struct {
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
+	key   string // with each: the key as the test names it
+	index int64  // with each: the number of the key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
 	text  string // the beginning of an error
 	count bool   // want is how many calls are allowed
 }
 
-// verbs lists what each verb takes besides its keys. A verb with "changed" returns a count of
+// verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb with "changed" returns a count of
 // changes instead of a decision.
 var verbs = map[string][]string{
-	"take": {"policy", "cost", "up_to", "force"}, "peek": {"policy", "cost", "up_to"}, "refund": {"policy", "cost"},
-	"acquire": {"policy", "lease"}, "renew": {"policy", "lease"}, "release": {"policy", "lease", "changed"},
+	"take": {"policy", "canary", "cost", "up_to", "force", "each"}, "peek": {"policy", "canary", "cost", "up_to", "each"}, "refund": {"policy", "canary", "cost", "each"},
+	"acquire": {"policy", "canary", "lease"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 }
 
@@ -72,34 +77,34 @@ const (
 // ReadTests reads a file of tests and the policies file that it names, relative to itself. If a
 // file exists but is invalid, or if a limit is invalid, the error is of type Problems.
 func ReadTests(name string) (*TestFile, error) {
-	content, err := readFile(name)
+	content, err := yamlfile.ReadFile(name, maxBytes)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: name}
+	s := newSource(name)
 	file := &TestFile{Name: name}
-	root := s.document(content, "policies: policies.yaml")
+	root := s.Document(content, "policies: policies.yaml")
 	if root == nil {
-		return nil, s.err()
+		return nil, s.Err()
 	}
 	var f struct {
 		Policies *yaml.Node `yaml:"policies"`
 		Tests    *yaml.Node `yaml:"tests"`
 	}
-	s.decode(root, "the file", &f)
+	s.Decode(root, "the file", &f)
 	path := ""
 	switch {
-	case len(s.problems) > 0:
+	case len(s.Problems) > 0:
 	case f.Policies == nil:
-		s.wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
+		s.Wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
 	case f.Tests == nil && f.Policies.Kind == yaml.MappingNode:
-		s.wrong(root, "this is a file of policies; name its tests, such as policies_test.yaml")
+		s.Wrong(root, "this is a file of policies; name its tests, such as policies_test.yaml")
 	case f.Tests == nil:
-		s.wrong(root, "the field tests is missing; list the tests below it")
+		s.Wrong(root, "the field tests is missing; list the tests below it")
 	default:
-		path = s.text(f.Policies, "policies")
+		path = s.Text(f.Policies, "policies")
 	}
-	if err := s.err(); err != nil {
+	if err := s.Err(); err != nil {
 		return nil, err
 	}
 	if !filepath.IsAbs(path) {
@@ -109,7 +114,7 @@ func ReadTests(name string) (*TestFile, error) {
 		return nil, err
 	}
 	file.tests = s.tests(f.Tests, file.Policies)
-	if err := s.err(); err != nil {
+	if err := s.Err(); err != nil {
 		return nil, err
 	}
 	found, err := file.Policies.Check()
@@ -127,14 +132,14 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 	for i := range file.Policies {
 		policies[file.Policies[i].Name] = &file.Policies[i]
 	}
-	items := s.items(n, "tests")
-	if len(items) == 0 && len(s.problems) == 0 {
-		s.wrong(n, "the file has no tests; add one")
+	items := s.Items(n, "tests")
+	if len(items) == 0 && len(s.Problems) == 0 {
+		s.Wrong(n, "the file has no tests; add one")
 	}
 	var list []test
 	calls := int64(0)
 	for _, item := range items {
-		if s.full() {
+		if s.Full() {
 			break
 		}
 		var f struct {
@@ -142,22 +147,22 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 			Start *yaml.Node   `yaml:"start"`
 			Calls []*yaml.Node `yaml:"calls"`
 		}
-		if _, ok := s.decode(item, "a test", &f)["name"]; !ok {
-			s.wrong(item, "the test has no name; give it one")
+		if _, ok := s.Decode(item, "a test", &f)["name"]; !ok {
+			s.Wrong(item, "the test has no name; give it one")
 		}
 		t := test{name: f.Name, at: item, start: startOfTests}
 		if f.Start != nil {
 			t.start = s.time(f.Start)
 		}
-		if len(f.Calls) == 0 && !s.full() {
-			s.wrong(item, "the test has no calls; list them below calls:")
+		if len(f.Calls) == 0 && !s.Full() {
+			s.Wrong(item, "the test has no calls; list them below calls:")
 		}
 		after := time.Duration(0)
 		for _, at := range f.Calls {
 			c := s.call(at, after, policies, file.Name)
 			after = c.after
 			if calls += c.times; calls > maxCalls {
-				s.wrong(at, "with this call the file makes more than %d calls; give fewer times, or split the file", maxCalls)
+				s.Wrong(at, "with this call the file makes more than %d calls; give fewer times, or split the file", maxCalls)
 				return nil
 			}
 			t.calls = append(t.calls, c)
@@ -172,7 +177,7 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 func (s *source) time(n *yaml.Node) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, n.Value)
 	if err != nil || t.Year() < 2002 || t.Year() > 2200 {
-		s.wrong(n, "start is %s; write a time of the years 2002 to 2200, such as 2026-01-01T00:00:00Z", kind(n))
+		s.Wrong(n, "start is %s; write a time of the years 2002 to 2200, such as 2026-01-01T00:00:00Z", yamlfile.Kind(n))
 		return startOfTests
 	}
 	return t
@@ -184,12 +189,13 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		At     time.Duration `yaml:"at"`
 		Costs  []int64       `yaml:"cost up_to"`
 		Force  bool          `yaml:"force"`
+		Canary bool          `yaml:"canary"`
 		For    time.Duration `yaml:"for"`
 		Times  int64         `yaml:"times"`
 		Expect *yaml.Node    `yaml:"expect"`
 		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock"`
 	}
-	given := s.decode(n, "a call", &f)
+	given := s.Decode(n, "a call", &f)
 	c := call{at: n, after: before, costs: f.Costs, force: f.Force, span: f.For, times: 1}
 	for verb := range verbs {
 		if _, ok := given[verb]; ok {
@@ -198,38 +204,44 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	}
 	if c.verb == "" {
 		if len(given) > 0 {
-			s.wrong(n, "the call has no function; add one, as in take: [policy, key]")
+			s.Wrong(n, "the call has no function; add one, as in take: [policy, key]")
 		}
 		return c
 	}
-	for _, field := range []string{"cost", "up_to", "force", "for"} {
+	for _, field := range []string{"canary", "cost", "up_to", "force", "for"} {
 		if e, ok := given[field]; ok && !c.has(field) {
-			s.wrong(e.key, "%s takes no %s", c.verb, field)
+			s.Wrong(e.Key, "%s takes no %s", c.verb, field)
 		}
 	}
 	if at, ok := given["at"]; ok {
 		if c.after = f.At; c.after < before {
-			s.wrong(at.value, "at: %s is before the previous call, at %s", at.value.Value, spanText(before.Milliseconds()))
+			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, spanText(before.Milliseconds()))
 			c.after = before
 		}
 	}
 	upTo, ok := given["up_to"]
-	if c.upTo = ok; ok && upTo.value.Kind == yaml.SequenceNode {
-		s.number(upTo.value, "up_to")
+	if c.upTo = ok; ok && upTo.Value.Kind == yaml.SequenceNode {
+		s.Number(upTo.Value, "up_to")
 	}
 	if ok && c.force {
-		s.wrong(given["force"].key, "a call has up_to and force; keep one of them")
+		s.Wrong(given["force"].Key, "a call has up_to and force; keep one of them")
 	}
 	if _, ok := given["for"]; !ok && c.has("for") {
-		s.wrong(n, "%s needs a duration, as in for: 10m", c.verb)
+		s.Wrong(n, "%s needs a duration, as in for: 10m", c.verb)
 	}
 	if times, ok := given["times"]; ok {
 		if c.times = f.Times; c.times < 1 || c.times > maxTimes {
-			s.wrong(times.value, "times is %s; give a whole number from 1 to %d", kind(times.value), maxTimes)
+			s.Wrong(times.Value, "times is %s; give a whole number from 1 to %d", yamlfile.Kind(times.Value), maxTimes)
 			c.times = 1
 		}
 	}
-	s.words(&c, given[c.verb].value, f.Words, policies, file)
+	s.words(&c, given[c.verb].Value, f.Words, policies, file)
+	if e, ok := given["canary"]; ok {
+		c.side = map[bool]string{true: "canary", false: "policy"}[f.Canary]
+		if c.policy != nil && c.policy.Canary == nil {
+			s.Wrong(e.Key, "policy %s has no canary; leave the field out", c.policy.Name)
+		}
+	}
 	if f.Expect != nil {
 		c.expect = s.expectations(f.Expect, &c)
 	}
@@ -247,11 +259,11 @@ func (s *source) words(c *call, n *yaml.Node, items []*yaml.Node, policies map[s
 	}
 	var words []string
 	for _, item := range items {
-		words = append(words, s.text(item, "an item of "+c.verb))
+		words = append(words, s.Text(item, "an item of "+c.verb))
 	}
 	if len(words) < 1+strings.Count(form, ",") {
 		if n.Kind == yaml.SequenceNode {
-			s.wrong(n, "%s needs a list of %s, and this one has %d", c.verb, form, len(words))
+			s.Wrong(n, "%s needs a list of %s, and this one has %d", c.verb, form, len(words))
 		}
 		return
 	}
@@ -267,7 +279,7 @@ func (s *source) words(c *call, n *yaml.Node, items []*yaml.Node, policies map[s
 			if len(names) <= 10 {
 				text = "; it has " + strings.Join(names, ", ")
 			}
-			s.wrong(items[0], "no policy %s in %s%s", shown(words[0]), file, text)
+			s.Wrong(items[0], "no policy %s in %s%s", yamlfile.Shown(words[0]), file, text)
 		}
 		words = words[1:]
 	}

@@ -21,6 +21,8 @@ const testedPolicies = `policies:
   calc: {limits: [resource: 10/s, consumer: 1/s]}
   try: {limit: 1/s, shadow: true}
   jobs: concurrency 1 lease=10s
+  part: {limit: 5/s, canary: {limit: 2/s, share: 50%, shadow: true}}
+  part.jobs: {limit: concurrency 2 lease=10s, canary: {limit: concurrency 1 lease=10s, share: 50%}}
 `
 
 // oneTest is the beginning of a test file, up to the list of calls.

@@ -16,7 +16,7 @@ package=${PACKAGE:?"PACKAGE is empty; name a folder, such as PACKAGE=client"}
 package=${package%/}
 
 [ -d "$package" ] || {
-	echo "PACKAGE=$package is no folder; name one, such as PACKAGE=client"
+	echo "PACKAGE=$package is not a folder; name one, such as PACKAGE=client"
 	exit 1
 }
 mkdir -p "$build"

@@ -24,7 +24,7 @@ binaries() {
 	done
 }
 
-changes=$(git status --porcelain) || fail "this folder is no git checkout, and a release is made of a commit"
+changes=$(git status --porcelain) || fail "this folder is not a git checkout, and a release is made of a commit"
 [ -z "$changes" ] || fail "a release is made of a commit, and these changes are not in one; commit them, or git stash -u:
 $changes"
 version=$(sed -n 's/^const version = "\(.*\)"$/\1/p' functions/build.go)

@@ -26,6 +26,7 @@ if [ "$purpose" = images ]; then
 else
 	has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
 	has redis-cli || need redis-tools "redis-cli"
+	has curl || need curl "curl (for the commands of docs/budgets.md)"
 	has zsh || need zsh "zsh (for what the documents and the command show to be pasted)"
 	if [ "$(uname -s)" = Linux ]; then
 		has fish || need fish "fish (for its completions)"
@@ -35,6 +36,18 @@ else
 			need lua-nginx-redis "lua-nginx-redis"
 			[ -x /usr/sbin/nginx ] || services+=(nginx)
 		fi
+		# For examples/gateway and docs/gateway.md.
+		has curl || need curl "curl"
+		if ! has caddy; then
+			need caddy "Caddy"
+			services+=(caddy)
+		fi
+		if [ ! -x /usr/sbin/haproxy ]; then
+			need haproxy "HAProxy"
+			services+=(haproxy)
+		fi
+		[ -e /usr/lib/apache2/modules/mod_lua.so ] || need apache2-bin "Apache with mod_lua" # without its service
+		[ -e /usr/share/lua/5.3/socket/http.lua ] || need lua-socket "lua-socket"
 	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"

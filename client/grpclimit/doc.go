@@ -21,6 +21,8 @@
 // decision does not end with the context of the call. If there is no decision and the context has
 // ended, the call is not handled.
 //
+// A handler whose cost is known only afterwards corrects its charge: [ChargeOf].
+//
 // # Clients
 //
 //	limit, err := grpclimit.NewClient(limiter, "partner", "10/s burst=20")

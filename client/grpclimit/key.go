@@ -9,19 +9,19 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // ErrNoKey is the error that a [Func] must return for a call without the value to count it under.
 // The caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next
-// key. Any other error is treated as an error of the server: there is no decision.
+// key. Any other error is treated as a server error: there is no decision.
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
 // Key selects what a call is counted under. The functions of this package make keys; the zero value
 // is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
-// call holds what a Key may read of a gRPC call.
+// call holds what a Key may read about a gRPC call.
 type call struct {
 	ctx    context.Context
 	target string // of the connection, for an outgoing call
@@ -74,7 +74,7 @@ func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 // address of the proxy: use a [Func] that reads what the proxy writes into the metadata.
 func Peer() Key { return PeerNetwork(128) }
 
-// PeerNetwork is Peer, but counts all IPv6 addresses of a network of this size as one, as in
+// PeerNetwork is Peer, but counts all IPv6 addresses of a network of the given size as one, as in
 // PeerNetwork(64). A household or a rented machine usually has at least a /64, and could otherwise
 // use a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
@@ -94,11 +94,11 @@ func PeerNetwork(ipv6Bits int) Key {
 	})
 }
 
-// Join counts a call under all of these keys together: with Join(Method(), Peer()), each address
-// has its own limit on each method. If a call lacks one of the keys, it has no key.
+// Join counts a call under all of the given keys together: with Join(Method(), Peer()), each
+// address has its own limit on each method. If a call lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a call under the first of these keys that it has: with
+// FirstOf counts a call under the first of the given keys that it has: with
 // FirstOf(Metadata("x-api-key"), Peer()), calls without the metadata are limited by their address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 

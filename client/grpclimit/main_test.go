@@ -29,7 +29,7 @@ var noon = limitertest.Noon
 
 func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
-// newLimiter returns a client of a new server. The server's clock stands still.
+// newLimiter returns a client for a new server. The server's clock is stopped.
 func newLimiter(t testing.TB, opts ...client.Option) (*client.Client, *embedded.Server) {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))

@@ -45,7 +45,7 @@ func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
 	}
 }
 
-// SkipMethods excludes calls of exactly these full methods, as in
+// SkipMethods excludes calls of exactly the given full methods, as in
 // SkipMethods("/grpc.health.v1.Health/Check").
 func SkipMethods(methods ...string) ServerOption {
 	return func(s *Server) error {
@@ -62,7 +62,7 @@ func SkipMethods(methods ...string) ServerOption {
 // WithRequest sets a function that modifies the limiter's request, for example with another limit
 // for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
 // [NewServer]. If change removes all keys, the call is not limited. An error is treated as an error
-// of the limiter, unless it is [ErrNoKey].
+// from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
 		return adapter.Set(&s.change, change, "WithRequest(nil); give a function, or leave it out")
@@ -128,7 +128,8 @@ func NewServer(limiter *client.Client, name string, limit client.Limit, key Key,
 
 // Unary is a [grpc.UnaryServerInterceptor].
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if _, err := s.admit(ctx, info.FullMethod); err != nil {
+	ctx, _, err := s.admit(ctx, info.FullMethod)
+	if err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
@@ -136,76 +137,83 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // Stream is a [grpc.StreamServerInterceptor].
 func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	req, err := s.admit(stream.Context(), info.FullMethod)
+	ctx, req, err := s.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	if s.perMessage && len(req.Keys) > 0 {
-		req.OnceKey, req.OnceTTL = "", 0
-		stream = &serverStream{ServerStream: stream, server: s, req: req, method: info.FullMethod}
-	}
-	return handler(srv, stream)
+	req.OnceKey, req.OnceTTL = "", 0
+	return handler(srv, &serverStream{ServerStream: stream, ctx: ctx, server: s, req: req, method: info.FullMethod})
 }
 
-// serverStream counts the messages that it receives.
+// serverStream has the charge in its context, and counts the messages that it receives.
 type serverStream struct {
 	grpc.ServerStream
+	ctx    context.Context
 	server *Server
 	req    client.Request
 	method string
 	n      int // messages received; gRPC allows one receiving goroutine at a time
 }
 
+func (s *serverStream) Context() context.Context { return s.ctx }
+
 func (s *serverStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if s.n++; s.n == 1 {
+	if s.n++; s.n == 1 || !s.server.perMessage || len(s.req.Keys) == 0 {
 		return nil
 	}
-	return s.server.take(s.Context(), s.method, s.req)
+	_, err := s.server.take(s.ctx, s.method, s.req)
+	return err
 }
 
-// admit returns the request that it sent to the limiter, and a nil error if the call may proceed.
-// If nothing was sent, the returned request has no keys.
-func (s *Server) admit(ctx context.Context, method string) (client.Request, error) {
+// admit returns the context for the handler, the request that it sent to the limiter, and a nil
+// error if the call may proceed. If nothing was sent, the returned request has no keys.
+func (s *Server) admit(ctx context.Context, method string) (context.Context, client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
-			return client.Request{}, nil
+			return ctx, client.Request{}, nil
 		}
 	}
 	req, err := s.requests.Request(call{ctx: ctx, method: method})
 	switch {
 	case errors.Is(err, ErrNoKey):
-		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
+		return ctx, client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a caller that gave up is not an error of this server
+		if !errors.Is(err, ctx.Err()) { // a caller that gives up is not a server error
 			s.onError(ctx, method, err)
 		}
-		return client.Request{}, s.undecided(ctx, s.refuse)
+		return ctx, client.Request{}, s.undecided(ctx, s.refuse)
 	case len(req.Keys) == 0:
-		return req, nil
+		return ctx, req, nil
 	}
-	return req, s.take(ctx, method, req)
+	result, err := s.take(ctx, method, req)
+	if err == nil && result.Allowed {
+		charge := adapter.NewCharge(s.requests.Limiter, req, result, func(client.Request, client.Result) {})
+		ctx = context.WithValue(ctx, chargeOf(s.requests.Name), charge)
+	}
+	return ctx, req, err
 }
 
-// take returns the error to end a call with, or nil.
-func (s *Server) take(ctx context.Context, method string, req client.Request) error {
+// take returns the decision, or the zero Result without one, and the error to end a call with, or
+// nil.
+func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
 	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)
-		return s.undecided(ctx, s.refuse)
+		return client.Result{}, s.undecided(ctx, s.refuse)
 	case result.Source == client.SourcePolicy:
 		s.onError(ctx, method, result.Err)
-		return s.undecided(ctx, result.RetryAfter)
+		return client.Result{}, s.undecided(ctx, result.RetryAfter)
 	case result.Allowed:
-		return nil
+		return result, nil
 	case result.RetryAfter == client.Never:
-		return status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.requests.Name)
+		return result, status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.requests.Name)
 	}
 	text := fmt.Sprintf("%s: over its limit; try again in %v", s.requests.Name, result.RetryAfter)
-	return retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
+	return result, retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
 // undecided returns the outcome of a call without a decision: an error if refuse is above 0, and

@@ -22,6 +22,6 @@
 //
 // # Without a decision
 //
-// If there is no decision, the request fails with the error of the client, unless the client has a
+// If there is no decision, the request fails with the error from the client, unless the client has a
 // [client.Fallback] other than ReturnError. To continue without a limit, set client.FailOpen.
 package httpcall

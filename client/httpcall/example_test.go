@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// exampleLimiter returns a client of a server with the library. The server's clock stands still.
+// exampleLimiter returns a client for a server with the library. The server's clock is stopped.
 func exampleLimiter() (limiter *client.Client, stop func()) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// always returns a service that always sends this response.
+// always returns a service that sends the same response to every request.
 func always(status int, lines ...string) *base {
 	b := &base{}
 	b.respond = func(int, *http.Request) *http.Response { return b.response(status, lines...) }

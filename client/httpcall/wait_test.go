@@ -16,7 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// Each request waits for its turn and none is early, and waiting requests send few calls.
+// Each request waits for its turn, no request is early, and waiting requests make few calls to the
+// server.
 func TestWaits(t *testing.T) {
 	limiter, _, takes := newLimiter(t)
 	to := &base{}
@@ -44,8 +45,8 @@ func TestWaits(t *testing.T) {
 	if len(at) != n {
 		t.Fatalf("%d requests were sent, want %d", len(at), n)
 	}
-	// Request i is allowed at least 20 ms after the previous one. The precision is a millisecond,
-	// that of the server's clock.
+	// Request i is allowed at least 20 ms after the previous one. The server's clock has a
+	// precision of a millisecond.
 	for i, sent := range at {
 		if least := time.Duration(i)*20*time.Millisecond - time.Millisecond; sent.Sub(began) < least {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)

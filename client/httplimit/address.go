@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // An AddressOption configures how [Address] finds the client's address.
@@ -36,7 +36,7 @@ func TrustedProxies(networks ...string) AddressOption {
 			}
 			switch {
 			case err != nil:
-				return fmt.Errorf("TrustedProxies: %q is no network; write an address, unix: or one such as 10.0.0.0/8", text)
+				return fmt.Errorf("TrustedProxies: %q is not a network; write an address, unix: or one such as 10.0.0.0/8", text)
 			case network.Addr().Is4In6():
 				return fmt.Errorf("TrustedProxies: %q is an IPv4 network written as IPv6; write it as IPv4, such as 10.0.0.0/8", text)
 			}
@@ -56,8 +56,8 @@ func ReadForwarded() AddressOption {
 	}
 }
 
-// IPv6Prefix counts all IPv6 addresses of a network of this size as one, as in IPv6Prefix(64). A
-// household or a rented machine usually has at least a /64, and could otherwise use a new address
+// IPv6Prefix counts all IPv6 addresses of a network of the given size as one, as in IPv6Prefix(64).
+// A household or a rented machine usually has at least a /64, and could otherwise use a new address
 // for each request.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
@@ -105,7 +105,7 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 		return addr, nil
 	}
 	if !known && !a.trustedUnix {
-		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is no address; over a Unix socket, give TrustedProxies(\"unix:\")", r.RemoteAddr)
+		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is not an address; over a Unix socket, give TrustedProxies(\"unix:\")", r.RemoteAddr)
 	}
 	name, read := "X-Forwarded-For", parseAddr
 	if a.forwarded {

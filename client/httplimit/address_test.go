@@ -143,7 +143,7 @@ func TestNoAddress(t *testing.T) {
 		opts   []AddressOption
 		want   string
 	}{
-		{"@", nil, nil, `the connection is from "@", which is no address; over a Unix socket, give TrustedProxies("unix:")`},
+		{"@", nil, nil, `the connection is from "@", which is not an address; over a Unix socket, give TrustedProxies("unix:")`},
 		{"", []string{"X-Forwarded-For: 203.0.113.7"}, []AddressOption{TrustedProxies("10.0.0.0/8")}, `the connection is from ""`},
 		{"@", nil, []AddressOption{TrustedProxies("unix:")}, "the proxy at the Unix socket sent no address in X-Forwarded-For"},
 		{"@", []string{"Forwarded: for=unknown"}, []AddressOption{TrustedProxies("unix:"), ReadForwarded()}, "sent no address in Forwarded"},
@@ -155,8 +155,8 @@ func TestNoAddress(t *testing.T) {
 }
 
 // FuzzAddress checks that clients cannot influence the address. Text to the left of what our proxy
-// wrote, or within text that the proxy quoted, changes nothing. If the field holds nothing else,
-// any text results in an address in canonical form, if need be that of the proxy.
+// wrote, or within text that the proxy quoted, changes nothing. If our proxy wrote nothing, the
+// result is still an address in canonical form.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		"", "1.2.3.4", "::1", "[::1]:80", "fe80::1%eth0", "::ffff:1.2.3.4", "for=1.2.3.4", `for="[::1]:80";by=x, for=_x`,

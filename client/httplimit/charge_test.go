@@ -157,7 +157,7 @@ func TestChargeOf(t *testing.T) {
 	}
 }
 
-// An error of the limiter does not change the charge.
+// An error from the limiter does not change the charge.
 func TestChargeWithoutADecision(t *testing.T) {
 	limiter, server := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {

@@ -30,8 +30,9 @@
 // q and r are Result.Limit and Result.Remaining of the decision. t is the time until the limit is
 // full again or, for a denial, until this request would be allowed, in seconds, rounded up. Only
 // the library on the server parses limits, so the window w is omitted, as the draft permits, unless
-// [WithPolicies] sets it. Just after its first call, when t is short, a client that spreads r over
-// t would be too fast. So if the window is known, t is at least the time in which r units refill.
+// [WithPolicies] sets it. After a client's first call, t is short, and a client that spread r
+// requests over t would be too fast. So if the window is known, t is at least the time in which r
+// units refill.
 //
 // Each nested middleware adds a line to each field. [WithXHeaders] adds X-RateLimit-Limit,
 // -Remaining and -Reset.

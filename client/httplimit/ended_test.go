@@ -106,7 +106,7 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// Without a decision a request whose context has ended is not served. OnError receives errors of
+// Without a decision a request whose context has ended is not served. OnError receives errors from
 // the server, but not the end of the context.
 func TestEndedContextsWithoutADecision(t *testing.T) {
 	const text = "no database"

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
+	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
 // An Option configures the middleware. [New] returns an error if an option is invalid.
@@ -34,7 +35,7 @@ func SkipMethods(methods ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(methods, r.Method) })
 }
 
-// SkipPaths excludes requests for exactly these paths, as in SkipPaths("/healthz", "/readyz").
+// SkipPaths excludes requests for exactly the given paths, as in SkipPaths("/healthz", "/readyz").
 func SkipPaths(paths ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
 }
@@ -42,7 +43,7 @@ func SkipPaths(paths ...string) Option {
 // WithRequest sets a function that modifies the limiter's request according to the HTTP request:
 // for example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one
 // key and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
-// error is treated as an error of the limiter, unless it is [ErrNoKey].
+// error is treated as an error from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
 		return adapter.Set(&m.Change, change, "WithRequest(nil); give a function, or leave it out")
@@ -137,10 +138,10 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	req, err := m.Request(r)
 	switch {
 	case errors.Is(err, ErrNoKey):
-		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
+		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a request whose client hung up is not an error of this server
+		if !errors.Is(err, ctx.Err()) { // a client that hangs up is not a server error
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse)
@@ -160,23 +161,24 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.undecided(next, w, r, result.RetryAfter)
 		return
 	}
-	charge := m.newCharge(w.Header(), req, result)
+	fields := m.newFields(w.Header())
+	charge := adapter.NewCharge(m.Limiter, req, result, fields.set)
 	if !result.Allowed {
 		m.deny(w, req, result)
 		return
 	}
 	if m.delay && result.RetryAfter > 0 && adapter.Sleep(ctx, result.RetryAfter) != nil {
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(result.RetryAfter)))
-		problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.write(w)
+		problem.Problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.Write(w)
 		return
 	}
-	defer charge.fields.end()
+	defer fields.end()
 	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.Name), charge)))
 }
 
 func (m *middleware) deny(w http.ResponseWriter, req client.Request, result client.Result) {
 	name, _ := m.policyOf(req, result)
-	p := problem{
+	p := problem.Problem{
 		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
 		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
 		Status:   http.StatusTooManyRequests,
@@ -188,12 +190,12 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 		w.Header().Set("Retry-After", fmt.Sprint(after))
 		p.Detail = fmt.Sprintf("try again in %d s", after)
 	}
-	p.write(w)
+	p.Write(w)
 }
 
 // undecided handles a request without a decision. It rejects the request if refuse is above 0, and
 // otherwise serves it. It always rejects a request whose context has ended, because the client may
-// have ended the context to avoid the limit. The response has no fields.
+// have ended the context to avoid the limit. The response has no RateLimit fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration) {
 	switch {
 	case refuse > 0:
@@ -202,7 +204,7 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 		next.ServeHTTP(w, r)
 		return
 	}
-	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
+	problem.Problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.Write(w)
 }
 
 // seconds rounds d up to whole seconds.

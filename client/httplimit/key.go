@@ -4,12 +4,12 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // ErrNoKey is the error that a [Func] must return for a request without the value to count it
 // under. The client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the
-// next key. Any other error is treated as an error of the server: there is no decision.
+// next key. Any other error is treated as a server error: there is no decision.
 var ErrNoKey = errors.New("the request lacks what it is limited by")
 
 // Key selects what a request is counted under. The functions of this package make keys; the zero
@@ -81,11 +81,11 @@ func PatternOf(mux *http.ServeMux) Key {
 	})
 }
 
-// Join counts a request under all of these keys together: with Join(Pattern(), Address()), each
+// Join counts a request under all of the given keys together: with Join(Pattern(), Address()), each
 // address has its own limit on each route. If a request lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a request under the first of these keys that it has: with
+// FirstOf counts a request under the first of the given keys that it has: with
 // FirstOf(Header("X-Api-Key"), Address()), requests without the header are limited by their
 // address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }

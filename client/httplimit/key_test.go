@@ -98,8 +98,8 @@ func TestPattern(t *testing.T) {
 	serve(mux, get("/items/2"))
 	limitertest.WantUsed(t, limiter, "api|route=/items/%7Bid%7D", 2)
 
-	// Around the mux the pattern is not known. This is reported as an error of the server, not of
-	// the client.
+	// Around the mux the pattern is not known. This is reported as a server error, not as a client
+	// error.
 	var found error
 	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)
@@ -108,7 +108,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// An error of a function is an error of the server, and FirstOf does not try the next key.
+// An error from a key function is a server error, and FirstOf does not try the next key.
 func TestKeyThatFails(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	broken := errors.New("no directory of tenants")
@@ -152,8 +152,8 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "api", "1/s", httplimit.Func("", none), nil, "Func without a name or a function"},
 		{limiter, "api", "1/s", httplimit.Func("a", nil), nil, "Func without a name or a function"},
 		{limiter, "api", "1/s", httplimit.Address(nil), nil, "an option of Address is nil"},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("10.0.0.0/33")), nil, `TrustedProxies: "10.0.0.0/33" is no network; write an address, unix: or one such as 10.0.0.0/8`},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("fe80::1%eth0")), nil, `"fe80::1%eth0" is no network`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("10.0.0.0/33")), nil, `TrustedProxies: "10.0.0.0/33" is not a network; write an address, unix: or one such as 10.0.0.0/8`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("fe80::1%eth0")), nil, `"fe80::1%eth0" is not a network`},
 		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("::ffff:10.0.0.0/104")), nil, "is an IPv4 network written as IPv6"},
 		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(0)), nil, "IPv6Prefix(0); give the size of a network"},
 		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(129)), nil, "IPv6Prefix(129)"},

@@ -13,17 +13,18 @@
 //	ratelimit.client.decisions      number of decisions, by servers or not, and of failed calls:
 //	                                ratelimit.operation (take, peek, refund, acquire or renew),
 //	                                ratelimit.outcome (allowed, denied or error), ratelimit.source
-//	                                (server, local, policy and so on; not for errors), and
-//	                                error.type if no server decided
+//	                                (server, local, policy and so on; not for errors),
+//	                                ratelimit.policy (client.Observation.Policy; only for calls with
+//	                                a policy), and error.type if no server decided
 //	ratelimit.client.breaker.open   number of circuit breakers of clients in this process that stop
 //	                                calls to a node: server.address
 //
 // The first metric, and the attributes that begin with db, error and server, are stable names of
 // the semantic conventions, version 1.41; the conventions have no names for the rest. Attributes
-// never contain keys or the text of errors.
+// never contain keys, limits or the text of errors.
 //
-// A span is of kind client, has the attributes of the histogram and ratelimit.outcome, and a name
-// such as "FCALL ratelimit_take". It is made after the call has ended, so spans of the Redis
+// A span is of kind client, has the attributes of the histogram, ratelimit.outcome and
+// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is made after the call has ended, so spans of the Redis
 // client, if it makes any, are its siblings.
 package otellimit
 
@@ -102,9 +103,12 @@ func New(opts ...Option) (client.Observer, error) {
 func wrong(err error) error { return fmt.Errorf("ratelimit: otellimit.New: %w", err) }
 
 func (o *observer) call(ctx context.Context, call client.Observation) {
-	outcome := attribute.String("ratelimit.outcome", string(call.Outcome))
+	own := []attribute.KeyValue{attribute.String("ratelimit.outcome", string(call.Outcome))}
+	if call.Policy != "" {
+		own = append(own, attribute.String("ratelimit.policy", call.Policy))
+	}
 	if call.Outcome != client.OutcomeDone && isDecision(call.Operation) {
-		attrs := []attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation), outcome}
+		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation)}, own...)
 		if call.Outcome != client.OutcomeError {
 			attrs = append(attrs, attribute.String("ratelimit.source", call.Source.String()))
 		}
@@ -120,7 +124,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	o.duration.Record(ctx, call.Duration.Seconds(), metric.WithAttributes(attrs...))
 	name := attrs[1].Value.AsString() + " " + attrs[2].Value.AsString()
 	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
-		trace.WithAttributes(attrs...), trace.WithAttributes(outcome))
+		trace.WithAttributes(attrs...), trace.WithAttributes(own...))
 	if call.Err != nil {
 		span.SetStatus(codes.Error, call.ErrorType()) // the text of the error contains keys
 	}

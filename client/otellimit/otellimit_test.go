@@ -180,6 +180,33 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
+// The decisions and the spans of a call with a policy name the policy. The histogram does not.
+func TestPolicy(t *testing.T) {
+	tel := newTelemetry(t)
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/d"}}})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute), client.WithObserver(tel.observer)))
+	defer func() { _ = limiter.Close() }()
+	for range 2 {
+		_ = must[client.Result](t)(limiter.Allow(t.Context(), "secret", "@api"))
+	}
+	if _, err := limiter.Allow(t.Context(), "secret", "@made-up"); err == nil {
+		t.Fatal("no error")
+	}
+	check(t, tel.points(t),
+		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.policy=api ratelimit.source=server} 1",
+		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=denied ratelimit.policy=api ratelimit.source=server} 1",
+		"ratelimit.client.decisions{error.type=no_policy ratelimit.operation=take ratelimit.outcome=error} 1",
+		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis} 2",
+		"db.client.operation.duration s{db.operation.name=FCALL db.response.status_code=NOPOLICY db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=no_policy} 1",
+	)
+	for i, span := range tel.spans.Ended() {
+		if got := text(attribute.NewSet(span.Attributes()...)); strings.Contains(got, "ratelimit.policy=api") != (i < 2) || strings.Contains(got, "made-up") {
+			t.Errorf("span %d has %s", i, got)
+		}
+	}
+}
+
 // A call that makes no decision is not counted as one, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)

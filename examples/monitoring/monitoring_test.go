@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -96,8 +98,36 @@ func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []s
 	return wrong, used
 }
 
+// policyMetrics adds to found the metrics that `ratelimit dashboard` serves. They are in a file of
+// its own test.
+func policyMetrics(t *testing.T, found map[string]map[string][]string) {
+	t.Helper()
+	file, err := os.Open("../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, family := range families {
+		found[name] = map[string][]string{}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				found[name][label.GetName()] = append(found[name][label.GetName()], label.GetValue())
+			}
+		}
+	}
+	if servers := found["ratelimit_server_up"]["server"]; !slices.Contains(servers, `\"\x0a\xff`) {
+		t.Errorf("the servers are %q", servers)
+	}
+}
+
 func TestDashboardAndAlerts(t *testing.T) {
 	found := scrape(t)
+	policyMetrics(t, found)
 	var dashboard struct {
 		Title  string
 		Panels []struct {
@@ -160,9 +190,38 @@ func TestDashboardAndAlerts(t *testing.T) {
 			all[name] = true
 		}
 	}
-	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total"}
+	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total", "ratelimit_policy_calls_total"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Errorf("the metrics that are used are %q, want %q", got, want)
+	}
+}
+
+// The scrape configuration has only fields of Prometheus, and gives the dashboard its token.
+func TestScrapeConfiguration(t *testing.T) {
+	var config struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName       string `yaml:"job_name"`
+			Authorization struct {
+				CredentialsFile string `yaml:"credentials_file"`
+			}
+			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	text, err := os.ReadFile("prometheus.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Load(text, &config, yaml.WithKnownFields()); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range config.RuleFiles {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if jobs := config.ScrapeConfigs; len(jobs) != 2 || jobs[1].Authorization.CredentialsFile == "" || len(jobs[1].StaticConfigs[0].Targets) != 1 {
+		t.Errorf("%+v", config)
 	}
 }
 

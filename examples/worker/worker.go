@@ -99,7 +99,7 @@ func (q *Queue) lease(what string, limit client.Limit) *client.Lease {
 	return q.Limiter.Lease(q.key(what), limit, "")
 }
 
-// pause waits for idle, or until ctx ends.
+// pause sleeps for the duration idle, or until ctx ends.
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -19,8 +19,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but for a text that a pattern has matched as decimal digits, or nil.
--- It returns nil for nil.
+-- parse_digits is like parse, but text must be decimal digits, as matched by a pattern, or nil. It
+-- returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -55,12 +55,12 @@ end
 
 local MOST_KNOWN = 5000 -- in a generation
 
--- remembered returns a function that memoizes read. read returns nil and optionally an error for a
--- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the texts of the current generation. When it is full, it becomes the
--- previous generation, and the generation before is dropped. A text that is found in the previous
--- generation is added to the current one. So at most 10,000 texts are kept, and always the last
--- 5,000. If sized is true, a value counts as value.size texts.
+-- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
+-- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
+-- match. memory.known holds the results of the current generation. When it is full, it becomes the
+-- previous generation, and the generation before is dropped. A result found in the previous
+-- generation is added to the current one. So at most 10,000 results are kept, and always the last
+-- 5,000. If sized is true, a result counts as value.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

@@ -82,7 +82,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that show its kind and the end of its block
+local HEAD = 128 -- bytes of a value that show its kind, its block and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
@@ -109,13 +109,13 @@ end
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
     local prefix, holds = algorithm.prefix, algorithm.holds
-    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.owner or algorithm end
+    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.stored_as or algorithm end
   end
   return nil
 end
 
--- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
--- for a key that cannot have been written by a limiter, or a table:
+-- look determines what a key holds, and reads only the first bytes of the value. It returns nil and
+-- the error if no limiter can have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -124,6 +124,9 @@ end
 --   owner    the algorithm that wrote the state, nil if there is none
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
+--   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
+--            describe the override with the state under it. The override itself has from, expiry, owner and left of
+--            that state
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -140,10 +143,16 @@ function states.look(key)
   if blocked then
     found.from, found.expiry = from - 1, expiry
   end
-  local state = string.sub(head, found.from + 1)
-  found.owner = states.owner(state)
-  found.request = not blocked and string.sub(state, 1, 5) == 'once:'
-  if not (found.owner or found.request or blocked and state == '') then
+  local state, inner = string.sub(head, found.from + 1), found
+  if overrides.begins(state) then
+    inner, state = overrides.read(key, found.from)
+    if not inner then return nil, states.unreadable(key) end
+    found.override = inner
+  end
+  local bare = not blocked and inner == found
+  inner.owner = states.owner(state)
+  found.request = bare and string.sub(state, 1, 5) == 'once:'
+  if not (inner.owner or found.request or not bare and state == '') then
     return nil, states.unreadable(key)
   end
   found.left = redis.call('PTTL', key)
@@ -194,24 +203,33 @@ local function carry_over(key, limit, at, cost, found)
 end
 
 -- load_other loads a key that the load function of the limit's form cannot read: the key is
--- blocked, or it holds another algorithm's state, or the limit's own state in a form that
--- load_found has to convert. It returns the error, or nil.
+-- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
+-- that load_found has to convert. It returns the error, or the override that it has loaded instead of
+-- the limit, or nil.
 function states.load_other(key, limit, at, cost)
   local found, err = states.look(key)
   if err then
     return err
   elseif found.request then
     return states.in_use(key, states.REQUEST)
-  elseif found.blocked > 0 then
-    return deny(limit, at, found)
   end
-  local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
-  if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.form.load_empty(limit, at)
+  local override, inner = overrides.active(found), found.override or found
+  if override then
+    limit = override.limit
+    local most = limit.algorithm.most
+    err = most and most.field == 'buckets' and states.too_much('buckets', limit.asks)
+  end
+  local is_own = inner.owner == (limit.algorithm.stored_as or limit.algorithm)
+  if found.blocked > 0 then
+    deny(limit, at, found)
+  elseif not inner.owner or inner.left < 0 or inner.left == 0 and not is_own then
+    limit.form.load_empty(limit, at)
   elseif is_own then
-    return limit.form.load_found(key, limit, at, cost, found)
+    err = err or limit.form.load_found(key, limit, at, cost, inner)
+  else
+    err = err or carry_over(key, limit, at, cost, inner)
   end
-  return carry_over(key, limit, at, cost, found)
+  return err or override
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window

@@ -83,7 +83,9 @@ local function load_found(key, limit, at, cost, found)
   return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
-local function write(key, limit, at)
+-- save_all returns the value that stores the states of a limit, and when it expires (ms since the epoch).
+-- If all rates are full, it returns '' and 0.
+local function save_all(limit, at)
   local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
   for i = at, at + limit.size - 1 do
     local state, text, full = list[i], ''
@@ -94,11 +96,16 @@ local function write(key, limit, at)
     parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
     parts[#parts + 1] = text
   end
-  if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts), expiry)
+  return expiry > 0 and table.concat(parts) or '', expiry
 end
 
-packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
+local function write(key, limit, at)
+  local value, expiry = save_all(limit, at)
+  if expiry == 0 then return redis.call('DEL', key) end
+  states.put(key, value, expiry)
+end
+
+packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
 -- first returns the first and last byte of the first rate's text in a key's value. The prefix
 -- begins at byte `from`.

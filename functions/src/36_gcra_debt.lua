@@ -46,7 +46,8 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
--- spare keeps a forced debt at or below (2b - 1)T, because set would replace a larger one.
+-- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
+-- would replace a larger one.
 function gcra_debt.spare(state)
   local rate = state.rate
   local interval = rate.interval

@@ -35,11 +35,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
--- left is the ms until the key expires. If the value does not change, only the expiry is set. On
--- Redis 7.0, where the time advances during a call, the new expiry is an absolute time. It is
--- computed from now, the time in ms at which left was read, or if now is nil, from the old expiry
--- and left.
+-- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
+-- always written. left is the time in ms until the key expires. If the value does not change, only
+-- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
+-- absolute time, unless value is nil. It counts from the time in ms at which left was read. This
+-- time is now or, if now is nil, the old expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -62,7 +62,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide decides the common call over one key without a state.
+-- decide decides a call over one key. It handles the common case without states.list, and passes
+-- the other cases to decisions.one_key.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -122,4 +123,11 @@ local function write(key, limit, at)
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
-gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
+local function save(limit, at)
+  local debt, ticks = states.list[at].debt, limit.rate.ticks
+  local ms = ceil(debt, ticks)
+  if ms == 0 then return '', 0 end
+  return text_of(ms * ticks - debt), clock.ms() + ms
+end
+
+gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }

@@ -47,7 +47,8 @@ function gcra_value.convert(value, expiry)
   return string.format('%d', expiry * 1000)
 end
 
--- left returns the ms until the first rate of a value is full. The value begins at byte `from`.
+-- left returns the time in ms until the first rate of a value is full. The value begins at byte
+-- `from`.
 function gcra_value.left(key, from, value)
   local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
   local us = string.match(text, '^' .. TIME)
@@ -56,8 +57,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states. It covers limits in which each T is a
--- whole number of us, if the key holds nothing or the state of such a limit.
+-- decide decides the common call over one key without states.list, for limits in which each T is a
+-- whole number of us. If the key holds anything but the state of such a limit, decide leaves the
+-- call to decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -104,8 +106,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete sets the limit's field decide to the function above, and the fields which that function
--- needs, if it covers the limit.
+-- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
+-- and first for it.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end

@@ -1,7 +1,13 @@
 -- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
 -- "@name" reads no key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
+-- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+--           shadow = true, track = true }
+--
+-- A canary has as many limits as its policy. It decides over a share of the keys, in thousandths. Once
+-- a policy or a canary is used, it also has
+--   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
+--           counts what it would have decided
 local POLICIES = {--[[@POLICIES@]]}
 
 -- find returns the policy for "@name", or nil and the error.
@@ -17,37 +23,53 @@ function policies.names()
   return sorted_keys(POLICIES)
 end
 
--- lease returns the text of the limit of a policy for leases and, if the policy is a shadow, the
--- policy's name. If the policy is unknown or has several limits, lease returns nil and the error.
-function policies.lease(text)
+-- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
+-- the name of the policy, the key and the share: it is the same on all servers, and a larger share keeps
+-- the keys of a smaller one.
+function policies.in_canary(canary, name, key)
+  return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
+end
+
+-- lease returns the policy that decides over the leases of a key, or its canary. If the policy is
+-- unknown or has several limits, lease returns nil and the error.
+function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then
     return nil, err
   elseif #policy > 1 then
     return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
   end
-  return policy[1], policy.shadow and string.sub(text, 2)
+  local canary = policy.canary
+  return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
 end
 
-------------------------------------------------------------------- shadow policies
-
--- For each shadow policy, the number of allowed calls that it would have denied, since the library
--- was loaded on this node.
-local denied = {}
-
--- note counts a call that a shadow policy would have denied.
-function policies.note(name)
-  denied[name] = (denied[name] or 0) + 1
+-- calls returns the counts of a policy or a canary, for the caller to add to.
+function policies.calls(policy)
+  policy.calls = policy.calls or { [0] = 0, 0 }
+  return policy.calls
 end
 
--- shadow_counts returns { name, count, ... } for every shadow policy.
-function policies.shadow_counts()
-  local list = {}
-  for _, name in ipairs(policies.names()) do
-    if POLICIES[name].shadow then
-      list[#list + 1] = name
-      list[#list + 1] = denied[name] or 0
+local NO_CALLS = { [0] = 0, 0 }
+
+-- counts returns two lists for ratelimit_info, in the order of the names: { name, allowed, denied } of
+-- each policy, to which a canary adds { share, allowed, denied }; and { name, count, ... } of the shadow
+-- policies, with the calls that the policy and its canary would have denied.
+function policies.counts(names)
+  local list, shadows = {}, {}
+  for i, name in ipairs(names) do
+    local policy, entry, shadow_denied = POLICIES[name], { name }, nil
+    for _, side in ipairs{ policy, policy.canary } do
+      local calls = side.calls or NO_CALLS
+      entry[#entry + 1] = side.share -- of a canary
+      entry[#entry + 1] = calls[1]
+      entry[#entry + 1] = calls[0]
+      if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+    end
+    list[i] = entry
+    if shadow_denied then
+      shadows[#shadows + 1] = name
+      shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list
+  return list, shadows
 end

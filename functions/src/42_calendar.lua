@@ -1,8 +1,8 @@
 -- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
 -- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
 -- two fields of a rate:
---   shift   the ms that are added to the time before windows are counted from the epoch; nil if the
---           rate needs no calendar
+--   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
+--           calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
@@ -14,7 +14,7 @@ local EPOCH = 719468 -- days from then to 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
--- LONGEST has the length in ms of the longest window of each unit.
+-- LONGEST holds the length in ms of the longest window of each unit.
 calendar.LONGEST = { w = 7 * DAY, mo = 31 * DAY, y = 366 * DAY }
 
 -- zone parses the value of the option zone. It returns ms, or nil and what was expected.
@@ -57,7 +57,7 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the ms until the end of the window that is open now, for a rate with shift.
+-- left returns the time in ms until the open window ends, for a rate with shift.
 function calendar.left(rate, now)
   local here, step, from = now + rate.shift, rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end

@@ -1,7 +1,7 @@
 -- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
---                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
+--                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
 --                                      n = 0: see src/46_never.lua
 --   @policy
 --
@@ -16,7 +16,8 @@
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
--- A table with more than eight fields takes twice the memory. A rate has algorithm, count (n), period
+-- A table with more than eight fields takes twice the memory; the first limit of a policy is such a table,
+-- see counted. A rate has algorithm, count (n), period
 -- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
@@ -26,10 +27,10 @@
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
---   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
+--   spare     function(state): returns how many units FORCE may charge, including units that do not fit
 --   spend     function(state, units): charges a state that was full; usually the same as charge
---   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until cost fits. cost is from 1 to the capacity and does not fit now
+--   reset     function(state): returns the time in ms until the rate is full
+--   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
@@ -40,20 +41,23 @@
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
---                                             a call of this cost. Returns the error, or nil
+--                                             a call of this cost. Returns the error, or the override (see
+--                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look
+--                                             or in another form. found is the result of states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---   delays    true if charge also sets delay, the ms for which an admitted call has to wait
---   owner     the algorithm whose states it stores, if they are not its own
+--               save(limit, at)               returns the value that write would store, and its expiry in ms since the
+--                                             epoch; '' and 0 if all are full
+--   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
+--   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error. The default is what the new limit refills until the state expires
+--             nil and an error. By default, as many units as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y
---   refusal   why no limit of this algorithm can be taken. Such an algorithm needs no other field
+--   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -180,24 +184,61 @@ local function parse_rates(text, algorithm)
   return limit
 end
 
--- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
--- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
--- which src/50_requests.lua adds to a request.
-local function parse_policy(text)
-  local policy, err = policies.find(text)
-  if not policy then
-    return nil, err
-  elseif #policy == 1 and not policy.shadow and not policy.track then
-    return limits.of(policy[1])
+-- counted returns a copy of the first limit of a policy, or of a canary. Its decide counts calls. The
+-- copy has two more fields:
+--   calls   the counts of the policy or canary
+--   span    the number of its limits
+local function counted(limit, calls, span)
+  local copy, decide = {}, limit.decide
+  for name, value in pairs(limit) do
+    copy[name] = value
   end
-  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
-  for i, part in ipairs(policy) do
-    local limit
-    limit, err = limits.of(part)
+  copy.calls, copy.span = calls, span
+  copy.decide = function(key, of, cost)
+    local reply = decide(key, of, cost)
+    local allowed = reply[1] -- nil in an error
+    if allowed then calls[allowed] = calls[allowed] + 1 end
+    return reply
+  end
+  return copy
+end
+
+-- parse_side parses the limits of a policy, or of its canary. It returns
+-- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, size =, asks = },
+-- or nil and the error.
+local function parse_side(name, side, policy)
+  local whole = { name = name, limits = {}, calls = policies.calls(side), keys = policy.keys, shadow = side.shadow, track = policy.track, size = 0, asks = 0 }
+  for i, part in ipairs(side) do
+    local limit, err = limits.of(part)
     if err then return nil, err end
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
+  whole.limits[1] = counted(whole.limits[1], whole.calls, #side)
   return whole
+end
+
+-- parse_policy returns the limit of a policy that is one limit and nothing more. For any other policy it
+-- returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy has a
+-- canary, the field canary has the result of parse_side for the canary, with the field share.
+local function parse_policy(text)
+  local policy, err = policies.find(text)
+  if not policy then return nil, err end
+  local name = string.sub(text, 2)
+  local whole
+  whole, err = parse_side(name, policy, policy)
+  local canary = policy.canary
+  if whole and canary then
+    whole.canary, err = parse_side(name, canary, policy)
+  end
+  if err then
+    return nil, err
+  elseif canary then
+    whole.canary.share = canary.share
+    return whole
+  elseif #policy > 1 or policy.shadow or policy.track then
+    return whole
+  end
+  return whole.limits[1]
 end
 
 -- checked parses a limit's text with the function read. It returns the result, or nil and the
@@ -221,8 +262,8 @@ local function parse(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- of returns the parsed limit for a text, or nil and the error to reply. Parsed limits are shared
--- and must not be changed. They are kept in limits.known, which numbers.remembered sets, because
--- parsing costs more than deciding. A policy that is more than one limit has the field `policy`:
--- see parse_policy.
+-- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
+-- limits are shared and must not be changed. They are kept in limits.known, which
+-- numbers.remembered sets, because parsing costs more than deciding. A policy that is more than one
+-- limit has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)

@@ -1,5 +1,5 @@
--- Limits with a count of 0, such as 0/m, never allow a cost above 0. They read and write no key, so a
--- block or a state in the key does not matter.
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read it
+-- only to see whether it has an override: a block or a state in the key does not matter.
 
 local function nothing() end
 
@@ -7,9 +7,14 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
+local HEAD = '63' -- with a block before it, an override begins at byte 42 at the latest
+
 local form = {
-  load = function(_, limit, at)
+  load = function(key, limit, at, cost)
     states.new(at, limit.rate).free = 0
+    local head = redis.pcall('GETRANGE', key, '0', HEAD)
+    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key)
+    return found and overrides.active(found) and states.load_other(key, limit, at, cost)
   end,
   write = nothing,
 }

@@ -1,8 +1,8 @@
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
 -- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
--- charged and are summed up. Finally, the charged states are written. (A call with one cost is
--- charged and written key by key, after all states have decided.) A call that returns an error has
--- therefore changed nothing.
+-- charged, and are combined into the reply. Finally, the charged states are written. (A call with
+-- one cost is charged and written key by key, after all states have decided.) A call that returns
+-- an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
 -- another: it is charged if it would allow, and the call continues in either case. Shadow policies
@@ -26,11 +26,20 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
--- wait returns the ms after which a rate that denies would allow, or -1 for never.
+-- wait returns the time in ms after which a rate that denies would allow, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
   return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
+
+-- replace replaces a limit of a request by the override of its key. The call still counts for the
+-- limit's policy.
+local function replace(request, i, override)
+  local limit = request.limits[i]
+  override.calls, override.span = limit.calls, limit.span
+  request.limits[i] = override
+  return override
 end
 
 ------------------------------------------------------------------- one cost for all limits
@@ -79,13 +88,16 @@ local function allow(keys, request, cost, peeks)
   return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
 end
 
--- decide_plain decides a request with one cost above 0. It returns the reply, or the error.
-local function decide_plain(keys, request, cost, peeks)
+-- decide_one_cost decides a request with one cost above 0. It returns the reply, or the error.
+local function decide_one_cost(keys, request, cost, peeks)
   local size, binding, whole = 0
   for i = 1, request.count do
     local limit = request.limits[i]
-    local err = limit.form.load(keys[i], limit, size + 1, cost)
-    if err then return err end
+    local other = limit.form.load(keys[i], limit, size + 1, cost)
+    if other then
+      if other.err then return other end
+      limit = replace(request, i, other)
+    end
     for at = size + 1, size + limit.size do
       if not binding and cost > list[at].free then binding = at end
     end
@@ -110,14 +122,18 @@ end
 local ENFORCED = {} -- the group of the limits that are enforced
 
 -- load loads every key of a request into states, and marks the groups that deny. It returns the
--- number of states, or nil and the error.
-local function load(keys, request, verb)
-  local costs, group_of, size = request.costs, request.group_of, 0
+-- number of states, or nil and the error. The costs of UPTO depend on the capacities, so if load
+-- finds overrides, it loads the keys again.
+local function load(keys, request, verb, again)
+  local costs, group_of, size, overridden = request.costs, request.group_of, 0, false
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
-    if err then return nil, err end
+    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    if other then
+      if other.err then return nil, other end
+      limit, overridden = replace(request, i, other), true
+    end
     if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
@@ -125,6 +141,11 @@ local function load(keys, request, verb)
       if cost > state.free then group.denies = true end
     end
     size = size + limit.size
+  end
+  if overridden and request.UPTO and not again then
+    states.begin()
+    request.costs = requests.within_capacity()
+    return load(keys, request, verb, true)
   end
   return size
 end
@@ -186,10 +207,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in a
--- group, or for all of them if group is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
--- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken. With forced, the wait of a call that is allowed is that for one unit.
+-- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
+-- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
+-- binding rate, which is the first that denies or else the first with the smallest remaining. With
+-- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the wait
+-- for one unit.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -272,17 +294,54 @@ local function decide_request(keys, request, verb, peeks)
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
+------------------------------------------------------------------- the counts of policies
+
+-- denies reports whether one of the states from position `first` to `last`, which were not charged,
+-- denies. cost is that of all states, or nil if each state has its own.
+local function denies(first, last, cost)
+  for i = first, last do
+    if (cost or list[i].cost) > list[i].free then return true end
+  end
+  return false
+end
+
+-- count adds a call to the counts of its policies. An enforced policy that does not deny a call is not
+-- counted if other limits deny it, nor is a shadow policy. passes is whether the enforced limits allow.
+local function count(request, passes, cost)
+  local group_of, at = request.group_of, 1
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local calls = limit.calls
+    if calls then
+      local group = group_of and group_of[i]
+      local last = at - 1
+      for j = i, i + limit.span - 1 do
+        last = last + request.limits[j].size
+      end
+      if passes or not group and denies(at, last, cost) then
+        local allowed = passes and not (group and group.denies) and 1 or 0
+        calls[allowed] = calls[allowed] + 1
+      end
+    end
+    at = at + limit.size
+  end
+end
+
 -- decide decides a request and writes unless it only peeks. verb is charge, force or refund. It
 -- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
   local cost, whole, charges, passes = request.cost
   states.begin()
   if verb == 'charge' and cost and cost > 0 then
-    whole = decide_plain(keys, request, cost, peeks)
+    whole = decide_one_cost(keys, request, cost, peeks)
     passes = whole[1] == 1
     charges = passes
   else
+    cost = nil
     whole, charges, passes = decide_request(keys, request, verb, peeks)
+  end
+  if request.counted and not peeks and verb ~= 'refund' and whole[1] then
+    count(request, passes, cost)
   end
   if states.large then states.drop() end
   return whole, charges, passes

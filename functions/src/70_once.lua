@@ -6,7 +6,7 @@
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
 -- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
 
-local SIX = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
 local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
 
@@ -49,6 +49,8 @@ function once.read(key)
     return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
   elseif string.find(value, '^blocked:') then
     return nil, states.in_use(key, 'a block')
+  elseif overrides.begins(value) then
+    return nil, states.in_use(key, 'an override')
   end
   return nil, states.unreadable(key)
 end

@@ -12,6 +12,10 @@
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
 -- at which the lease was granted.
 --
+-- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its score,
+-- numbers.MOST, is above those of all other members, so that reading the last member finds it. The
+-- key expires when the last lease, the block and the override have ended.
+--
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease with more time left
@@ -19,6 +23,8 @@
 -- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
+local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
+local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
@@ -30,32 +36,45 @@ local function unusable(key)
   return errors.unusable(key, NO_LEASES)
 end
 
--- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
--- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- read_override returns the override in a member, or nil.
+local function read_override(member)
+  local ends, n, lease = string.match(member, OVERRIDE)
+  ends = numbers.parse_digits(ends)
+  local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
+  return limit and { member = member, ends = ends, limit = limit }
+end
+
+-- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if there
+-- is none. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
 -- call that may remove the last member. With '-2', the score of the member before it is also
--- checked and returned, because the key then expires with that member.
-function leases.last(key, from)
-  local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
+-- checked and returned, because the key then expires with that member. The third result is the
+-- override, or nil. (As an argument, it is the last member, which last has read before.)
+function leases.last(key, from, override)
+  local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
   if last.err then
     return nil, errors.failed(key, last, NO_LEASES)
   elseif size == 0 then
-    return 0
+    return 0, nil, override
   end
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
+  if override and lapses < 0 then
+    return 0, nil, override -- only the lengths of leases that were given back are left
+  elseif not is_ours and lapses == numbers.MOST and not override then
+    override = read_override(member)
+    if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
+  end
   if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
     return nil, unusable(key)
   end
-  return lapses, before
+  return lapses, before, override
 end
 
--- settle sets the key's expiry to the time at which its last member lapses.
+-- settle sets the key's expiry to the time at which the last of its leases, block and override ends.
 local function settle(key)
-  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, last[2])
-  end
+  local last, _, override = leases.last(key, '-1')
+  redis.call('PEXPIREAT', key, math.max(last or 0, override and override.ends or 0))
 end
 
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
@@ -64,20 +83,25 @@ function leases.blocked_until(key)
 end
 
 -- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease remains or the key is not a set of leases.
+-- returns nil if a lease or an override remains or the key is not a set of leases.
 function leases.outlived(key)
   local now = clock.ms()
-  local left = leases.last(key, '-2') and leases.blocked_until(key) - now or -1
-  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
+  local last, _, override = leases.last(key, '-2')
+  local left = last and leases.blocked_until(key) - now or -1
+  if left < 0 or override and override.ends >= now then return nil end
+  return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
-function leases.block(key, ends)
-  redis.call('ZADD', key, ends, BLOCK)
-  settle(key)
-end
-
-function leases.unblock(key)
-  redis.call('ZREM', key, BLOCK)
+-- put is contents.put for a set of leases, or for a string that is nothing but a block.
+function leases.put(key, content, blocked, override)
+  if not content.leases then redis.call('DEL', key) end
+  local _, _, old = leases.last(key, '-1')
+  redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
+  if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
+  if override then
+    local limit = override.limit
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+  end
   settle(key)
 end
 
@@ -85,6 +109,7 @@ end
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
+--   override the override, or nil; it may have ended
 --   string   whether the key holds a block without a state under it
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
@@ -97,8 +122,8 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before = leases.last(key, from) -- or the error
-  set.now, set.last, set.before, set.string = clock.ms(), last or 0, before, false
+  local last, before, override = leases.last(key, from) -- or the error
+  set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
@@ -107,10 +132,13 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads what else a decision needs. It returns the error, or nil.
+-- read calls look and reads what else a decision needs. It returns the limit to decide by, which is
+-- that of an override if the key has one, or nil and the error.
 local function read(key, limit, id)
-  local err = look(key, '-1')
-  if err or set.last == 0 then return err end
+  local err, override = look(key, '-1'), set.override
+  if err then return nil, err end
+  if override and override.ends > set.now then limit = override.limit end
+  if set.last == 0 then return limit end
   local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK, LENGTH)
   local length = scores[3]
   set.lapses = tonumber(scores[1] or 0)
@@ -119,12 +147,13 @@ local function read(key, limit, id)
     set.same, set.length = true, limit.lease
   elseif length then
     length = -tonumber(length)
-    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return unusable(key) end
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, unusable(key) end
     set.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
     set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
-  return set.blocked % 1 ~= 0 and unusable(key) or nil
+  if set.blocked % 1 ~= 0 then return nil, unusable(key) end
+  return limit
 end
 
 -- count_overlong returns the number of overlong leases.
@@ -133,7 +162,7 @@ local function count_overlong(key)
   if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
   local latest = set.now + length
   if set.last <= latest then return 0 end
-  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), LAST)
   return set.blocked > length and overlong - 1 or overlong
 end
 
@@ -142,7 +171,7 @@ end
 local function count(key, limit)
   set.live, set.overlong = 0, 0
   if set.last <= set.now then return 0, 0 end
-  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), '+inf'), count_overlong(key)
+  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), LAST), count_overlong(key)
   set.live, set.overlong = all, overlong
   if set.blocked > 0 then
     all = all - 1
@@ -152,7 +181,8 @@ end
 
 -- last_lease returns when the last lease lapses. The result is before now if there is none.
 local function last_lease(key)
-  local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  local override = set.override
+  local two = redis.call('ZRANGE', key, override and '-3' or '-2', override and '-2' or '-1', 'WITHSCORES')
   return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
 end
 
@@ -173,7 +203,7 @@ end
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
-  local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+  local list = redis.call('ZRANGE', key, '0', set.override and '-2' or '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
     if list[i] ~= BLOCK then
       words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
@@ -218,7 +248,7 @@ end
 local function cut(key)
   if not set.length then return cut_each(key) end
   local words, ms = {}, set.now + set.length
-  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
+  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), LAST, 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
       words[#words + 1] = member
@@ -230,8 +260,14 @@ end
 -- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
 -- It returns the reply.
 local function keep(key, limit, id, others)
-  local now, lease, member = set.now, limit.lease, MEMBER .. id
-  local reset, lapses = lease, numbers.argument(now + lease)
+  local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
+  local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
+  if override and override.ends <= now then
+    redis.call('ZREM', key, override.member)
+    set.override = nil
+  elseif override then
+    stays = math.max(stays, override.ends - now)
+  end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
     if set.length then record_given(key) end
@@ -254,8 +290,8 @@ local function keep(key, limit, id, others)
       redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  if set.blocked > lease or reset > lease then
-    lapses = numbers.argument(now + math.max(reset, set.blocked))
+  if stays > lease or reset > lease then
+    lapses = numbers.argument(now + math.max(reset, stays))
   end
   redis.call('PEXPIREAT', key, lapses)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
@@ -273,7 +309,8 @@ end
 -- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
 -- second one.
 local function acquire(key, limit, id)
-  local err = read(key, limit, id)
+  local err
+  limit, err = read(key, limit, id)
   if err then
     return err
   elseif set.blocked > 0 then
@@ -293,7 +330,8 @@ end
 -- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
 -- is -1.
 local function renew(key, limit, id)
-  local err = read(key, limit, id)
+  local err
+  limit, err = read(key, limit, id)
   if err then return err end
   local all, counted = count(key, limit)
   if set.lapses > set.now then return keep(key, limit, id, all - 1) end
@@ -304,14 +342,15 @@ end
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
-  local lapses = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0)
+  local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
+  local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-  elseif set.before > set.now then
+  elseif stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-    redis.call('PEXPIREAT', key, numbers.argument(set.before))
+    redis.call('PEXPIREAT', key, numbers.argument(stays))
   else
     redis.call('DEL', key)
   end
@@ -347,12 +386,7 @@ local decide = { acquire = acquire, renew = renew, release = release }
 
 -- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
 -- denied is allowed, but gets no lease.
-local function lenient(name, reply)
-  if reply.err then
-    return reply
-  elseif reply[1] == 0 then
-    policies.note(name)
-  end
+local function lenient(reply)
   return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
 end
 
@@ -363,20 +397,23 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, shadow = args[1], nil
+  local text, policy, limit, err = args[1]
   if string.sub(text, 1, 1) == '@' then
-    text, shadow = policies.lease(text)
-    if not text then
-      return shadow -- the error
-    end
+    policy, err = policies.lease(text, keys[1])
+    if not policy then return err end
+    text = policy[1]
   end
-  local limit, err = leases.limit(text)
+  limit, err = leases.limit(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
   local reply = decide[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then return lenient(shadow, reply) end
-  return reply
+  if not policy or verb == 'release' or reply.err then return reply end
+  if verb == 'acquire' then
+    local calls = policies.calls(policy)
+    calls[reply[1]] = calls[reply[1]] + 1
+  end
+  return policy.shadow and lenient(reply) or reply
 end

@@ -1,17 +1,26 @@
--- What the keys hold, for the verbs that take keys without a limit: reset, block, unblock.
+-- What the keys hold, for the verbs that take keys without a limit to decide by: reset, block,
+-- unblock, override, override_end.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns the result of states.look, to which it adds in_use: what the key holds, if it cannot
--- be blocked. For a set of leases or a usage record, only leases, blocked and in_use are set.
+local WANT = {
+  block = ', the ms for which they are denied, and EXTEND or nothing',
+  override = ', a limit, and the ms for which it applies',
+}
+
+-- of returns the result of states.look, to which it adds in_use: what the key holds, if it can be
+-- neither blocked nor overridden. For a usage record, only blocked and in_use are set. For a set of
+-- leases, these are leases, blocked, override and held: whether a lease or an override lasts.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
     found.in_use = found.request and states.REQUEST
     return found
-  elseif leases.last(key, '-2') then
-    return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
+  end
+  local last, _, override = leases.last(key, '-2')
+  if last then
+    return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
     return { blocked = 0, in_use = 'a usage record' }
   end
@@ -26,8 +35,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #keys > MOST_KEYS then
     return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
-    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
-      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
+    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
   local err = requests.repeated(keys)
   if err then return nil, err end
@@ -39,12 +47,12 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock only the states of blocked keys.
-function contents.too_large(keys, list, verb)
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. copies
+-- reports whether a key is copied, given its content; if it is nil, all are.
+function contents.too_large(keys, list, verb, copies)
   local bytes = 0
   for i, key in ipairs(keys) do
-    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
+    if not list[i].leases and (not copies or copies(list[i])) then
       bytes = bytes + redis.call('STRLEN', key)
     end
   end
@@ -53,4 +61,59 @@ function contents.too_large(keys, list, verb)
       verb, MOST_BYTES)
   end
   return nil
+end
+
+-- duration parses the ms of a block or an override. It returns them, or nil and the error.
+function contents.duration(text, what)
+  local ms = numbers.parse_positive(text)
+  if ms and ms <= limits.LONGEST then return ms end
+  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
+end
+
+-- blocked_until returns the end of a key's block in ms since the epoch, or 0 if there is none. The
+-- block may have ended.
+local function blocked_until(key, content)
+  if content.leases then return leases.blocked_until(key) end
+  return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
+end
+
+-- put replaces the block and the override of a key, and keeps its state. The block ends at `blocked`,
+-- in ms since the epoch: 0 for no block, nil for the one that the key has. If override is nil, there
+-- is none. put deletes the key if nothing lasts longer than this millisecond, because Valkey would
+-- drop the key at once.
+function contents.put(key, content, blocked, override)
+  blocked = blocked or blocked_until(key, content)
+  local is_set, inner, state, expiry = content.leases, content.override or content, '', 0
+  if override then is_set = override.limit.lease end
+  if is_set then return leases.put(key, content, blocked, override) end
+  if not content.leases then
+    state, expiry = redis.call('GETRANGE', key, inner.from, '-1'), inner.expiry
+    if inner.from == 0 and state ~= '' then
+      expiry = redis.call('PEXPIRETIME', key)
+    end
+  end
+  if override then
+    state, expiry = overrides.part(override, expiry) .. state, math.max(override.ends, expiry)
+  end
+  if blocked > 0 then
+    state, expiry = string.format('blocked:%d:%d:', blocked, expiry) .. state, math.max(blocked, expiry)
+  end
+  if expiry <= clock.ms() then return redis.call('DEL', key) end
+  states.put(key, state, expiry)
+end
+
+-- remove implements the verbs that remove something from the keys that have it. It returns their
+-- number, or the error.
+function contents.remove(verb, keys, args, has, set)
+  local list, err = contents.of_all(verb, keys, args, 0)
+  err = err or contents.too_large(keys, list, verb, has)
+  if err then return err end
+  local changed = 0
+  for i, key in ipairs(keys) do
+    if has(list[i]) then
+      set(key, list[i])
+      changed = changed + 1
+    end
+  end
+  return changed
 end

@@ -65,7 +65,7 @@ func (b *Backend) Addrs() []string {
 	return addrs
 }
 
-// NewClient returns a client of the backend, which is a cluster client if the backend is a cluster.
+// NewClient returns a client for the backend, which is a cluster client if the backend is a cluster.
 // Each modify function may change the options first. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
@@ -145,7 +145,7 @@ func (b *Backend) Restore(ctx context.Context) error {
 	})
 }
 
-// onPrimaries calls f with a client of each primary.
+// onPrimaries calls f with a client for each primary.
 func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) error {
 	primaries, err := b.Primaries(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	neverFailsMS = "3155760000000" // 100 years
 )
 
-// neverFails contains options that keep a cluster intact while its clock jumps by years. Both
+// neverFails holds options that keep a cluster intact while its clock jumps by years. Both
 // cluster-node-timeout, after which a silent node counts as failed, and repl-timeout, after which a
 // replica leaves its primary, use the wall clock. A test of failover sets a lower
 // cluster-node-timeout, and runs in real time.

@@ -22,7 +22,7 @@ const HowToGetAServer = `no real server was reached, and these tests prove nothi
   - a running Docker engine with the images that "make images" makes;
   - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server)`
 
-// Fleet contains all backends of one run.
+// Fleet holds all backends of one run.
 type Fleet struct {
 	Backends []*Backend
 

@@ -26,8 +26,8 @@ type spec struct {
 
 // launcher starts servers: as processes or as containers.
 type launcher interface {
-	// launch starts a server with these command line options, which make it listen on 127.0.0.1. It
-	// does not wait for the server to reply.
+	// launch starts a server with the given command line options, which make it listen on
+	// 127.0.0.1. It does not wait for the server to reply.
 	launch(ctx context.Context, s spec, options []string) (instance, error)
 	// close releases the launcher's resources. Callers must first remove all its servers.
 	close() error

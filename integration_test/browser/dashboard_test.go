@@ -66,7 +66,7 @@ type site struct {
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
-		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/s burst=20, 5000/h"}}},
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/s burst=20, 5000/h"}}, Canary: &functions.Canary{Limits: []string{"5/s"}, Share: 5, Shadow: true}},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "100/m"}, {Key: "consumer", Limit: "20/m burst=5"}}},
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "3/d"}}, Shadow: true},
 	))
@@ -108,7 +108,7 @@ func start(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// client returns a client of the server. It is closed after the test.
+// client returns a client for the server. It is closed after the test.
 func (s *site) client() *client.Client {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
@@ -156,12 +156,12 @@ func TestPage(t *testing.T) {
 				p := page.open(width, 900, scheme)
 				p.until(filled)
 				all := p.text(`document.body.innerText`)
-				for _, want := range []string{"tenant:5", "@calc", "resource: 100/m · consumer: 20/m burst=5", "loaded", `<img src=x onerror=alert(1)>\x1b[31m\u202e`, "(1000000 bytes)"} {
+				for _, want := range []string{"tenant:5", "@calc", "resource: 100/m · consumer: 20/m burst=5", "canary 0.5%, shadow", "loaded", `<img src=x onerror=alert(1)>\x1b[31m\u202e`, "(1000000 bytes)"} {
 					if !strings.Contains(all, want) {
 						t.Errorf("no %q in\n%s", want, all)
 					}
 				}
-				if got := p.text(`document.querySelector('#policies').innerText.split('\n')[0]`); !regexp.MustCompile(`^@export\s+3/d\s+shadow\s+2\s`).MatchString(got) {
+				if got := p.text(`document.querySelector('#policies').innerText.split('\n')[0]`); !regexp.MustCompile(`^@export\s+3/d\s+shadow\s+3\s+2\s+40.0\s`).MatchString(got) {
 					t.Errorf("the shadow's row is %q", got)
 				}
 				if got := p.text(`document.querySelectorAll('img').length + ' ' + (document.documentElement.scrollWidth - innerWidth)`); got != "0 0" {

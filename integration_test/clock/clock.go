@@ -1,9 +1,9 @@
 // Package clock sets the wall clock of a running server under test.
 //
-// A small C library is compiled here and loaded into the server with LD_PRELOAD. It answers the
-// server's calls for the time from a file. Both sides map the file into memory, so a new time takes
-// effect with the server's next call. This works for processes and, with the directory mounted, for
-// containers. It works on Linux only.
+// A small C library is compiled here and loaded into the server with LD_PRELOAD. When the server
+// asks for the time, the library returns the time in a file. Both sides map the file into memory, so
+// a new time takes effect the next time the server asks. This works for processes and, with the
+// directory mounted, for containers. It works on Linux only.
 package clock
 
 import (

@@ -36,7 +36,7 @@ type Case struct {
 	Differs []Difference    `json:"differs,omitempty"`
 }
 
-// Difference contains the replies of servers that differ from Redis 7.0.
+// Difference holds the replies of servers that differ from Redis 7.0.
 type Difference struct {
 	On      []string        `json:"on"` // servers, such as "redis8.0", "valkey8.1", "embedded"
 	Why     string          `json:"why"`
@@ -250,7 +250,7 @@ func (c *Case) calls() (calls [][]string, shown int) {
 	return [][]string{{"FUNCTION", "LOAD", text}, append(call, c.Args...)}, 1
 }
 
-// Same reports whether two JSON texts are equal. Numbers must be spelled alike.
+// Same reports whether two JSON values are equal. Numbers must be spelled alike.
 func Same(a, b string) bool {
 	x, errX := fromJSON(a)
 	y, errY := fromJSON(b)

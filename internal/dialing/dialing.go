@@ -1,5 +1,5 @@
-// Package dialing explains why a server cannot be reached and what to do, for the errors of loader
-// and of the command line.
+// Package dialing explains why a server cannot be reached and what to do, for errors from package
+// loader and from the command line.
 package dialing
 
 import (
@@ -67,7 +67,7 @@ type Error struct {
 	Class   *Class // one of the Err values, or nil
 	Problem string // why the server cannot be reached
 	Remedy  string // what to do
-	Err     error  // the error of the connection
+	Err     error  // the error from the connection
 }
 
 // Error returns the problem and the remedy in one line.
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	return e.Problem + "; " + e.Remedy
 }
 
-// Unwrap returns the class and the error of the connection.
+// Unwrap returns the class and the error from the connection.
 func (e *Error) Unwrap() []error {
 	if e.Class == nil {
 		return []error{e.Err}

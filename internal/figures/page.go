@@ -16,8 +16,8 @@ import (
 // and `<!-- end of the table -->`.
 type Table struct{ Name, Text string }
 
-// Fill returns the page with these tables in their places. It fails if the page has no place for a
-// table.
+// Fill returns the page with the given tables in their places. It fails if the page has no place
+// for a table.
 func Fill(page string, tables []Table) (string, error) {
 	for _, t := range tables {
 		begin, end := fmt.Sprintf("<!-- table: %s -->\n", t.Name), "<!-- end of the table -->\n"
@@ -31,8 +31,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts these tables into the page in the file. If the page has no place for one of them, the
-// file is not changed.
+// Update puts the given tables into the page in the file. If the page has no place for one of them,
+// the file is not changed.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // Name is the name of a library's text in messages, as in Redis.
 const Name = "user_function"
 
-// Limits of a text. gopher-lua takes about a hundred bytes of memory per byte of text, and more for
-// some texts: about 13 kB per function.
+// The limits of a library's text. gopher-lua takes about a hundred bytes of memory per byte of
+// text, and about 13 kB per function.
 const (
 	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
 	maxTokens    = 1 << 20
@@ -100,8 +100,7 @@ func refusal(text string, err error) error {
 const maxWaiting = 1 << 12
 
 // checkTokens rejects code that gopher-lua's parser accepts and Lua 5.1 does not, if the difference
-// is not visible in the tree. It also rejects texts for which the parser would need too much
-// memory.
+// is not visible in the tree. It also rejects code for which the parser would need too much memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}

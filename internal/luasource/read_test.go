@@ -25,7 +25,7 @@ func TestRefusals(t *testing.T) {
 		{"a hexadecimal number and a name", "local x = 0x1g", "user_function:2: malformed number near '0x1g'"},
 		{"a goto", "goto done", "user_function:2: Lua 5.1 has no goto"},
 		{"a label", "::done::", "user_function:2: Lua 5.1 has no goto"},
-		{"a call in parentheses", "(f())", "user_function:2: a call in parentheses is no statement"},
+		{"a call in parentheses", "(f())", "user_function:2: a call in parentheses is not a statement"},
 		{"break outside of a loop", "do break end", "user_function:2: break outside of a loop"},
 		{"break in a function in a loop", "while x do f(function() break end) end", "user_function:2: break outside of a loop"},
 		{"__len", "local m = {}\nm.__len = f", "user_function:3: __len"},
@@ -92,7 +92,7 @@ func numerals(n int) string {
 	return b.String()
 }
 
-// names returns the names a1, a2 and so on, each after a comma.
+// names returns the names a1, a2 and so on, each preceded by a comma.
 func names(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -102,8 +102,8 @@ func names(n int) string {
 	return b.String()
 }
 
-// A text full of operators is rejected before it is parsed. The parser keeps each operator until it
-// has read the operand after it, which would take 1.8 GiB.
+// Code with too many operators is rejected before it is parsed. The parser keeps each operator
+// until it has read the operand after it, which would take 1.8 GiB.
 func TestOperatorsWithoutEnd(t *testing.T) {
 	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
 		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"

@@ -88,7 +88,7 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 		return localFunctionValue(s)
 	case *ast.FuncCallStmt:
 		if s.Expr.(*ast.FuncCallExpr).AdjustRet {
-			refuse(s.Line(), "a call in parentheses is no statement in Lua 5.1")
+			refuse(s.Line(), "a call in parentheses is not a statement in Lua 5.1")
 		}
 		s.Expr = w.expr(s.Expr)
 	case *ast.DoBlockStmt:

@@ -34,7 +34,7 @@ const longest = 2 * time.Minute
 // errEnded means that a server ended at once, for example because another program took its port.
 var errEnded = errors.New("it ended at once")
 
-// Run runs a redis-server with these arguments until the test ends.
+// Run runs a redis-server with the given arguments until the test ends.
 func Run(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Start("redis-server", args...)
@@ -119,7 +119,7 @@ func (s *Server) over() bool {
 	}
 }
 
-// Pause suspends the server like a machine that hangs: its connections stay open, and it does not
+// Pause suspends the server, as if its machine hung: its connections stay open, and it does not
 // reply.
 func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 

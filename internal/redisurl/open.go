@@ -51,7 +51,7 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 }
 
-// Open makes a client of the server, the cluster, or the primary that the Sentinels name. It sends
+// Open makes a client for the server, the cluster, or the primary that the Sentinels name. It sends
 // nothing.
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options

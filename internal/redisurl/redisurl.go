@@ -122,7 +122,7 @@ func typed(u *url.URL) string {
 
 const placeholder = "PASSWORD"
 
-// withoutURL returns the error of url.Parse without the URL, which may contain a password.
+// withoutURL returns an error from url.Parse without the URL, which may contain a password.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {

@@ -13,7 +13,7 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Line returns a command line of these words.
+// Line returns a command line with the given words.
 func Line(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {

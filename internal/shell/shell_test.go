@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// For any words, a shell parses the line as exactly these words.
+// A shell parses the line as exactly the given words, for any words.
 func TestLine(t *testing.T) {
 	words := []string{"", " ", "a", "rl:*", "~rl:*", "%R~a", "&x", "+function|load", ">PASSWORD", "<in", "#no", "a#b", "=ls", "a=b", "~", "~root", "!x", "a!b",
 		"$HOME", "`id`", "$(id)", "{a,b}", "{a}", "[ab]", "?", "a;b", "(a)", "it's", "''", `"`, `\`, `a\nb`, "^a", "%1", "-n", "a\nb", "ü", "redis://h:1/2,i:3"}

@@ -19,7 +19,7 @@ var (
 // Numbers are whole and have no leading zeros. The result is never negative, and at most 36500d.
 func Parse(text string) (time.Duration, error) {
 	if !form.MatchString(text) {
-		return 0, fmt.Errorf("%q is no duration; write one such as 500ms, 1m30s or 2d", text)
+		return 0, fmt.Errorf("%q is not a duration; write one such as 500ms, 1m30s or 2d", text)
 	}
 	var sum time.Duration
 	for _, p := range part.FindAllStringSubmatch(text, -1) {

@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 		says  string
 		texts []string
 	}{
-		{" is no duration; write one such as 500ms, 1m30s or 2d", []string{
+		{" is not a duration; write one such as 500ms, 1m30s or 2d", []string{
 			"", "1", "s", "d", ".d", ".", "-1s", "+1s", "2d-1s", "1 d", " 1d", "1.2.3d", "1w", "1e3s", "2D", "1d1", "1d0", "1.5d", "1.s", ".5s", "01d", "00s", "1d01h", "1ns", "500us", "1µs", "1μs",
 		}},
 		{" is longer than 36500d", []string{

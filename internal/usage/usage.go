@@ -1,12 +1,13 @@
 // Package usage finds the keys under which TRACK counts, on all primaries, and keeps those that come
-// first in given orders. It writes nothing. It needs the rights +scan, +hmget, +time and +ping, and
-// limits the load on the servers: see [Share].
+// first in given orders. It writes nothing. It needs the right +hmget and those of package scan.
 package usage
 
 import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 // Order is an order of keys.
@@ -59,7 +60,7 @@ type Record struct {
 	recent
 }
 
-// recent contains the counts of the minute in which a pass began, and of the minute before.
+// recent holds the counts of the minute in which a pass began, and of the minute before.
 type recent struct {
 	At     time.Time // time of the reading, by the server's clock
 	minute int64     // minute since the epoch in which the pass began
@@ -89,17 +90,15 @@ func (r recent) rate(before recent) Rate {
 	}
 }
 
-// Snapshot is what a scan has found so far. It is a plain value that does not change later.
+// Snapshot holds what a scan has found so far. It is a plain value that does not change later.
 type Snapshot struct {
-	Top      map[Order][]Record // the first in each requested order
-	Sum      Count              // total over all keys with usage
-	Cost     int64              // total cost over all keys with usage
-	Tracked  int64              // keys with usage
-	Looked   int64              // keys that were examined, of any kind
-	Keys     int64              // approximate number of keys to examine; 0 if no server reports it
-	Refused  int64              // keys that the user may not read
-	Complete bool               // the scan finished on every server
+	Top     map[Order][]Record // the first in each requested order
+	Sum     Count              // total over all keys with usage
+	Cost    int64              // total cost over all keys with usage
+	Tracked int64              // keys with usage
+	Refused int64              // keys that the user may not read
 
+	scan.Progress
 	recent
 }
 

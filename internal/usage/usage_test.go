@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 var began = time.UnixMilli(1_700_000_000_000).UTC() // 20 s after a whole minute
@@ -49,11 +50,11 @@ func (s tracked) takes(key string, calls int) {
 	}
 }
 
-// scan runs a scan that does not wait.
-func scan(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match string) Snapshot {
+// scanned runs a scan that does not wait.
+func scanned(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match string) Snapshot {
 	t.Helper()
 	s := New(limit, match, by)
-	s.wait = func(context.Context, time.Duration) error { return nil }
+	s.keys.Wait = func(context.Context, time.Duration) error { return nil }
 	if err := s.Run(t.Context(), rdb); err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +93,11 @@ func TestScan(t *testing.T) {
 	for by, want := range map[Order]string{
 		Total: "c \x1b[31m\xff\n a b", Denied: "c \x1b[31m\xff\n a b", Last: "a c \x1b[31m\xff\n b", Newest: "c \x1b[31m\xff\n a b", Oldest: "b a \x1b[31m\xff\n c",
 	} {
-		found := scan(t, s.rdb, by, 10, "")
+		found := scanned(t, s.rdb, by, 10, "")
 		if got := keysOf(found); got != want {
 			t.Errorf("by %s: %q, want %q", by, got, want)
 		}
-		if two := keysOf(scan(t, s.rdb, by, 2, "")); !strings.HasPrefix(want, two+" ") || strings.Count(two, " ") != 1 {
+		if two := keysOf(scanned(t, s.rdb, by, 2, "")); !strings.HasPrefix(want, two+" ") || strings.Count(two, " ") != 1 {
 			t.Errorf("the first two by %s are %q", by, two)
 		}
 		if !found.Complete || found.Tracked != 4 || found.Sum != (Count{33, 8}) || found.Cost != 33 || found.Refused != 0 {
@@ -109,7 +110,7 @@ func TestScan(t *testing.T) {
 			}
 		}
 	}
-	if got := keysOf(scan(t, s.rdb, Total, 10, "[ab]")); got != "a b" {
+	if got := keysOf(scanned(t, s.rdb, Total, 10, "[ab]")); got != "a b" {
 		t.Errorf("of those that match: %q", got)
 	}
 }
@@ -125,7 +126,7 @@ func TestScanOfMany(t *testing.T) {
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	found := scan(t, s.rdb, Total, 5, "")
+	found := scanned(t, s.rdb, Total, 5, "")
 	var got []int64
 	for _, r := range found.Top[Total] {
 		got = append(got, r.Allowed)
@@ -140,13 +141,13 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	s := start(t)
 	s.takes("a", 12)
 	s.takes("b", 1)
-	scan := New(10, "", Total, Last)
+	repeated := New(10, "", Total, Last)
 	for _, keys := range [][]string{{"a", "a"}, {"b"}, {"a", "b"}} {
-		if err := scan.read(t.Context(), s.rdb, began, keys); err != nil {
+		if _, err := repeated.read(t.Context(), s.rdb, began, keys); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found := scan.Snapshot()
+	found := repeated.Snapshot()
 	if found.Tracked != 2 || found.Sum != (Count{11, 2}) || found.Cost != 11 || len(found.Top[Total]) != 2 || len(found.Top[Last]) != 2 {
 		t.Errorf("%+v", found)
 	}
@@ -156,19 +157,19 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 func TestRate(t *testing.T) {
 	s := start(t)
 	s.takes("k", 6)
-	first := scan(t, s.rdb, Total, 10, "")
+	first := scanned(t, s.rdb, Total, 10, "")
 	if got := first.Rate(nil); got != (Rate{}) {
 		t.Errorf("without a minute before: %v", got)
 	}
 	s.srv.Advance(10 * time.Second)
 	s.takes("k", 5) // one of these is denied
-	second := scan(t, s.rdb, Total, 10, "")
+	second := scanned(t, s.rdb, Total, 10, "")
 	if got, want := second.Rate(&first), (Rate{0.4, 0.1}); got != want || second.RateOf(second.Top[Total][0], &first) != want {
 		t.Errorf("in the same minute: %v, want %v", got, want)
 	}
 	s.srv.Advance(time.Minute)
 	s.takes("k", 6)
-	third := scan(t, s.rdb, Total, 10, "")
+	third := scanned(t, s.rdb, Total, 10, "")
 	if got, want := third.Rate(&second), (Rate{0, 0.1}); got != want || third.RateOf(third.Top[Total][0], &second) != want {
 		t.Errorf("in the next minute: %v, want %v", got, want)
 	}
@@ -180,7 +181,7 @@ func TestRate(t *testing.T) {
 	}
 	s.takes("k", 1)
 	s.srv.Advance(time.Second)
-	if got := scan(t, s.rdb, Total, 10, "").Rate(&third); got != (Rate{}) {
+	if got := scanned(t, s.rdb, Total, 10, "").Rate(&third); got != (Rate{}) {
 		t.Errorf("after a reset: %v", got)
 	}
 }
@@ -202,13 +203,13 @@ func TestCluster(t *testing.T) {
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}
-	if found := scan(t, cluster(2), Total, 10, ""); keysOf(found) != "a b" || found.Sum.Allowed != 5 || !found.Complete {
+	if found := scanned(t, cluster(2), Total, 10, ""); keysOf(found) != "a b" || found.Sum.Allowed != 5 || !found.Complete {
 		t.Errorf("%+v", found)
 	}
 	_ = dead.srv.Close()
 	s := New(10, "", Total)
 	err := s.Run(t.Context(), cluster(3))
-	var node *NodeError
+	var node *scan.NodeError
 	if found := s.Snapshot(); !errors.As(err, &node) || !strings.HasSuffix(addrs[2], node.Addr) || found.Complete || keysOf(found) != "a b" {
 		t.Errorf("%v: %+v", err, found)
 	}
@@ -222,37 +223,21 @@ func TestInterrupted(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr}) // the embedded server lists all keys in one step
 	t.Cleanup(func() { _ = rdb.Close() })
 	pipe := rdb.Pipeline()
-	for i := range 10 * step {
+	for i := range 10 * scan.Step {
 		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	scan, steps := New(10, "", Total), 0
-	scan.wait = func(ctx context.Context, d time.Duration) error {
-		if d < least {
-			t.Errorf("a pause of %v", d)
-		}
+	s, steps := New(10, "", Total), 0
+	s.keys.Wait = func(context.Context, time.Duration) error {
 		if steps++; steps == 2 {
-			stop()
+			return context.Canceled
 		}
-		return wait(ctx, 0)
+		return nil
 	}
-	err := scan.Run(ctx, rdb)
-	if found := scan.Snapshot(); !errors.Is(err, context.Canceled) || found.Complete || found.Tracked == 0 || found.Tracked >= 10*step || len(found.Top[Total]) != 10 {
+	err := s.Run(t.Context(), rdb)
+	if found := s.Snapshot(); !errors.Is(err, context.Canceled) || found.Complete || found.Tracked == 0 || found.Tracked >= 10*scan.Step || len(found.Top[Total]) != 10 {
 		t.Errorf("%v: %+v", err, found)
-	}
-}
-
-// A step takes at most Share of the time of the step and the pause after it.
-func TestPause(t *testing.T) {
-	for _, tt := range []struct{ took, way, want time.Duration }{
-		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},
-		{100 * time.Microsecond, 0, least}, {time.Millisecond, 2 * time.Millisecond, least},
-	} {
-		if got := pause(tt.took, tt.way); (got - tt.want).Abs() > time.Microsecond {
-			t.Errorf("pause(%v, %v) = %v, want %v", tt.took, tt.way, got, tt.want)
-		}
 	}
 }

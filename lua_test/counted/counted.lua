@@ -1,4 +1,4 @@
--- This text is put in front of the library. It replaces redis, string and struct with tables of
+-- This code is prepended to the library. It replaces redis, string and struct with tables of
 -- functions that count.
 local commands, bytes, steps = 0, 0, 0
 local function real_redis() return redis end -- called in each call, because the table at load time is a different one

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// daysOfMonths contains the days of the months of a common year.
+// daysOfMonths holds the number of days in each month of a common year.
 var daysOfMonths = [12]int64{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
 
 // calendar reports whether the period is a week, a month or a year of the calendar.

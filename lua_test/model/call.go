@@ -7,16 +7,18 @@ import (
 
 // The verbs of the contract.
 const (
-	Take    = "take"
-	Peek    = "peek"
-	Refund  = "refund"
-	Reset   = "reset"
-	Block   = "block"
-	Unblock = "unblock"
-	Acquire = "acquire"
-	Renew   = "renew"
-	Release = "release"
-	Usage   = "usage"
+	Take        = "take"
+	Peek        = "peek"
+	Refund      = "refund"
+	Reset       = "reset"
+	Block       = "block"
+	Unblock     = "unblock"
+	Override    = "override"
+	OverrideEnd = "override_end"
+	Acquire     = "acquire"
+	Renew       = "renew"
+	Release     = "release"
+	Usage       = "usage"
 )
 
 // Call is one call of the library. Fields that its verb does not use are empty.
@@ -32,9 +34,21 @@ type Call struct {
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
 	Track   bool   // TRACK
-	BlockMS int64
-	Extend  bool // EXTEND, for a block
+	SpanMS  int64  // for a block and an override
+	Extend  bool   // EXTEND, for a block
 	Lease   string
+}
+
+// decided returns the call with, instead of each policy, the side of it that decides over the call's
+// first key for the policy.
+func (c Call) decided() Call {
+	c.Limits = slices.Clone(c.Limits)
+	first := 0
+	for i, p := range c.Limits {
+		c.Limits[i] = p.of(c.Keys[first])
+		first += len(p.Limits)
+	}
+	return c
 }
 
 // AllKeys returns the call's keys in the order of FCALL. ONCE comes before TRACK.
@@ -81,11 +95,11 @@ func (c Call) Words() []string {
 	if c.Track {
 		words = append(words, "TRACK")
 	}
-	if c.Verb == Block {
-		words = append(words, strconv.FormatInt(c.BlockMS, 10))
-		if c.Extend {
-			words = append(words, "EXTEND")
-		}
+	if c.Verb == Block || c.Verb == Override {
+		words = append(words, strconv.FormatInt(c.SpanMS, 10))
+	}
+	if c.Extend {
+		words = append(words, "EXTEND")
 	}
 	if c.Lease != "" {
 		words = append(words, c.Lease)
@@ -103,7 +117,7 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess returns the reason of the error for a call with invalid limits, with limits that together
+// excess returns the error's reason for a call with invalid limits, with limits that together
 // exceed a bound, or with a repeated key; or "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}

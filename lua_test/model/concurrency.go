@@ -16,7 +16,7 @@ type lease struct{ lapses, length int64 }
 // back.
 func (l lease) far(now int64) bool { return l.lapses > now+l.length }
 
-// leases contains the leases of a key by ID.
+// leases holds the leases of a key by ID.
 type leases map[string]lease
 
 func (l leases) last() (ms int64) {
@@ -28,11 +28,12 @@ func (l leases) last() (ms int64) {
 
 // lease implements acquire, renew and release.
 func (m *Model) lease(c Call) (any, string) {
-	key, r, now := c.Keys[0], c.Limits[0].Limits[0].Rates[0], m.ms()
-	all, ok := m.content(key).(leases)
-	if held := m.content(key); !ok && held != nil {
+	key, now := c.Keys[0], m.ms()
+	if _, forState := m.isFor(key); forState || m.isInUse(key) {
 		return nil, "BADSTATE"
 	}
+	all, _ := m.content(key).(leases)
+	r := m.limitOf(key, c.Limits[0].Limits[0]).Rates[0]
 	if c.Verb == Release {
 		return m.release(key, all, c.Lease), ""
 	}
@@ -72,10 +73,11 @@ func (m *Model) lease(c Call) (any, string) {
 	default:
 		fields = []any{int64(0), n, max(0, n-held), int64(-1), max(0, live.last()-now), int64(1)}
 	}
-	if p := c.Limits[0]; p.Shadow {
-		if fields[0] == int64(0) {
-			m.ShadowDenied[p.Name]++
-		}
+	p := c.Limits[0]
+	if c.Verb == Acquire {
+		m.count(p, fields[0] == int64(1))
+	}
+	if p.Shadow {
 		fields = []any{int64(1), n, fields[2], int64(0), fields[4], int64(1), fields[0], fields[3], int64(1)}
 	}
 	return fields, ""
@@ -89,9 +91,6 @@ func (m *Model) release(key string, all leases, id string) any {
 	rest := maps.Clone(all)
 	delete(rest, id)
 	e := m.keys[key]
-	m.keys[key] = entry{e.blocked, rest.last(), rest}
-	if m.keys[key].expires() <= m.ms() {
-		delete(m.keys, key)
-	}
+	m.store(key, entry{e.blocked, rest.last(), rest, e.override})
 	return int64(1)
 }

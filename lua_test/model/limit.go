@@ -1,6 +1,8 @@
 package model
 
 import (
+	"crypto/sha1"
+	"encoding/binary"
 	"fmt"
 	"math/big"
 	"slices"
@@ -29,7 +31,7 @@ var unitMS = map[string]int64{
 	"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": dayMS, "w": 7 * dayMS, "mo": 31 * dayMS, "y": 366 * dayMS,
 }
 
-// MS returns the period in milliseconds. For a month or a year, that is the longest one.
+// MS returns the period in milliseconds: 31 days for a month, and 366 days for a year.
 func (r Rate) MS() int64 {
 	unit := strings.TrimLeft(r.Period, "0123456789")
 	k, err := strconv.ParseInt(strings.TrimSuffix(r.Period, unit), 10, 64)
@@ -56,7 +58,7 @@ func (r Rate) has(word string) bool { return slices.Contains(r.Options, word) }
 // with a different capacity has to be added here.
 func (r Rate) Capacity() int64 { return r.number("burst", r.N) }
 
-// Refill returns how long it takes to refill this many units, in ms.
+// Refill returns how long it takes to refill the given units, in ms.
 func (r Rate) Refill(units int64) *big.Rat { return times(units, big.NewRat(r.MS(), r.N)) }
 
 // Limit is an algorithm and its rates. All rates use the same algorithm.
@@ -85,6 +87,21 @@ type Policy struct {
 	Name          string
 	Limits        []Limit
 	Shadow, Track bool
+
+	// Canary, if it is not nil, has the Limits and Shadow for Share of 1000 keys.
+	Canary *Policy
+	Share  uint64
+
+	canary bool // whether this is the canary of the policy Name
+}
+
+// of returns the policy that decides over a key: p or its canary.
+func (p Policy) of(key string) Policy {
+	hash := sha1.Sum([]byte(p.Name + ":" + key))
+	if p.Canary == nil || uint64(binary.BigEndian.Uint32(hash[:]))%1000 >= p.Share {
+		return p
+	}
+	return Policy{Name: p.Name, Limits: p.Canary.Limits, Shadow: p.Canary.Shadow, Track: p.Track, canary: true}
 }
 
 // String returns what a caller writes.
@@ -95,7 +112,7 @@ func (p Policy) String() string {
 	return "@" + p.Name
 }
 
-// Algorithms contains all algorithms by name. Each algorithm's file adds its own.
+// Algorithms lists all algorithms by name. Each algorithm's file adds its own.
 var Algorithms = map[string]*Algorithm{}
 
 // Algorithm describes an algorithm to the model.
@@ -105,8 +122,8 @@ type Algorithm struct {
 	// Leases reports whether the algorithm is for acquire, renew and release. If so, only Bound and
 	// Most are used.
 	Leases bool
-	// Open returns a rate's state at a moment. was is the last result of Open, take or refund, or
-	// nil for a full rate.
+	// Open returns the state of r at the given time. was is the previous state, from Open, take or
+	// refund, or nil for a full rate.
 	Open func(r Rate, was state, at moment) state
 	// Keeps is the name of the algorithm whose state this one stores, if not its own.
 	Keeps string
@@ -184,7 +201,7 @@ func (l Limit) Refused() bool {
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
 }
 
-// numbered returns the option with each of these values, such as burst=2.
+// numbered returns the option with each of the values, such as burst=2.
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
 		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))

@@ -16,12 +16,36 @@ type Model struct {
 	now  int64 // in microseconds since the epoch
 	keys map[string]entry
 
-	// ShadowDenied is the number of calls that each shadow policy would have denied.
-	ShadowDenied map[string]int64
+	// Calls has the counts of each policy, and of each canary.
+	Calls map[Side]Counts
+}
+
+// Side is a policy, or its canary.
+type Side struct {
+	Policy string
+	Canary bool
+}
+
+// Counts are the calls that a side has allowed and denied, or would have if it is a shadow.
+type Counts struct{ Allowed, Denied int64 }
+
+// count adds a call to the counts of a policy. A limit that is written in a call has none.
+func (m *Model) count(p Policy, allowed bool) {
+	if p.Name == "" {
+		return
+	}
+	side := Side{p.Name, p.canary}
+	counts := m.Calls[side]
+	if allowed {
+		counts.Allowed++
+	} else {
+		counts.Denied++
+	}
+	m.Calls[side] = counts
 }
 
 // New returns a model without keys. us is the time of its clock in microseconds since the epoch.
-func New(us int64) *Model { return &Model{us, map[string]entry{}, map[string]int64{}} }
+func New(us int64) *Model { return &Model{us, map[string]entry{}, map[Side]Counts{}} }
 
 func (m *Model) ms() int64 { return m.now / 1000 }
 
@@ -30,6 +54,7 @@ type entry struct {
 	blocked int64 // end of the block, in ms since the epoch; kept after the block until something else is written
 	until   int64 // expiry of holds, in ms since the epoch
 	holds   any   // limiter, leases, reply, *usage; nil for a block alone
+	override
 }
 
 // limiter is the state of a limit.
@@ -41,7 +66,7 @@ type limiter struct {
 // reply is a reply stored by ONCE.
 type reply []any
 
-func (e entry) expires() int64 { return max(e.blocked, e.until) }
+func (e entry) expires() int64 { return max(e.blocked, e.until, e.override.ends) }
 
 // content returns the key's current content, or nil. Content exists until the end of the ms in
 // which it expires.
@@ -55,13 +80,20 @@ func (m *Model) content(key string) any {
 // blocked returns for how many ms the key is still blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
-// put stores a key's content and keeps an active block. If everything in the key expires at once,
-// put deletes the key.
+// put stores a key's content and keeps an active block and an active override.
 func (m *Model) put(key string, holds any, until int64) {
 	e := entry{until: until, holds: holds}
 	if m.blocked(key) > 0 {
 		e.blocked = m.keys[key].blocked
 	}
+	if was := m.keys[key].override; was.ends > m.ms() {
+		e.override = was
+	}
+	m.store(key, e)
+}
+
+// store stores an entry or, if everything in it expires at once, deletes the key.
+func (m *Model) store(key string, e entry) {
 	m.keys[key] = e
 	if e.expires() <= m.ms() {
 		delete(m.keys, key)
@@ -89,6 +121,7 @@ func (m *Model) Expiry(key string) (ms int64, ok bool) {
 // Do runs a call. It returns the reply as a client receives it, an int64 or a []any of int64,
 // string and []any, or the reason of a RATELIMIT error.
 func (m *Model) Do(c Call) (fields any, reason string) {
+	c = c.decided()
 	if reason := c.excess(); reason != "" {
 		return nil, reason
 	}
@@ -107,6 +140,10 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 		return m.block(c)
 	case Unblock:
 		return m.unblock(c.Keys), ""
+	case Override:
+		return m.overrideKeys(c)
+	case OverrideEnd:
+		return m.endOverrides(c.Keys), ""
 	}
 	panic(fmt.Sprintf("no such verb: %q", c.Verb))
 }
@@ -132,7 +169,7 @@ func (m *Model) block(c Call) (any, string) {
 		}
 	}
 	for _, key := range c.Keys {
-		e, until := m.keys[key], m.ms()+c.BlockMS
+		e, until := m.keys[key], m.ms()+c.SpanMS
 		if c.Extend {
 			until = max(until, e.blocked)
 		}
@@ -149,8 +186,8 @@ func (m *Model) unblock(keys []string) any {
 		if m.blocked(key) > 0 {
 			lifted++
 			e := m.keys[key]
-			m.keys[key] = entry{}
-			m.put(key, e.holds, e.until)
+			e.blocked = 0
+			m.store(key, e)
 		}
 	}
 	return lifted

@@ -10,6 +10,7 @@ import (
 type standing struct {
 	index   int // the position of the key, from 1
 	group   int // 0 for the enforced limits; otherwise the shadow policy's position in the call
+	policy  int // the position of the limit or the policy in the call
 	limit   Limit
 	place   int   // the position of the rate in the limit
 	cost    int64 // the cost of this call
@@ -96,28 +97,30 @@ func (s *standing) reset(us int64) int64 {
 	return s.after(us, s.rate().Capacity())
 }
 
-// open returns a standing for each rate of a call's keys, and the names of its shadow policies.
-func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
+// open returns a standing for each rate of a call's keys, and the number of its shadow policies.
+func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	index := 0
-	for _, p := range c.Limits {
+	for i, p := range c.Limits {
 		group := 0
 		if p.Shadow {
-			groups = append(groups, p.Name)
-			group = len(groups)
+			groups++
+			group = groups
 		}
 		for _, l := range p.Limits {
 			index++
 			key := c.Keys[index-1]
-			if l.never() { // whatever the key holds
-				all = append(all, &standing{index: index, group: group, limit: l, cost: c.cost(index - 1), forced: c.Force})
+			if forLeases, _ := m.isFor(key); !forLeases {
+				l = m.limitOf(key, l)
+			}
+			if l.never() { // regardless of what the key holds
+				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
 				continue
 			}
-			held := m.content(key)
-			if _, ok := held.(limiter); !ok && held != nil {
-				return nil, nil, "BADSTATE"
+			if forLeases, _ := m.isFor(key); forLeases || m.isInUse(key) {
+				return nil, 0, "BADSTATE"
 			}
 			for place := range l.Rates {
-				s := &standing{index: index, group: group, limit: l, place: place, cost: c.cost(index - 1), forced: c.Force, blocked: m.blocked(key)}
+				s := &standing{index: index, group: group, policy: i, limit: l, place: place, cost: c.cost(index - 1), forced: c.Force, blocked: m.blocked(key)}
 				all = append(all, s)
 			}
 		}

@@ -81,19 +81,22 @@ func (m *Model) take(c Call) (any, string) {
 	if passes {
 		m.charge(enforced)
 	}
-	for i, name := range groups {
+	for i := range groups {
 		group := in(all, i+1)
 		fits(group, max(1, units))
-		switch allows := allow(group); {
-		case passes && allows:
+		if allow(group) && passes {
 			m.charge(group)
-		case passes && c.Verb == Take:
-			m.ShadowDenied[name]++
 		}
 	}
-	fields := m.fields(c, all, len(groups) > 0)
+	fields := m.fields(c, all, groups > 0)
 	if c.Verb == Peek {
 		return fields, ""
+	}
+	for i, p := range c.Limits {
+		denies := slices.ContainsFunc(all, func(s *standing) bool { return s.policy == i && s.denies })
+		if passes || denies && !p.Shadow {
+			m.count(p, !denies)
+		}
 	}
 	if m.save(c, all) && c.OnceMS > 0 {
 		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
@@ -116,7 +119,7 @@ func (m *Model) refund(c Call) (any, string) {
 	if reason != "" {
 		return nil, reason
 	}
-	for i := range len(groups) + 1 {
+	for i := range groups + 1 {
 		group := in(all, i)
 		blocked := slices.ContainsFunc(group, func(s *standing) bool { return s.blocked > 0 })
 		for _, s := range group {
@@ -126,7 +129,7 @@ func (m *Model) refund(c Call) (any, string) {
 			s.cost, s.denies = 0, s.blocked > 0
 		}
 	}
-	fields := m.fields(c, all, len(groups) > 0)
+	fields := m.fields(c, all, groups > 0)
 	if m.save(c, all) && fields[0] == int64(1) && c.OnceMS > 0 {
 		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
 	}

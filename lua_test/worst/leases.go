@@ -43,6 +43,9 @@ func ofLeases() []Call {
 		{Name: "renew: 5000 leases of several lengths", Prepare: leases(minute-10*time.Second, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths that all last too long", Prepare: leases(time.Hour, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths, half of which have lapsed", Prepare: leases(-2500*time.Millisecond, minute, true), Words: call("renew", "30s")},
+		{Name: "renew: 5000 leases under an override of another length", Words: call("renew", "1m"), Prepare: func(now time.Time) [][]string {
+			return append(leases(time.Hour, minute, false)(now), FCall("override", one, "concurrency 5000 lease=30s", "60000"))
+		}},
 		{Name: "release: one of 5000 leases", Prepare: leases(time.Hour, day, true), Words: call("release", "30s")},
 		{Name: "reset: 250 keys of 5000 leases", Words: always("reset", all), Large: true, Prepare: func(now time.Time) [][]string {
 			commands := leases(time.Hour, day, false)(now)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Text returns what a limiter stores, as of now: the state of a rate, or the value of a key.
+// A Text returns a stored string as of now: the state of a rate, or the value of a key.
 type Text func(now time.Time) string
 
-// Log returns the state of a sliding_log with this many calls, the last of them now, spread evenly
-// over span.
+// Log returns the state of a sliding_log with the given number of calls, spread evenly over span.
+// The last call is now.
 func Log(calls int, span time.Duration) Text {
 	return func(now time.Time) string {
 		last := now.UnixMicro()

@@ -23,7 +23,7 @@ type Call struct {
 	// Words returns the command of the call. Its limits may differ each time.
 	Words func() []string
 
-	// Beyond means that the call, or a state that another limit has left, is larger than a bound. The
+	// Beyond means that the call, or a state that another limit stored, exceeds a bound. The
 	// library may then reject the call.
 	Beyond bool
 
@@ -82,6 +82,17 @@ func holding(value Text, keys ...string) func(time.Time) [][]string {
 	}
 }
 
+// overridden returns a Prepare function that overrides the keys after another has prepared them.
+func overridden(prepare func(time.Time) [][]string, limit string, keys ...string) func(time.Time) [][]string {
+	return func(now time.Time) [][]string {
+		commands := prepare(now)
+		for _, key := range keys {
+			commands = append(commands, FCall("override", []string{key}, limit, "60000"))
+		}
+		return commands
+	}
+}
+
 // ofLimits returns calls that are expensive because of their arguments.
 func ofLimits() []Call {
 	number := 1000
@@ -102,6 +113,10 @@ func ofLimits() []Call {
 			Words: always("take", Keys(50), same(rates("leaky_bucket", 5, "7/s"), 50)...)},
 		{Name: "take: 50 limits of 5 rates, all new", Prepare: nothing, Words: fresh(50, 5)},
 		{Name: "take: 50 limits of 16 rates, all new", Prepare: nothing, Words: fresh(50, 16), Beyond: true},
+		{Name: "take: 50 keys of 5 rates, overridden by as many", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
+			Words: always("take", Keys(50), same("3/m", 50)...)},
+		{Name: "take UPTO: 50 keys of 5 rates, overridden by as many", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
+			Words: always("take", Keys(50), append(same("3/m", 50), "COST", "3", "UPTO")...)},
 		{Name: "take: 20000 limits, all new", Prepare: nothing, Words: fresh(20000, 1), Beyond: true},
 		{Name: "take: 20000 costs", Prepare: nothing, Words: always("take", Keys(1), append([]string{"3/m", "COST"}, same("2", 20000)...)...), Beyond: true},
 	}
@@ -112,7 +127,7 @@ func ofBuckets() []Call {
 	one, fifty := Keys(1), Keys(50)
 	five := func(count string) Text { return Several("sliding_window", slices.Repeat([]Text{Buckets(count)}, 5)...) }
 	single := func(count string) Text { return One("sliding_window", Buckets(count)) }
-	few := same(rates("sliding_window", 5, "1000/1000s"), 50)
+	few, window5 := same(rates("sliding_window", 5, "1000/1000s"), 50), rates("sliding_window", 5, window)
 	return []Call{
 		{Name: "take: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("take", one, rates("sliding_window", 5, window))},
 		{Name: "refund: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("refund", one, rates("sliding_window", 5, window))},
@@ -123,6 +138,10 @@ func ofBuckets() []Call {
 		{Name: "take: 50 keys of 1000 buckets, asked for 100", Prepare: holding(single("1"), fifty...),
 			Words: always("take", fifty, same("sliding_window 1000000/1000s buckets=100", 50)...), Beyond: true},
 		{Name: "take: 50 keys of 5 x 1000 buckets, asked for 5", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
+		{Name: "take: 4 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(nothing, window5, fifty[:4]...),
+			Words: always("take", fifty[:4], same("3/m", 4)...)},
+		{Name: "take: 50 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(holding(five("1"), fifty...), window5, fifty...),
+			Words: always("take", fifty, same("3/m", 50)...), Beyond: true},
 		{Name: "peek: those buckets under a block that has run out", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
 			Words: always("peek", fifty, few...), Beyond: true},
 	}
@@ -141,6 +160,12 @@ func ofLogs() []Call {
 		{Name: "take: that log under a block", Prepare: holding(Blocked(time.Hour, full), one...), Words: always("take", one, limit)},
 		{Name: "take: that log under a block that has run out", Prepare: holding(Blocked(-time.Second, full), one...),
 			Words: always("take", one, limit, "COST", "0")},
+		{Name: "take: that log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("take", one, "3/m")},
+		{Name: "refund: that log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("refund", one, "3/m")},
+		{Name: "take FORCE: 50 logs of 2000 calls under overrides that take no more debt", Prepare: overridden(holding(log(4000, time.Hour), fifty...), "sliding_log 2000/h", fifty...),
+			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...)},
+		{Name: "take FORCE: 50 logs of 200000 calls under overrides that take no more debt", Prepare: overridden(holding(full, fifty...), "sliding_log 2000/h", fifty...),
+			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...), Beyond: true},
 		{Name: "peek: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("peek", one, two)},
 		{Name: "refund: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("refund", one, two)},
 		{Name: "take: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("take", fifty, fewer...), Beyond: true},
@@ -165,6 +190,9 @@ func ofKeys() []Call {
 		{Name: "block: one key, 2.4 MB", Prepare: holding(One("sliding_log", Log(200000, 2*day)), one...), Words: always("block", one, "60000")},
 		{Name: "unblock: 250 keys, 2.4 MB", Words: always("unblock", all),
 			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("block", all, "60000")) }},
+		{Name: "override: 250 keys, 2.4 MB", Prepare: logs, Words: always("override", all, "1000/h", "60000")},
+		{Name: "override_end: 250 keys, 2.4 MB", Words: always("override_end", all),
+			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("override", all, "1000/h", "60000")) }},
 		{Name: "usage: an hour", Prepare: usage(0), Words: always("usage", one)},
 		{Name: "take: TRACK in a record of the hour before", Prepare: usage(61), Words: always("take", []string{"{v}:wrsttake", one[0]}, "3/m", "TRACK")},
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// result contains how a run of the action ended, and what it printed and wrote.
+// result holds how a run of the action ended, and what it printed and wrote.
 type result struct {
 	code                            int
 	workspace, log, summary, output string
@@ -88,7 +88,7 @@ func TestAction(t *testing.T) {
 	}, {
 		name:   "policies and their tests",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "*_test.yaml"},
-		prints: "ok    policies_test.yaml: 9 tests",
+		prints: "ok    policies_test.yaml: 10 tests",
 	}, {
 		name:  "a name with blanks",
 		with:  map[string]string{"policies": "our policies.yaml", "redis-url": server(t)},
@@ -127,7 +127,7 @@ func TestAction(t *testing.T) {
 		code:  1, output: "exit-code=1\n", summary: "--remove-policies",
 	}, {
 		name: "a server that does not answer",
-		with: map[string]string{"policies": "policies.yaml", "redis-url": nobody(t)},
+		with: map[string]string{"policies": "policies.yaml", "redis-url": nobody},
 		code: 1, output: "exit-code=1\n", prints: "connection refused", summary: "connection refused",
 	}, {
 		name:   "no server",
@@ -154,7 +154,7 @@ func TestAction(t *testing.T) {
 			}
 			switch report := filepath.Join(got.workspace, "ratelimit-junit.xml"); tc.name {
 			case "policies and their tests":
-				wantJUnit(t, report, 9, 0)
+				wantJUnit(t, report, 10, 0)
 			case "a test that fails":
 				wantJUnit(t, report, 1, 1)
 			}

@@ -70,7 +70,7 @@ func wantDeploys(t *testing.T, shell, text string) {
 	wantDeployed(t, url, true)
 }
 
-// gitlabJob contains the fields of a GitLab job that the tests use.
+// gitlabJob holds the fields of a GitLab job that the tests use.
 type gitlabJob struct {
 	Extends, Stage string
 	Variables      map[string]string
@@ -87,7 +87,7 @@ type gitlabJob struct {
 	}
 }
 
-// extend decodes the job that the named job extends, and then the named job over it.
+// extend decodes the job that the named job extends, and then the named job on top of it.
 func extend(t *testing.T, nodes map[string]yaml.Node, name string, job *gitlabJob) {
 	t.Helper()
 	node := nodes[name]
@@ -154,7 +154,7 @@ func TestGitlabJobs(t *testing.T) {
 				{job: "ratelimit-check", files: badPolicies, code: 1, prints: "fortnight"},
 				{job: "ratelimit-check", files: badTests, code: 1, prints: "six passwords"},
 				{job: "ratelimit-plan", url: url, code: 2, prints: "+ policy api"},
-				{job: "ratelimit-plan", url: nobody(t), code: 1, prints: "connection refused"},
+				{job: "ratelimit-plan", url: nobody, code: 1, prints: "connection refused"},
 				{job: "ratelimit-plan", code: 1, prints: "REDIS_URL is empty; add it to the variables"},
 				{job: "ratelimit-drift", code: 1, prints: "REDIS_URL is empty; add it to the variables"},
 				{job: "ratelimit-drift", url: url, code: 2},
@@ -174,7 +174,7 @@ func TestGitlabJobs(t *testing.T) {
 				}
 				report := filepath.Join(dir, check.Artifacts.Reports.Junit)
 				if _, err := os.Stat(report); err == nil && tt.code == 0 {
-					wantJUnit(t, report, 9, 0)
+					wantJUnit(t, report, 10, 0)
 				} else if err == nil {
 					wantJUnit(t, report, 1, 1)
 				} else if tt.job == "ratelimit-check" && tt.prints != "fortnight" {

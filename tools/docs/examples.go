@@ -53,7 +53,7 @@ var (
 	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|server|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
-	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
+	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|override(?:s|-end)?|plan|rollback|status|take|top|usage)\b`)
 
 	// run lists the languages of the blocks that are run, and shown those of all other blocks. (The
 	// tests of package embedded, and those on real servers, run the Lua in docs/offline.md.)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// shells contains, for each shell, the arguments that start it interactively without the user's
+// shells holds, for each shell, the arguments that start it interactively without the user's
 // start-up files, and a prompt that shows the exit status of the previous command. In an
 // interactive zsh, # does not start a comment by default.
 var shells = map[string]struct {

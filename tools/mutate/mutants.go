@@ -9,7 +9,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A mutant is a change of a source file. It replaces the Nth occurrence, from 0, of some lines.
+// A mutant is a change to a source file. It replaces the Nth occurrence, from 0, of some lines.
 type mutant struct {
 	File string // as the build names it, such as src/45_limits.lua
 	Old  string
@@ -104,7 +104,7 @@ func find(file, text string) []mutant {
 	return all
 }
 
-// appearances counts the occurrences of some lines in a text. They may overlap.
+// appearances counts the occurrences of lines in text. They may overlap.
 func appearances(text, lines string) (count int) {
 	for at := 0; ; count++ {
 		found := strings.Index("\n"+text[at:]+"\n", "\n"+lines+"\n")

@@ -40,7 +40,7 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// Open returns a client of server. The client is closed at the end of the test.
+// Open returns a client for server. The client is closed at the end of the test.
 func Open(t testing.TB, server *embedded.Server, opts ...client.Option) *client.Client {
 	t.Helper()
 	limiter := Must[*client.Client](t)(client.Open("redis://"+server.Addr(), append(opts, client.WithTimeout(time.Minute))...))

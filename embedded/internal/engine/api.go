@@ -111,7 +111,7 @@ func callArguments(L *lua.LState) ([]string, bool) {
 	return args, true
 }
 
-// redisErrorReply implements redis.error_reply. A text without a space has no error code, so it
+// redisErrorReply implements redis.error_reply. If the text has no space, it has no error code, and
 // gets the code ERR.
 func redisErrorReply(L *lua.LState) int {
 	return singleField(L, "err", func(text string) string {

@@ -80,7 +80,7 @@ func (b *budget) end() error {
 	return why
 }
 
-// close ends the goroutine. No call may be running or start later.
+// close ends the goroutine. It must not be called during a call, and no call may follow it.
 func (b *budget) close() { close(b.quit) }
 
 // idle is the number of milliseconds without a call after which the goroutine ends.

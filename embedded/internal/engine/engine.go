@@ -74,7 +74,7 @@ type Function struct {
 // noWrites is the flag of functions that do not write.
 const noWrites = "no-writes"
 
-// flagNames has the flags of Redis 7 in the order of FUNCTION LIST.
+// flagNames lists the flags of Redis 7 in the order of FUNCTION LIST.
 var flagNames = []string{noWrites, "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"}
 
 // New returns an engine without libraries.

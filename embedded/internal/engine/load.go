@@ -122,7 +122,7 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 		check(L, other.Name != f.Name, "Function already exists in the library")
 		if strings.EqualFold(other.Name, f.Name) {
 			raise(L, fmt.Sprintf("the embedded server refuses two functions whose names differ only in case, %s and %s: "+
-				"Redis takes them, but finds functions without regard to case, and so calls only one of both", other.Name, f.Name))
+				"Redis accepts them, but ignores case when it looks up a function, so it calls the same one under both names", other.Name, f.Name))
 		}
 	}
 	e.loading.Functions = append(e.loading.Functions, f)

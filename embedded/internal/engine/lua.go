@@ -113,7 +113,7 @@ func (t *threads) pcall(L *lua.LState) int {
 	return 2
 }
 
-// compiled has the compiled texts of this process, at most maxCompiled. Servers are often started
+// compiled caches up to maxCompiled compiled libraries for this process. Servers are often started
 // with the same few libraries, as in tests, and compiling takes longer than the rest of a start.
 var (
 	compiledMu sync.Mutex
@@ -147,7 +147,7 @@ func prototype(text string) (*lua.FunctionProto, error) {
 	return proto, nil
 }
 
-// compile compiles a library's text to a function that runs it with the given globals.
+// compile compiles a library's text into a function that runs it with the given globals.
 func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, err error) {
 	defer func() {
 		if r := recover(); r != nil { // gopher-lua's compiler does not check some of its limits

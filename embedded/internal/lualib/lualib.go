@@ -239,7 +239,7 @@ func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
 	return view
 }
 
-// ReadOnly raises Redis's error for a change of a read-only table.
+// ReadOnly raises Redis's error for a change to a read-only table.
 func ReadOnly(L *lua.LState) int {
 	L.RaiseError("Attempt to modify a readonly table")
 	return 0

@@ -61,7 +61,7 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua that takes strings first, as many as texts, and then
+// converted wraps a function of gopher-lua that takes as many strings as texts says, and then
 // numbers. It converts arguments of the other type as Lua does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction

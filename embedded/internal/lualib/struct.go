@@ -9,7 +9,7 @@ type structItem struct {
 	big  bool // big-endian
 }
 
-// structSizes has the sizes of integers. A number after i or I changes their size.
+// structSizes holds the sizes of integers. A number after i or I changes their size.
 var structSizes = map[byte]int{'b': 1, 'h': 2, 'l': 8, 'i': 4}
 
 // structFormat parses a format: < and >, b B h H l L, i and I with 1 to 8 bytes, and c with a

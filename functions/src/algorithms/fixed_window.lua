@@ -63,8 +63,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or the open
--- window would end too late, it opens a new one.
+-- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
+-- open window would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -98,7 +98,8 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call over one key without a state, if the key holds a count or nothing.
+-- decide decides the common call over one key without states.list, if the key holds a count or
+-- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -150,7 +151,9 @@ algorithms.fixed_window = {
   calendar = true,
   complete_rate = calendar.complete,
   decide = decide,
-  form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
+  form = {
+    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+  },
   holds = plain_count,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0

@@ -16,7 +16,7 @@ algorithms.leaky_bucket = {
   prefix = gcra.prefix,
   options = gcra.options,
   complete = gcra.complete,
-  owner = gcra,
+  stored_as = gcra,
   delays = true,
   charge = charge, refund = gcra.refund, spend = gcra.charge, spare = gcra.spare, reset = gcra.reset, wait = gcra.wait,
   read = gcra.read, save = gcra.save, convert = gcra.convert,

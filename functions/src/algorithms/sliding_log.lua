@@ -66,8 +66,8 @@ local function leaves_more(state, _, sum, units)
   return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time and the number of the first live entry after which at most this many
--- units are left. In a full log it is usually the first.
+-- leaving returns the time and the number of the first live entry such that the entries after it
+-- have at most this many units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -168,7 +168,7 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_much('bytes', ENTRY * (i - state.live))
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else load_log has added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
@@ -231,6 +231,8 @@ local function load_log(key, limit, at, cost, text, offset, another)
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
   end
+  local err = offset > 0 and states.too_much('bytes', size) -- a charge copies a log that is not the key's whole value
+  if err then return err end
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
@@ -268,7 +270,7 @@ end
 
 -------------------------------------------------------------------------------------------
 
--- spent returns the units of the first rate's log, without reading it.
+-- spent returns the units of the first rate's log, without reading the whole log.
 local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
@@ -285,7 +287,7 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
+  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
   spent = spent,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

@@ -10,7 +10,7 @@
 -- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
 -- this call.
 
--- refill_us returns how many us it takes to add this many tokens.
+-- refill_us returns how many us it takes to add the given number of tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -77,7 +77,8 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- decide decides the common call over one key without a state.
+-- decide decides the common call over one key without states.list. It leaves other calls to
+-- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
   local now, capacity = clock.us(), rate.capacity

@@ -1,6 +1,6 @@
--- ratelimit_block denies the keys for a time, whatever their limits. Units taken before stay taken
--- under the block and continue to refill. A second block replaces the first, unless EXTEND is given
--- and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
+-- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
+-- given and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys, which are all blocked now
@@ -8,29 +8,16 @@
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until `ends`, in ms since the epoch.
-local function block(key, content, ends)
-  if content.leases then return leases.block(key, ends) end
-  local expiry = content.expiry
-  local state = redis.call('GETRANGE', key, content.from, '-1')
-  if content.from == 0 and state ~= '' then
-    expiry = redis.call('PEXPIRETIME', key)
-  end
-  redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
-end
-
 clock.register{
   function_name = 'ratelimit_block',
-  description = 'Denies the keys for some milliseconds, whatever their limits.',
+  description = 'Denies the keys for some milliseconds, regardless of their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
-    local ms = numbers.parse_positive(args[1])
-    if not ms or ms > limits.LONGEST then
-      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
-        limits.LONGEST)
-    end
+    local ms
+    ms, err = contents.duration(args[1], 'a block')
+    if err then return err end
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
@@ -38,7 +25,7 @@ clock.register{
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then
-        block(key, list[i], clock.ms() + ms)
+        contents.put(key, list[i], clock.ms() + ms, list[i].override)
       end
     end
     return #keys

@@ -1,9 +1,11 @@
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
---            "shadow_denied", { name, count, ... } }; with a limit also
+--            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... } }, where the entry of
+--            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
 --            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }
+--            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
+--            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- readings returns two lists with one entry for each key: the numbers read from the limit, and the
@@ -32,14 +34,21 @@ clock.register{
       return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))
     end
     local names = policies.names()
+    local calls, shadows = policies.counts(names)
     local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', policies.shadow_counts(),
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows,
+      'policy_calls', calls,
     }
     if args[1] then
       local limit, err = limits.of(args[1])
       if not limit then return err end
       local list, kinds = readings(limit)
-      for _, field in ipairs{ 'limit', list, 'algorithms', kinds } do
+      local fields = { 'limit', list, 'algorithms', kinds }
+      if limit.canary then
+        list, kinds = readings(limit.canary)
+        fields[5], fields[6], fields[7], fields[8] = 'canary_limit', list, 'canary_algorithms', kinds
+      end
+      for _, field in ipairs(fields) do
         reply[#reply + 1] = field
       end
     end

@@ -6,8 +6,8 @@
 
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
--- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
-local function with_options(keys, request)
+-- decide_with_options decides a request with any options.
+local function decide_with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
     local before, err = once.read(request_key)
@@ -24,11 +24,6 @@ local function with_options(keys, request)
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
-  if request.groups and passes then
-    for _, group in ipairs(request.groups) do
-      if group.denies then policies.note(group.name) end
-    end
-  end
   if charged and request_key then
     once.keep(request_key, reply, request.ttl)
   end
@@ -38,8 +33,8 @@ local function with_options(keys, request)
   return err or reply
 end
 
--- with_usage decides the common call with a usage key: one limit and one unit.
-local function with_usage(keys, limit)
+-- decide_with_usage decides the common call with a usage key: one limit and one unit.
+local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
@@ -57,10 +52,10 @@ redis.register_function{
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
       elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
-        return with_usage(keys, limit)
+        return decide_with_usage(keys, limit)
       end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or with_options(keys, request)
+    return err or decide_with_options(keys, request)
   end,
 }

@@ -30,7 +30,7 @@ type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// keys contains all keys that the generated calls use.
+// keys lists all keys that the generated calls use.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
 // Repeat runs generated sequences until they have run wanted steps; wanted is the result of
@@ -61,20 +61,20 @@ func Repeat(t *testing.T, wanted int, databases ...Server) {
 // unchanged.
 func Run(steps []generate.Step, databases ...Server) error {
 	r := &run{now: generate.StartUS}
-	counts := map[string]int64{} // shadow policies are counted over all databases
+	counts := map[model.Side]model.Counts{} // over all databases
 	for _, server := range databases {
 		if _, err := server.Do(append([]string{"DEL"}, keys...)...); err != nil {
 			return err
 		}
 		m := model.New(r.now)
-		m.ShadowDenied = counts
+		m.Calls = counts
 		r.databases = append(r.databases, database{server, m})
 	}
 	r.database = r.databases[0]
 	if err := r.server.SetTime(r.now); err != nil {
 		return err
 	}
-	before, err := r.shadowDenied()
+	before, err := r.calls()
 	if err != nil {
 		return err
 	}
@@ -83,29 +83,35 @@ func Run(steps []generate.Step, databases ...Server) error {
 			return fmt.Errorf("step %d: %w\n%s", i+1, err, r.transcript.String())
 		}
 	}
-	after, err := r.shadowDenied()
-	for name, count := range after {
-		if count -= before[name]; count != counts[name] {
-			return fmt.Errorf("the shadow policy %s would have denied %d calls by ratelimit_info, %d by the model\n%s", name, count,
-				counts[name], r.transcript.String())
+	after, err := r.calls()
+	for side, count := range after {
+		count.Allowed -= before[side].Allowed
+		count.Denied -= before[side].Denied
+		if count != counts[side] {
+			return fmt.Errorf("%+v: %+v by ratelimit_info, %+v by the model\n%s", side, count, counts[side], r.transcript.String())
 		}
 	}
 	return err
 }
 
-// shadowDenied returns the counts of ratelimit_info for each shadow policy.
-func (r *run) shadowDenied() (map[string]int64, error) {
+// calls returns the counts of ratelimit_info for each policy and canary.
+func (r *run) calls() (map[model.Side]model.Counts, error) {
 	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
 	if err != nil {
 		return nil, err
 	}
-	denied := respmap.Of(respmap.Of(info)["shadow_denied"])
-	if denied == nil {
-		return nil, fmt.Errorf("ratelimit_info returns no shadow_denied: %v", info)
+	list, _ := respmap.Of(info)["policy_calls"].([]any)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("ratelimit_info returns no policy_calls: %v", info)
 	}
-	counts := map[string]int64{}
-	for name, count := range denied {
-		counts[name] = count.(int64)
+	counts := map[model.Side]model.Counts{}
+	for _, entry := range list {
+		fields := entry.([]any)
+		name := fields[0].(string)
+		counts[model.Side{Policy: name}] = model.Counts{Allowed: fields[1].(int64), Denied: fields[2].(int64)}
+		if len(fields) > 3 {
+			counts[model.Side{Policy: name, Canary: true}] = model.Counts{Allowed: fields[4].(int64), Denied: fields[5].(int64)}
+		}
 	}
 	return counts, nil
 }
@@ -241,7 +247,7 @@ func changesNothing(c model.Call, got string) bool {
 	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
 		return true
 	}
-	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow }) {
+	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow || p.Canary != nil && p.Canary.Shadow }) {
 		return false // shadow policies are refunded separately
 	}
 	return strings.HasPrefix(got, "[0 ")
@@ -250,7 +256,7 @@ func changesNothing(c model.Call, got string) bool {
 // snapshot returns the content and the expiry of the call's keys, except the usage record, which
 // also counts denials.
 func (r *run) snapshot(c model.Call) ([]any, error) {
-	if c.Verb == model.Reset || c.Verb == model.Unblock {
+	if c.Verb == model.Reset || c.Verb == model.Unblock || c.Verb == model.OverrideEnd {
 		return nil, nil // never denied
 	}
 	var all []any

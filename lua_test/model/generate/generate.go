@@ -72,18 +72,20 @@ func Steps() *rapid.Generator[[]Step] {
 	})
 }
 
-// pool contains the limits and verbs from which one sequence draws its calls.
+// pool holds the limits and verbs from which one sequence draws its calls.
 type pool struct {
-	limits []model.Policy // for the limiter keys
-	leases []model.Policy
-	only   string // the key of verbs, from which the sequence draws: "", "leases" or "usage"
+	limits    []model.Policy // for the limiter keys
+	leases    []model.Policy
+	overrides []model.Policy // for the limiter keys
+	only      string         // the key of verbs, from which the sequence draws: "", "leases" or "usage"
 }
 
 func drawPool(t *rapid.T) pool {
 	return pool{
-		limits: rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
-		leases: rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
-		only:   pick(t, "", "", "", "", "leases", "usage"),
+		limits:    rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
+		leases:    rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
+		overrides: rapid.SliceOfN(rapid.Custom(limit), 1, 2).Draw(t, "overrides"),
+		only:      pick(t, "", "", "", "", "leases", "usage"),
 	}
 }
 

@@ -52,7 +52,7 @@ func leaseLimit(t *rapid.T) model.Policy {
 
 func written(l model.Limit) model.Policy { return model.Policy{Limits: []model.Limit{l}} }
 
-// plain contains rates as people write them, including awkward ones.
+// plain lists rates as people write them, including awkward ones.
 var plain = []model.Rate{
 	{N: 3, Period: "3s"}, {N: 5, Period: "10s"}, {N: 10, Period: "s"}, {N: 7, Period: "1s"}, {N: 3, Period: "10s"},
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
@@ -83,9 +83,10 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	return r
 }
 
-// policies contains the policies of the library for the generated calls. Limits are drawn for each
+// policies lists the policies of the library for the generated calls. Limits are drawn for each
 // sequence, but policies are the same for all sequences. They cover what policies add: several
-// keys, shadow and track; a month that begins on the last day of most months; and counts of 0.
+// keys, shadow, track, and canaries for some of the keys; a month that begins on the last day of
+// most months; and counts of 0.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -98,11 +99,19 @@ var policies = []model.Policy{
 	}}}},
 	{Name: "off", Limits: []model.Limit{of("gcra", "0/m")}},
 	{Name: "shadow.off", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s"), of("fixed_window", "0/h")}},
+	{Name: "canary", Limits: []model.Limit{of("gcra", "5/10s")}, Share: 330,
+		Canary: &model.Policy{Limits: []model.Limit{of("gcra", "2/3s")}}},
+	{Name: "canary.two", Track: true, Limits: []model.Limit{of("gcra", "10/s"), of("fixed_window", "3/3s")}, Share: 300,
+		Canary: &model.Policy{Limits: []model.Limit{of("sliding_log", "3/10s", "5/m"), of("gcra", "1/s")}, Shadow: true}},
+	{Name: "shadow.canary", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s")}, Share: 330,
+		Canary: &model.Policy{Limits: []model.Limit{of("leaky_bucket", "3/3s")}}},
 	{Name: "shadow.track", Shadow: true, Track: true, Limits: []model.Limit{of("sliding_window", "10/s")}},
 }
 
 var leasePolicies = []model.Policy{
 	{Name: "leases", Limits: []model.Limit{of("concurrency", "2/30s")}},
+	{Name: "canary.leases", Limits: []model.Limit{of("concurrency", "2/30s")}, Share: 500,
+		Canary: &model.Policy{Limits: []model.Limit{of("concurrency", "1/7s")}, Shadow: true}},
 	{Name: "shadow.leases", Shadow: true, Limits: []model.Limit{of("concurrency", "1/7s")}},
 }
 
@@ -126,6 +135,12 @@ func Library() (functions.Build, error) {
 		for i, l := range p.Limits {
 			named.Limits = append(named.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: l.String()})
 		}
+		if p.Canary != nil {
+			named.Canary = &functions.Canary{Share: int(p.Share), Shadow: p.Canary.Shadow}
+			for _, l := range p.Canary.Limits {
+				named.Canary.Limits = append(named.Canary.Limits, l.String())
+			}
+		}
 		all = append(all, named)
 	}
 	return functions.New(functions.WithPolicies(all...))
@@ -147,7 +162,7 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	return 1
 }
 
-// refill returns how long it takes to refill this many units: in microseconds, rounded down, but at
+// refill returns how long it takes to refill the given units: in microseconds, rounded down, but at
 // least 1.
 func refill(r model.Rate, units int64) int64 {
 	if r.N == 0 {

@@ -33,7 +33,7 @@ func (p pool) move(t *rapid.T) Move {
 	case "reset":
 		return Move{AfterReset, nudge(t)}
 	case "rate":
-		r := pick(t, slices.Concat(p.limits, p.leases)...).Limits[0].Rates[0]
+		r := pick(t, slices.Concat(p.limits, p.leases, p.overrides)...).Limits[0].Rates[0]
 		period := r.MS() * msUS
 		us := pick(t, refill(r, 1), refill(r, 1), period, period/2, period/5, refill(r, between(t, 1, max(1, r.Capacity()))))
 		return Move{US: pick(t, us, us, us, -us) + nudge(t)}
@@ -45,16 +45,20 @@ func (p pool) move(t *rapid.T) Move {
 	return Move{}
 }
 
+// span draws the duration of a block or an override, in ms.
+func span(t *rapid.T) int64 { return pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000)) }
+
 func nudge(t *rapid.T) int64 { return pick(t, 0, 0, -1, 1, -msUS, msUS) }
 
 var verbs = map[string][]string{
 	"": {
 		model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take,
 		model.Peek, model.Refund, model.Refund, model.Reset, model.Block, model.Unblock, model.Acquire, model.Usage,
+		model.Override, model.Override, model.OverrideEnd,
 	},
 	"leases": {
 		model.Acquire, model.Acquire, model.Acquire, model.Acquire, model.Renew, model.Renew, model.Release, model.Release,
-		model.Take, model.Reset, model.Block, model.Unblock,
+		model.Take, model.Reset, model.Block, model.Unblock, model.Override, model.Override, model.OverrideEnd,
 	},
 	"usage": {model.Take, model.Take, model.Take, model.Usage},
 }
@@ -64,14 +68,26 @@ func (p pool) call(t *rapid.T) model.Call {
 	switch c.Verb {
 	case model.Take, model.Peek, model.Refund:
 		p.decision(t, &c)
-	case model.Reset, model.Block, model.Unblock:
-		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 1, 2)
+	case model.Reset, model.Block, model.Unblock, model.Override, model.OverrideEnd:
+		from := slices.Concat(limiterKeys, leaseKeys)
+		if p.only == "leases" {
+			from = slices.Concat(leaseKeys, limiterKeys)
+		}
+		c.Keys = keys(t, from, 1, 2)
 		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
 			c.Keys = allKeys
 		}
 		if c.Verb == model.Block {
-			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
+			c.SpanMS = span(t)
 			c.Extend = pick(t, false, false, true)
+		}
+		if c.Verb == model.Override {
+			c.SpanMS = span(t)
+			c.Limits = []model.Policy{pick(t, p.overrides...)}
+			forLeases := slices.Contains(leaseKeys, c.Keys[0])
+			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes the other kind
+				c.Limits = []model.Policy{pick(t, p.leases...)}
+			}
 		}
 	case model.Acquire, model.Renew, model.Release:
 		c.Keys = keys(t, leaseKeys, 1, 1)

@@ -182,10 +182,13 @@ func (f *File) line() ([]byte, error) {
 // names the fields.
 func (f *File) recognize(line []byte) (named bool, err error) {
 	if f.opts.Format == "csv" || bytes.ContainsAny(line, ",;\t") && line[0] != '{' {
-		if c, wrong := newColumns(line, f.opts.Fields, f.opts.Called); wrong == nil {
+		c, wrong := newColumns(line, f.opts.Fields, f.opts.Called)
+		if wrong == nil {
 			f.parser = c
 			return true, nil
-		} else if f.opts.Format == "csv" {
+		}
+		var lacks *noColumn // but it names a column for the time
+		if f.opts.Format == "csv" || errors.As(wrong, &lacks) {
 			return false, wrong
 		}
 	}

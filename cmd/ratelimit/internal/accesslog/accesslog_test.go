@@ -63,8 +63,9 @@ func TestFormats(t *testing.T) {
 	}{
 		"combined, and more behind": {combined, append(asked, "status", "size", "referer", "agent"), nil, "",
 			[]string{`2026-03-01T17:00:05 "203.0.113.7" "ann" "GET" "/api/items" "200" "512" "https://example.com/" "Mozilla/5.0 (X11; \\\"odd\\\")"`}},
-		"common": {`host.example - - [28/Feb/2026:23:59:59 -0330] "POST http://h.example/a/b HTTP/1.0" 302 -`, append(asked, "agent"), nil, "",
-			[]string{`2026-03-01T03:29:59 "host.example" - "POST" "/a/b" -`}},
+		"common": {`host.example - - [28/Feb/2026:23:59:59 -0330] "POST http://h.example/a/b HTTP/1.0" 302 -`, append(asked, "size", "agent"), nil, "",
+			[]string{`2026-03-01T03:29:59 "host.example" - "POST" "/a/b" "0" -`}},
+		"common, without a size": {`::1 - - [01/Mar/2026:18:00:05 +0000] "-" 400`, []string{"size"}, nil, "", []string{`2026-03-01T18:00:05 ""`}},
 		"a user with blanks, no request": {`::1 - ann lee [01/Mar/2026:18:00:05 +0000] "\x16\x03" 400 0` + "\r\n\n" + `::1 - - [01/Mar/2026:18:00:05 +0000] "-" 408 -`, asked, nil, "",
 			[]string{`2026-03-01T18:00:05 "::1" "ann lee" - -`, `2026-03-01T18:00:05 "::1" - - -`}},
 		"a host before it": {`www.example.com:443 2001:db8::1 - ann [01/Mar/2026:18:00:05 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`, asked, nil, "",
@@ -118,6 +119,7 @@ func TestBadLines(t *testing.T) {
 		"csv, no head":      {"csv", "a,b\n", `line 1: no column time, timestamp, @timestamp, ts, time_iso8601, time_local, msec, StartUTC, date in "a,b"; the first line of CSV names the columns; name the column of the time, as in --field time=when`},
 		"csv, a quote":      {"csv", "time,client\n2026-03-01 18:00:00,\"a\n2026-03-01 18:00:00,b\n", `line 2: at byte 23: extraneous or missing " in quoted-field`},
 		"csv, few":          {"csv", "time,client\n2026-03-01 18:00:00\n2026-03-01 18:00:00,b\n", `line 2: at byte 1: wrong number of fields`},
+		"csv, no client":    {"", "time,peer\n", `line 1: no column client in "time,peer"; name the column, as in --field client=column`},
 		"longer than a MiB": {"common", strings.Repeat("x", LongestLine+1) + "\n" + good, `line 1: the line is longer than 1048576 bytes`},
 	} {
 		t.Run(name, func(t *testing.T) {

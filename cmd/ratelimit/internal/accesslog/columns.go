@@ -44,12 +44,19 @@ func newColumns(head []byte, fields []string, called map[string]string) (*column
 	for _, field := range fields {
 		at := placeOf(names, field, called)
 		if at < 0 {
-			return nil, fmt.Errorf("no column %s in %s; name the column, as in --field %s=column", field, quoted(head), field)
+			return nil, &noColumn{field, quoted(head)}
 		}
 		c.places = append(c.places, at)
 	}
 	c.reader.FieldsPerRecord = len(names)
 	return c, nil
+}
+
+// noColumn is the error for CSV that lacks the column of a field.
+type noColumn struct{ field, head string }
+
+func (e *noColumn) Error() string {
+	return fmt.Sprintf("no column %s in %s; name the column, as in --field %s=column", e.field, e.head, e.field)
 }
 
 // placeOf returns the column of a field, or -1 if there is none.

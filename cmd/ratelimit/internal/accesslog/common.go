@@ -60,7 +60,9 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	if n, err := strconv.Atoi(string(c.status)); err != nil || n < 0 || n > 999 {
 		return 0, fmt.Errorf("at byte %d: %s is not a status such as 200", rest.at-len(c.status)+1, quoted(c.status))
 	}
-	c.size, rest = rest.word()
+	if c.size, rest = rest.word(); orMissing(c.size) == nil && len(c.size) > 0 {
+		c.size = noBytes
+	}
 	c.referer, c.agent = nil, nil
 	if referer, after, err := rest.quoted(); err == nil { // Combined Log Format
 		c.referer = orMissing(referer.line)
@@ -73,6 +75,9 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	}
 	return at, nil
 }
+
+// noBytes is the size of a response without a body, which the Common Log Format writes as a dash.
+var noBytes = []byte("0")
 
 // who parses client, ident and user; user may contain spaces. In Apache's vhost_combined format,
 // the host precedes them.

@@ -54,8 +54,8 @@ func parseTime(text string) (int64, error) {
 	return 0, fmt.Errorf("%s is not a time such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123", quoted(text))
 }
 
-// epoch parses a time in s, ms, us or ns since 1970. The unit follows from the size of the number:
-// in seconds, the years 2002 to 2199 are 1.0e9 to 7.3e9.
+// epoch parses a time in s, ms, us or ns since 1970. The unit is inferred from the magnitude of the
+// number: in seconds, the years 2002 to 2199 are 1.0e9 to 7.3e9.
 func epoch(text string) (int64, bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)

@@ -11,6 +11,7 @@ package backtest
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ type Options struct {
 	Format   string            // see accesslog.Options
 	Called   map[string]string // see accesslog.Options
 	Unsorted time.Duration     // how much older a line may be than a line before it
+
+	Cost  string // field with the cost of each line; "" means that each line costs 1
+	After bool   // a request is allowed if one unit fits, and its cost is charged with FORCE
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
@@ -71,7 +75,7 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 			}
 			slots = append(slots, at)
 		}
-		r.slots = append(r.slots, slots)
+		r.trials = append(r.trials, trial{Candidate: c, slots: slots})
 	}
 	if len(keys) > MostKeys {
 		return nil, fmt.Errorf("%d different keys; a run counts by at most %d", len(keys), MostKeys)
@@ -80,8 +84,8 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 		return nil, err
 	}
 	defer r.stop()
-	for i, c := range opts.Candidates {
-		if err := r.check(c, len(r.slots[i])); err != nil {
+	for i := range r.trials {
+		if err := r.check(&r.trials[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -108,16 +112,26 @@ func nothing(l Log) error {
 	if len(l.Problems) == 0 {
 		return fmt.Errorf("the logs are empty; give others")
 	}
+	if l.Costless == l.Lines {
+		return fmt.Errorf("none of %d lines has a usable cost: %s; give --cost another field, and one within another as in usage.total_tokens", l.Lines, l.Problems[0])
+	}
 	return fmt.Errorf("none of %d lines could be used: %s", l.Lines, l.Problems[0])
 }
 
 type run struct {
 	Options
-	slots   [][]int // for each candidate, the indices of its keys in event.keys
+	trials  []trial
 	engines []*engine
 	logs    *logs
 	step    int
 	decided int64
+}
+
+// trial is a candidate with what the run needs to know of it.
+type trial struct {
+	Candidate
+	slots    []int // indices of its keys in event.keys
+	capacity int64 // the smallest among its rates
 }
 
 func (r *run) start() error {
@@ -139,16 +153,28 @@ func (r *run) stop() {
 	r.engines = nil
 }
 
-// check returns an error if the library cannot parse the candidate's limit.
-func (r *run) check(c Candidate, keys int) error {
-	words := []any{"FCALL", "ratelimit_take", keys}
-	for i := range keys {
+// check finds the capacity of a trial. It returns an error if the library cannot parse the limit.
+func (r *run) check(t *trial) error {
+	words := []any{"FCALL", "ratelimit_take", len(t.slots)}
+	for i := range t.slots {
 		words = append(words, fmt.Sprint(i))
 	}
-	if _, err := r.engines[0].server.Do(append(words, c.Limit, "COST", 0)...); err != nil {
+	if _, err := r.engines[0].server.Do(append(words, t.Limit, "COST", 0)...); err != nil {
 		text := strings.TrimPrefix(err.Error(), "RATELIMIT ")
 		_, text, _ = strings.Cut(text, " ")
-		return fmt.Errorf("limit %q: %s", c.Limit, text)
+		return fmt.Errorf("limit %q: %s", t.Limit, text)
+	}
+	reply, err := r.engines[0].server.Do("FCALL_RO", "ratelimit_info", 0, t.Limit)
+	info, _ := reply.([]any)
+	at := slices.Index(info, any("limit"))
+	if err != nil || at < 0 {
+		return fmt.Errorf("limit %q: the library does not say its capacity: %v, %w", t.Limit, reply, err)
+	}
+	t.capacity = math.MaxInt64
+	for _, key := range info[at+1].([]any) {
+		for rate := range slices.Chunk(key.([]any)[1:], 3) { // after a number for shadow policies: n, period, capacity
+			t.capacity = min(t.capacity, rate[2].(int64))
+		}
 	}
 	return nil
 }
@@ -161,23 +187,22 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	if r.Share > 0 {
 		steps = 3
 		var err error
-		if kept, err = newSpool(); err != nil {
+		if kept, err = newSpool(r.Cost != ""); err != nil {
 			return nil, err
 		}
 		defer kept.close()
 	}
-	candidates, slots := r.Candidates, r.slots
-	deciders, jobs := r.deciders(candidates, slots)
+	deciders, jobs := r.deciders(r.trials)
 	var found []*windows
 	if r.Share > 0 || r.Curves {
 		for i := range jobs {
-			w := newWindows(share{uint32(i), uint32(len(jobs))}, r.Periods)
+			w := newWindows(share{uint32(i), uint32(len(jobs))}, r.Periods, r.After)
 			found, jobs[i] = append(found, w), append(jobs[i], w)
 		}
 	}
 	err := pass(jobs, func(emit func(event) error) error {
 		return r.logs.each(ctx, func(e event) error {
-			r.progress(steps, r.logs.Requests, 0, len(candidates))
+			r.progress(steps, r.logs.Requests, 0, len(r.trials))
 			if kept != nil && e.keys[0] > 0 {
 				if err := kept.put(e); err != nil {
 					return err
@@ -189,7 +214,7 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := r.report(candidates, slots, deciders)
+	report := r.report(r.trials, deciders)
 	if found != nil {
 		report.Periods = r.periods(found)
 	}
@@ -205,14 +230,14 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders makes one decider for each candidate on each engine. It returns them by candidate and,
-// as jobs, by engine.
-func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][]job) {
-	deciders := make([][]*decider, len(candidates))
+// deciders makes one decider for each trial on each engine. It returns them by trial and, as jobs,
+// by engine.
+func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
+	deciders := make([][]*decider, len(trials))
 	jobs := make([][]job, len(r.engines))
-	for i, c := range candidates {
+	for i, t := range trials {
 		for w, e := range r.engines {
-			d := newDecider(e, share{uint32(w), uint32(len(r.engines))}, i, c, slots[i])
+			d := newDecider(e, share{uint32(w), uint32(len(r.engines))}, i, t, r.Options)
 			deciders[i], jobs[w] = append(deciders[i], d), append(jobs[w], d)
 		}
 	}

@@ -3,7 +3,7 @@ package backtest
 import (
 	"cmp"
 	"fmt"
-	"math/big"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -60,109 +60,83 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type hit struct {
 	after int64 // ms
 	key   string
+	cost  int64
 }
 
 // csvOf returns hits as a log in CSV.
 func csvOf(hits []hit) string {
 	log := strings.Builder{}
-	log.WriteString("time,client\n")
+	log.WriteString("time,client,cost\n")
 	for _, h := range hits {
-		fmt.Fprintf(&log, "%d,%s\n", noon.UnixMilli()+h.after, h.key)
+		fmt.Fprintf(&log, "%d,%s,%d\n", noon.UnixMilli()+h.after, h.key, h.cost)
 	}
 	return log.String()
 }
 
 // cases is the number of generated logs that a test replays. Each needs several engines, which take
 // time to start.
-const cases = 12
+const cases = 24
 
-// drawHits returns random hits within 90 s, unsorted.
-func drawHits(dice *rand.Rand) []hit {
+// drawHits returns random hits within 90 s, unsorted, and sets the options for their costs.
+func drawHits(dice *rand.Rand, opts *Options) []hit {
 	hits := make([]hit, 1+dice.IntN(400))
 	for i := range hits {
-		hits[i] = hit{dice.Int64N(90_000), string(rune('a' + min(dice.IntN(8), dice.IntN(8), dice.IntN(8))))}
+		hits[i] = hit{dice.Int64N(90_000), string(rune('a' + min(dice.IntN(8), dice.IntN(8), dice.IntN(8)))), 1}
+	}
+	if dice.IntN(3) > 0 {
+		opts.Cost, opts.After = "cost", dice.IntN(2) > 0
+		for i := range hits {
+			hits[i].cost = min(dice.Int64N(10), dice.Int64N(10))
+		}
 	}
 	return hits
-}
-
-// naive is a simple model of three algorithms, in exact arithmetic. It returns the number of
-// denials of each key, and the times of all denials.
-func naive(hits []hit, algorithm string, n, period, burst int64) (denied map[string]int64, at []int64) {
-	denied = map[string]int64{}
-	log, ends, counts := map[string][]int64{}, map[string]int64{}, map[string]int64{}
-	free := map[string]*big.Rat{} // when each bucket is full again
-	for _, h := range hits {
-		ok := false
-		switch algorithm {
-		case "sliding_log":
-			log[h.key] = slices.DeleteFunc(log[h.key], func(at int64) bool { return at <= h.after-period })
-			if ok = int64(len(log[h.key])) < n; ok {
-				log[h.key] = append(log[h.key], h.after)
-			}
-		case "fixed_window":
-			if end, open := ends[h.key]; !open || end <= h.after {
-				ends[h.key], counts[h.key] = h.after+period, 0
-			}
-			if ok = counts[h.key] < n; ok {
-				counts[h.key]++
-			}
-		case "gcra":
-			now, step := big.NewRat(h.after, 1), big.NewRat(period, n)
-			tat := now
-			if f := free[h.key]; f != nil && f.Cmp(now) > 0 {
-				tat = f
-			}
-			next := new(big.Rat).Add(tat, step)
-			most := new(big.Rat).Add(now, new(big.Rat).Mul(step, big.NewRat(burst, 1)))
-			if ok = next.Cmp(most) <= 0; ok {
-				free[h.key] = next
-			}
-		}
-		if !ok {
-			denied[h.key]++
-			at = append(at, h.after)
-		}
-	}
-	return denied, at
 }
 
 // The report agrees with a model that has no engines, workers or heaps.
 func TestNaive(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 1))
-		hits := drawHits(dice)
+		opts := options(t)
+		hits := drawHits(dice, &opts)
 		n, burst, seconds := 1+dice.Int64N(6), 1+dice.Int64N(6), 1+dice.Int64N(30)
 		log := csvOf(hits)
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
 		limits := []string{fmt.Sprintf("sliding_log %d/%ds", n, seconds), fmt.Sprintf("fixed_window %d/%ds", n, seconds), fmt.Sprintf("gcra %d/%ds burst=%d", n, seconds, burst)}
-		opts := options(t, limits...)
+		opts.Candidates = options(t, limits...).Candidates
 		opts.Unsorted = 90 * time.Second
 		opts.Workers = 1 + dice.IntN(3)
 		report := replay(t, opts, log)
-		came := map[string]int64{}
-		for _, h := range hits {
-			came[h.key]++
-		}
+		came := count(hits)
 		for i, result := range report.Limits {
-			denied, at := naive(hits, strings.Fields(limits[i])[0], n, seconds*1000, burst)
-			if result.Limit != limits[i] || result.Requests != int64(len(hits)) || result.Denied != int64(len(at)) || result.Allowed != result.Requests-result.Denied ||
-				result.Keys != int64(len(came)) || result.KeysDenied != int64(len(denied)) {
-				t.Fatalf("seed %d: %s: %+v, want %d denied of %v", seed, limits[i], result, len(at), denied)
+			capacity := n
+			if i == 2 {
+				capacity = burst
+			}
+			denied := naive(hits, strings.Fields(limits[i])[0], n, seconds*1000, burst, ruleOf(opts))
+			sums := count(denied)
+			above := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.cost <= capacity })
+			units := Units{came.units - sums.units, sums.units}
+			if result.Limit != limits[i] || result.Requests != int64(len(hits)) || result.Denied != sums.requests || result.Allowed != result.Requests-result.Denied ||
+				result.Keys != int64(len(came.keys)) || result.KeysDenied != int64(len(sums.keys)) || result.Units != units || result.Capacity != capacity || result.Above != int64(len(above)) {
+				t.Fatalf("seed %d: %s: %+v, want %+v of %+v", seed, limits[i], result, sums, came)
 			}
 			for j, worst := range result.Worst {
-				if worst.Denied != denied[worst.Key] || worst.Requests != came[worst.Key] || j > 0 && worst.Denied > result.Worst[j-1].Denied {
-					t.Fatalf("seed %d: %s: %+v, want %v of %v", seed, limits[i], result.Worst, denied, came)
+				got := [4]int64{worst.Denied, worst.Requests, worst.UnitsDenied, worst.Units}
+				a, b := sums.keys[worst.Key], came.keys[worst.Key]
+				if want := [4]int64{a[0], b[0], a[1], b[1]}; got != want || j > 0 && worst.Denied > result.Worst[j-1].Denied {
+					t.Fatalf("seed %d: %s: %+v, want %v of %v", seed, limits[i], result.Worst, sums, came)
 				}
 			}
-			if len(at) > 0 && (result.FirstDenied.UnixMilli() != noon.UnixMilli()+at[0] || result.LastDenied.UnixMilli() != noon.UnixMilli()+at[len(at)-1]) {
+			if last := len(denied) - 1; last >= 0 && (result.FirstDenied.UnixMilli() != noon.UnixMilli()+denied[0].after || result.LastDenied.UnixMilli() != noon.UnixMilli()+denied[last].after) {
 				t.Fatalf("seed %d: %s: from %v to %v", seed, limits[i], result.FirstDenied, result.LastDenied)
 			}
 			var sum Interval
 			for _, moment := range result.Series {
 				sum.Allowed += moment.Allowed
 				sum.Denied += moment.Denied
+				sum.Units = sum.plus(moment.Units)
 			}
-			if (sum != Interval{result.Allowed, result.Denied}) {
+			if (sum != Interval{result.Allowed, result.Denied, result.Units}) {
 				t.Fatalf("seed %d: %s: the series adds up to %+v", seed, limits[i], sum)
 			}
 		}
@@ -174,21 +148,22 @@ func TestNaive(t *testing.T) {
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
-		hits := drawHits(dice)
+		opts := options(t, "60/h") // suggestions start from empty engines, so this limit does not affect them
+		hits := drawHits(dice, &opts)
 		for i := range hits { // curves are exact for whole seconds
 			hits[i].after -= hits[i].after % 1000
 		}
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
-		opts := options(t, "60/h") // suggestions start from empty engines, so this limit does not affect them
 		opts.Share = []float64{0.01, 0.25, 0.5, 0.75, 0.99, 1}[dice.IntN(6)]
 		report := replay(t, opts, csvOf(hits))
-		came := map[string]bool{}
-		for _, h := range hits {
-			came[h.key] = true
+		came := count(hits)
+		r := ruleOf(opts)
+		if opts.After { // suggestions leave no debt
+			r.most, r.debt = math.MaxInt64, false
 		}
 		untouched := func(algorithm string, n, period, burst int64) bool {
-			denied, _ := naive(hits, algorithm, n, period, burst)
-			return float64(len(came)-len(denied)) >= opts.Share*float64(len(came))
+			denied := count(naive(hits, algorithm, n, period, burst, r))
+			return float64(len(came.keys)-len(denied.keys)) >= opts.Share*float64(len(came.keys))
 		}
 		for i, p := range report.Periods {
 			ms := p.Period.Milliseconds()
@@ -199,17 +174,17 @@ func TestSuggestions(t *testing.T) {
 				t.Fatalf("seed %d: %+v: n is too large", seed, p)
 			case p.Burst > 1 && untouched("gcra", p.N, ms, p.Burst-1), p.Burst > p.N:
 				t.Fatalf("seed %d: %+v: burst is too large", seed, p)
-			case result.Suggested == nil || result.Limit != p.Limit() || result.Requests != int64(len(hits)):
+			case result.Suggested == nil || result.Limit != p.Limit || result.Requests != int64(len(hits)):
 				t.Fatalf("seed %d: %+v", seed, result)
 			default:
-				denied, at := naive(hits, "gcra", p.N, ms, p.Burst)
-				if result.Denied != int64(len(at)) || result.KeysDenied != int64(len(denied)) {
-					t.Fatalf("seed %d: %+v, want %v", seed, result, denied)
+				denied := count(naive(hits, "gcra", p.N, ms, p.Burst, ruleOf(opts)))
+				if result.Denied != denied.requests || result.Units.Denied != denied.units || result.KeysDenied != int64(len(denied.keys)) {
+					t.Fatalf("seed %d: %+v, want %+v", seed, result, denied)
 				}
 			}
 			for _, point := range p.Curve {
 				var want Point
-				for _, n := range trailing(hits, ms) {
+				for _, n := range trailing(hits, ms, r) {
 					touched := int64(0)
 					for _, count := range n {
 						if count > point.N {
@@ -230,15 +205,15 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// trailing returns, for each key and each request, the number of requests in the period that ends
-// with it.
-func trailing(hits []hit, period int64) map[string][]int64 {
+// trailing returns, for each key and each request, the smallest n that allows it: what it needs and
+// the costs of the others in the period that ends with it.
+func trailing(hits []hit, period int64, r rule) map[string][]int64 {
 	counts := map[string][]int64{}
 	for i, h := range hits {
-		n := int64(0)
-		for _, other := range hits[:i+1] {
-			if other.key == h.key && other.after > h.after-period {
-				n++
+		n := r.need(h.cost)
+		for _, other := range hits[:i] {
+			if n > 0 && other.key == h.key && other.after > h.after-period {
+				n += other.cost
 			}
 		}
 		counts[h.key] = append(counts[h.key], n)
@@ -260,7 +235,7 @@ func TestSeries(t *testing.T) {
 		var parts [2]series
 		for i, at := range times {
 			if i%3 == 0 {
-				parts[dice.IntN(2)].add(at/1000, Interval{Denied: 1})
+				parts[dice.IntN(2)].add(at/1000, Interval{Denied: 1, Units: Units{Denied: at % 7}})
 			} else {
 				parts[dice.IntN(2)].add(at/1000, Interval{Allowed: 1})
 			}
@@ -276,6 +251,7 @@ func TestSeries(t *testing.T) {
 		for i, at := range times {
 			if place := at/1000/s.width() - first; i%3 == 0 {
 				want[place].Denied++
+				want[place].Units.Denied += at % 7
 			} else {
 				want[place].Allowed++
 			}
@@ -297,23 +273,23 @@ func TestPeaks(t *testing.T) {
 		period := 1000 + dice.Int64N(1_000_000)
 		longer := period + max(1, period/marksPerPeriod)
 		var k peak
-		var times []int64
+		var hits []hit
 		for range 500 {
-			at := dice.Int64N(period / 50)
-			if len(times) > 0 {
-				at += times[len(times)-1]
+			h := hit{dice.Int64N(period / 50), "", 1 + dice.Int64N(9)}
+			if len(hits) > 0 {
+				h.after += hits[len(hits)-1].after
 			}
-			times = append(times, at)
-			count := func(period int64) (n uint32) {
-				for _, other := range times {
-					if other > at-period {
-						n++
+			hits = append(hits, h)
+			sum := func(period int64) (n int64) {
+				for _, other := range hits {
+					if other.after > h.after-period {
+						n += other.cost
 					}
 				}
 				return n
 			}
-			if got := k.add(at, period); got < count(period) || got > count(longer) {
-				t.Fatalf("seed %d: %d within %d ms at %d, want %d to %d", seed, got, period, at, count(period), count(longer))
+			if got := k.add(h.after, period, h.cost, h.cost); got < sum(period) || got > sum(longer) {
+				t.Fatalf("seed %d: %d within %d ms at %d, want %d to %d", seed, got, period, h.after, sum(period), sum(longer))
 			}
 		}
 		if len(k.marks) > marksPerPeriod*4/3+2 {
@@ -340,15 +316,5 @@ func BenchmarkRun(b *testing.B) {
 			}
 			b.ReportMetric(float64(decisions)/b.Elapsed().Seconds(), "decisions/s")
 		})
-	}
-}
-
-// A monthly quota begins at midnight in its time zone.
-func TestQuotaOfAMonth(t *testing.T) {
-	midnight := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC).Sub(noon).Milliseconds()
-	hits := []hit{{0, "a"}, {1000, "a"}, {2000, "a"}, {midnight - 1, "a"}, {midnight, "a"}, {midnight + 1, "a"}}
-	got := replay(t, options(t, "fixed_window 2/mo align=clock zone=+01:00"), csvOf(hits)).Limits[0]
-	if got.Denied != 2 || got.Allowed != 4 || got.LastDenied == nil || got.LastDenied.UnixMilli() != noon.UnixMilli()+midnight-1 {
-		t.Errorf("%d denied, %d allowed, the last denied at %v", got.Denied, got.Allowed, got.LastDenied)
 	}
 }

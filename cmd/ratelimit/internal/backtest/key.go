@@ -141,6 +141,7 @@ type table struct {
 	numbers map[string]uint32
 	names   []string
 	counts  []uint32 // requests of each key
+	units   []int64  // sum of the costs of each key's requests; empty while each request costs 1
 	scratch []byte
 }
 
@@ -166,6 +167,25 @@ func (t *table) number(name []byte) uint32 {
 	n := uint32(len(t.names))
 	t.numbers[kept] = n
 	return n
+}
+
+// count counts a request of a key.
+func (t *table) count(key uint32, cost int64) {
+	if cost != 1 || t.units != nil {
+		for len(t.units) < len(t.counts) {
+			t.units = append(t.units, int64(t.counts[len(t.units)]))
+		}
+		t.units[key-1] = plus(t.units[key-1], cost)
+	}
+	t.counts[key-1]++
+}
+
+// unitsOf returns the sum of the costs of a key's requests.
+func (t *table) unitsOf(key uint32) int64 {
+	if t.units == nil {
+		return int64(t.counts[key-1])
+	}
+	return t.units[key-1]
 }
 
 // came returns the number of keys that have a request. The other keys occur only in dropped lines.

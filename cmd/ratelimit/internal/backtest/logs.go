@@ -22,6 +22,7 @@ type Log struct {
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
 	Keyless     int64    // lines dropped because they lack at least one field of every key
+	Costless    int64    // lines dropped because their cost is missing, or is not a number of units
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early
@@ -31,9 +32,10 @@ type Log struct {
 // mostProblems is the maximum number of problems of one kind that are shown.
 const mostProblems = 5
 
-// event is a request: its time and the numbers of its keys, 0 for a missing key.
+// event is a request: its time, its cost and the numbers of its keys, 0 for a missing key.
 type event struct {
 	at   int64 // ms since 1970
+	cost int64 // 1 without Options.Cost
 	keys [MostKeys]uint32
 }
 
@@ -45,7 +47,8 @@ type logs struct {
 	Log
 	files  []*logFile
 	keys   []Key
-	fields []string
+	fields []string // those of the keys, and then the field with the cost if there is one
+	cost   string
 	tables []*table
 	values [][]byte
 	bytes  int64 // bytes read
@@ -66,14 +69,16 @@ func (c counted) Read(p []byte) (int, error) {
 type logFile struct {
 	name   string
 	file   *accesslog.File
-	sorter accesslog.Sorter[[MostKeys]uint32]
+	sorter accesslog.Sorter[event]
 	ended  bool
-	at     int64 // time of the file's next request
-	next   [MostKeys]uint32
+	next   event
 }
 
 func open(ctx context.Context, inputs []Input, keys []Key, opts Options) (*logs, error) {
-	l := &logs{keys: keys, fields: fieldsOf(keys)}
+	l := &logs{keys: keys, fields: fieldsOf(keys), cost: opts.Cost}
+	if l.cost != "" {
+		l.fields = append(l.fields, l.cost)
+	}
 	l.values = make([][]byte, len(l.fields))
 	for range keys {
 		l.tables = append(l.tables, &table{})
@@ -108,13 +113,13 @@ func (l *logs) each(ctx context.Context, emit func(event) error) error {
 	for len(open) > 0 && ctx.Err() == nil {
 		oldest := 0
 		for i, f := range open {
-			if f.at < open[oldest].at {
+			if f.next.at < open[oldest].next.at {
 				oldest = i
 			}
 		}
 		f := open[oldest]
-		l.count(f.at, f.next)
-		if err := emit(event{f.at, f.next}); err != nil {
+		l.count(f.next)
+		if err := emit(f.next); err != nil {
 			return err
 		}
 		if !l.advance(ctx, f) {
@@ -124,15 +129,15 @@ func (l *logs) each(ctx context.Context, emit func(event) error) error {
 	return nil
 }
 
-func (l *logs) count(at int64, keys [MostKeys]uint32) {
+func (l *logs) count(e event) {
 	if l.Requests == 0 {
-		l.First = at
+		l.First = e.at
 	}
 	l.Requests++
-	l.Last = at
+	l.Last = e.at
 	for i, t := range l.tables {
-		if keys[i] > 0 {
-			t.counts[keys[i]-1]++
+		if e.keys[i] > 0 {
+			t.count(e.keys[i], e.cost)
 		}
 	}
 }
@@ -140,8 +145,8 @@ func (l *logs) count(at int64, keys [MostKeys]uint32) {
 // advance finds the next request of a file, and reports whether there is one.
 func (l *logs) advance(ctx context.Context, f *logFile) bool {
 	for {
-		if at, keys, ok := f.sorter.Take(f.ended); ok {
-			f.at, f.next = at, keys
+		if _, e, ok := f.sorter.Take(f.ended); ok {
+			f.next = e
 			return true
 		}
 		if f.ended || ctx.Err() != nil {
@@ -172,14 +177,22 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 		return
 	}
 	l.Lines++
-	var keys [MostKeys]uint32
+	e := event{at: at, cost: 1}
+	if l.cost != "" {
+		if e.cost, err = l.costOf(l.values[len(l.values)-1]); err != nil {
+			if l.Costless++; l.Costless <= mostProblems {
+				l.problem("%s:%d: %v", f.name, f.file.Lines(), err)
+			}
+			return
+		}
+	}
 	lacks := true
 	for i, key := range l.keys {
 		t := l.tables[i]
 		name, ok := key.appendTo(t.scratch[:0], l.fields, l.values)
 		t.scratch = name
 		if ok {
-			keys[i], lacks = t.number(name), false
+			e.keys[i], lacks = t.number(name), false
 		}
 	}
 	if lacks {
@@ -188,12 +201,24 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 		}
 		return
 	}
-	if late := f.sorter.Put(at, keys); late > 0 {
+	if late := f.sorter.Put(at, e); late > 0 {
 		l.latest = max(l.latest, late)
 		if l.Late++; l.Late <= mostProblems {
 			l.problem("%s:%d: the line is %s older than one before it", f.name, f.file.Lines(), time.Duration(late)*time.Millisecond)
 		}
 	}
+}
+
+// costOf returns the cost of a line from the value of its field.
+func (l *logs) costOf(value []byte) (int64, error) {
+	if len(value) == 0 {
+		return 0, fmt.Errorf("the line lacks %s, the field with its cost", l.cost)
+	}
+	cost, err := accesslog.Units(value)
+	if err != nil {
+		return 0, fmt.Errorf("the cost %s: %w", l.cost, err)
+	}
+	return cost, nil
 }
 
 func (l *logs) problem(format string, args ...any) {

@@ -236,12 +236,12 @@ func TestShown(t *testing.T) {
 // A key that occurs only once takes little memory, however many keys there are.
 func TestMemory(t *testing.T) {
 	const keys = 200_000
-	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour})
+	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour}, false)
 	table := &table{}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range keys {
-		r := event{at: noon.UnixMilli()}
+		r := event{at: noon.UnixMilli(), cost: 1}
 		r.keys[0] = table.number(fmt.Appendf(nil, "198.51.100.%d", i))
 		if err := w.see(&r); err != nil {
 			t.Fatal(err)

@@ -37,6 +37,7 @@ func (r *Report) WritePage(w io.Writer) error {
 		Sections    []section
 		Curves      []curve
 		Suggested   *Suggested
+		Untouched   string
 		Key         string
 	}{Report: r, First: utc(r.Log.First), Last: utc(r.Log.Last)}
 	pictures := 0
@@ -48,6 +49,7 @@ func (r *Report) WritePage(w io.Writer) error {
 	for i, limit := range r.Limits {
 		if limit.Suggested != nil {
 			suggested[limit.Suggested.Period], content.Suggested = &r.Limits[i], limit.Suggested
+			content.Untouched = limit.Untouched()
 			continue
 		}
 		content.Sections = append(content.Sections, section{limit, inline(timeLine(limit))})
@@ -55,7 +57,7 @@ func (r *Report) WritePage(w io.Writer) error {
 	for _, p := range r.Periods {
 		if p.Keys > 0 {
 			content.Key = r.key
-			content.Curves = append(content.Curves, curve{p, inline(p.plot(content.Suggested)), suggested[p.Name()]})
+			content.Curves = append(content.Curves, curve{p, inline(p.plot(content.Suggested, r.Cost != "")), suggested[p.Name()]})
 		}
 	}
 	return page.Execute(w, content)

@@ -7,8 +7,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// plot draws the chart for choosing n: how many keys and how many requests each n would deny.
-func (p Period) plot(s *Suggested) string {
+// plot draws the chart for choosing n: how many keys and how many requests each n would deny. cost
+// reports whether requests have costs.
+func (p Period) plot(s *Suggested, cost bool) string {
 	requests, keys := figures.Line{Name: "requests"}, figures.Line{Name: "keys"}
 	for _, point := range p.Curve {
 		if point.Requests > 0 {
@@ -18,10 +19,14 @@ func (p Period) plot(s *Suggested) string {
 			keys.Across, keys.Up = append(keys.Across, float64(point.N)), append(keys.Up, float64(point.Keys))
 		}
 	}
+	n := "n"
+	if cost {
+		n = "n units"
+	}
 	lines := figures.Lines{
-		Title:  "Requests and keys that a limit of n in " + p.Name() + " would deny, by n",
-		Above:  []string{"requests over n in " + p.Name() + ", and the keys that sent them"},
-		Across: figures.Axis{Label: "n", Marks: figures.Powers(float64(p.Most)), Text: figures.Brief},
+		Title:  "Requests and keys that a limit of " + n + " in " + p.Name() + " would deny, by n",
+		Above:  []string{"requests over " + n + " in " + p.Name() + ", and the keys that sent them"},
+		Across: figures.Axis{Label: n, Marks: figures.Powers(float64(p.Most)), Text: figures.Brief},
 		Up:     figures.Axis{Marks: figures.Powers(float64(p.Keys)), Text: figures.Count},
 	}
 	if len(requests.Up) == 0 {
@@ -37,13 +42,21 @@ func (p Period) plot(s *Suggested) string {
 	return lines.SVG()
 }
 
-// timeLine draws how many requests a limit allowed and denied over time, as stacked bars.
+// timeLine draws how many requests a limit allowed and denied over time, as stacked bars. If the
+// requests have costs, it draws units.
 func timeLine(r Result) string {
 	bars := figures.Bars{
 		Title: "Requests over time under " + r.Limit, Each: widthText(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
 	}
+	if r.Cost != "" {
+		bars.Title, bars.What = "Units over time under "+r.Limit, "units"
+	}
 	for _, m := range r.Series {
-		bars.Counts = append(bars.Counts, []int64{m.Allowed, m.Denied})
+		counts := []int64{m.Allowed, m.Denied}
+		if r.Cost != "" {
+			counts = []int64{m.Units.Allowed, m.Units.Denied}
+		}
+		bars.Counts = append(bars.Counts, counts)
 	}
 	if n := len(r.Series); n > 0 {
 		bars.First, bars.Last = r.Series[0].Start.Format(time.DateTime), r.Series[n-1].Start.Format(time.DateTime)

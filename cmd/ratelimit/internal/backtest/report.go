@@ -2,10 +2,13 @@ package backtest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 // Report is the result of a run.
@@ -14,17 +17,22 @@ type Report struct {
 	Limits      []Result // in the order of the candidates, then one suggestion for each period
 	Periods     []Period
 	Interrupted bool
+	Cost        string // the field with the costs; "" if each request costs 1
 
 	key string // the definition of the keys that Periods describes
 }
 
-// Result is what one limit would have done.
+// Result reports what one limit would have done.
 type Result struct {
 	Limit       string     `json:"limit"`
 	Key         string     `json:"key"`
 	Requests    int64      `json:"requests"`
 	Allowed     int64      `json:"allowed"`
 	Denied      int64      `json:"denied"`
+	Cost        string     `json:"cost"`   // the field with the cost of a line; "" if each costs 1
+	Charge      string     `json:"charge"` // "before" or "after" a request
+	Capacity    int64      `json:"capacity"`
+	Above       int64      `json:"above_capacity"` // requests that cost more than the capacity
 	Keys        int64      `json:"keys"`
 	KeysDenied  int64      `json:"keys_denied"`
 	FirstDenied *time.Time `json:"first_denied"`
@@ -36,9 +44,11 @@ type Result struct {
 	BadLines    int64      `json:"bad_lines"`
 	LateLines   int64      `json:"late_lines"`
 	Keyless     int64      `json:"keyless_lines"`
+	Costless    int64      `json:"costless_lines"`
 	Problems    []string   `json:"problems"`
 	Interrupted bool       `json:"interrupted"`
 	Suggested   *Suggested `json:"suggested,omitempty"`
+	Units
 }
 
 // WorstKey is one of the keys with the most denials.
@@ -48,6 +58,8 @@ type WorstKey struct {
 	Denied      int64     `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
 	LastDenied  time.Time `json:"last_denied"`
+	Units       int64     `json:"units"` // of all requests
+	UnitsDenied int64     `json:"units_denied"`
 }
 
 // Moment is an interval of a time line, with its start.
@@ -65,28 +77,32 @@ type Suggested struct {
 	Curve  []Point `json:"curve"`
 }
 
-// report adds up the counts of each candidate's deciders.
-func (r *run) report(candidates []Candidate, slots [][]int, deciders [][]*decider) *Report {
-	report := &Report{Log: r.logs.Log, Limits: []Result{}, key: r.Key.text}
-	for i, c := range candidates {
+// report adds up the counts of each trial's deciders.
+func (r *run) report(trials []trial, deciders [][]*decider) *Report {
+	report := &Report{Log: r.logs.Log, Cost: r.Cost, Limits: []Result{}, key: r.Key.text}
+	for i, t := range trials {
 		sum := tally{keys: map[uint64]*denials{}}
 		for _, d := range deciders[i] {
 			sum.merge(d.tally)
 		}
-		report.Limits = append(report.Limits, r.result(c, slots[i], sum))
+		report.Limits = append(report.Limits, r.result(t, sum))
 	}
 	return report
 }
 
-func (r *run) result(c Candidate, slots []int, sum tally) Result {
+func (r *run) result(t trial, sum tally) Result {
 	log := r.logs.Log
 	result := Result{
-		Limit: c.Limit, Key: keyText(c.Keys), Requests: sum.requests, Allowed: sum.requests - sum.denied, Denied: sum.denied,
+		Limit: t.Limit, Key: keyText(t.Keys), Requests: sum.requests, Allowed: sum.requests - sum.denied, Denied: sum.denied,
 		KeysDenied: int64(len(sum.keys)), Worst: []WorstKey{}, Seconds: sum.series.width(), Series: sum.series.moments(),
-		Lines: log.Lines, BadLines: log.Bad, LateLines: log.Late, Keyless: log.Keyless + sum.keyless,
+		Lines: log.Lines, BadLines: log.Bad, LateLines: log.Late, Keyless: log.Keyless + sum.keyless, Costless: log.Costless,
+		Cost: r.Cost, Charge: "before", Units: sum.units, Capacity: t.capacity, Above: sum.above,
 		Problems: append([]string{}, log.Problems...),
 	}
-	for _, slot := range slices.Compact(slices.Sorted(slices.Values(slots))) {
+	if r.After {
+		result.Charge = "after"
+	}
+	for _, slot := range slices.Compact(slices.Sorted(slices.Values(t.slots))) {
 		result.Keys += r.logs.tables[slot].came()
 	}
 	if sum.denied > 0 {
@@ -99,9 +115,30 @@ func (r *run) result(c Candidate, slots []int, sum tally) Result {
 	for _, key := range order[:min(len(order), r.Worst)] {
 		t, k := r.logs.tables[key>>32], sum.keys[key]
 		at := uint32(key) - 1
-		result.Worst = append(result.Worst, WorstKey{t.names[at], int64(t.counts[at]), k.count, utc(k.first), utc(k.last)})
+		result.Worst = append(result.Worst, WorstKey{t.names[at], int64(t.counts[at]), k.count, utc(k.first), utc(k.last), t.unitsOf(uint32(key)), k.units})
 	}
 	return result
+}
+
+// AllUnits returns the sum of the costs of all requests.
+func (r Result) AllUnits() int64 { return plus(r.Units.Allowed, r.Units.Denied) }
+
+// AboveText says what happens to the requests that cost more than the capacity.
+func (r Result) AboveText() string {
+	text := fmt.Sprintf("%s: %s of %s requests (%s) cost more than its capacity of %s, ", r.Limit,
+		figures.Grouped(r.Above), figures.Grouped(r.Requests), figures.Percent(r.Above, r.Requests), figures.Grouped(r.Capacity))
+	if r.Charge == "after" {
+		return text + "and what exceeds a debt of one capacity is not charged"
+	}
+	return text + "so it can never allow them"
+}
+
+// Untouched says what a suggested limit does to its share of the keys.
+func (r Result) Untouched() string {
+	if r.Charge == "after" {
+		return "untouched and without debt"
+	}
+	return "untouched"
 }
 
 func utc(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

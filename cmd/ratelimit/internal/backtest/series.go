@@ -12,6 +12,13 @@ type series struct {
 type Interval struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
+	Units
+}
+
+// Units adds up the costs of allowed and of denied requests. The sums stop at 2^63 - 1.
+type Units struct {
+	Allowed int64 `json:"units_allowed"`
+	Denied  int64 `json:"units_denied"`
 }
 
 // widths are the possible lengths of an interval, in seconds. Each length is a multiple of the one
@@ -34,7 +41,7 @@ func (s *series) add(at int64, n Interval) {
 	}
 	s.coarsen(level)
 	sum := s.counts[at/s.width()]
-	s.counts[at/s.width()] = Interval{sum.Allowed + n.Allowed, sum.Denied + n.Denied}
+	s.counts[at/s.width()] = Interval{sum.Allowed + n.Allowed, sum.Denied + n.Denied, sum.Units.plus(n.Units)}
 }
 
 // coarsen merges intervals until they have at least the width of level.

@@ -13,19 +13,22 @@ import (
 // spool stores requests in a temporary file for the next steps, because standard input can be read
 // only once.
 type spool struct {
-	file *os.File
-	out  *bufio.Writer
-	size int64 // number of requests
+	file   *os.File
+	out    *bufio.Writer
+	size   int64 // number of requests
+	record int   // bytes per request: its time, the number of its first key and, if costs differ, its cost
 }
 
-const spooled = 12 // bytes per request: its time and the number of its first key
-
-func newSpool() (*spool, error) {
+func newSpool(costs bool) (*spool, error) {
 	file, err := os.CreateTemp("", "ratelimit-backtest-*")
 	if err != nil {
 		return nil, fmt.Errorf("cannot keep the requests for the suggestions: %w; set TMPDIR to a folder that can be written to", err)
 	}
-	return &spool{file: file, out: bufio.NewWriterSize(file, 256<<10)}, nil
+	s := &spool{file: file, out: bufio.NewWriterSize(file, 256<<10), record: 12}
+	if costs {
+		s.record = 20
+	}
+	return s, nil
 }
 
 func (s *spool) close() {
@@ -34,12 +37,13 @@ func (s *spool) close() {
 }
 
 func (s *spool) put(r event) error {
-	var b [spooled]byte
+	var b [20]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(r.at))
 	binary.LittleEndian.PutUint32(b[8:], r.keys[0])
+	binary.LittleEndian.PutUint64(b[12:], uint64(r.cost))
 	s.size++
-	if _, err := s.out.Write(b[:]); err != nil {
-		return fmt.Errorf("cannot keep the requests for the suggestions: %w; set TMPDIR to a folder with room for 12 bytes a request", err)
+	if _, err := s.out.Write(b[:s.record]); err != nil {
+		return fmt.Errorf("cannot keep the requests for the suggestions: %w; set TMPDIR to a folder with room for %d bytes a request", err, s.record)
 	}
 	return nil
 }
@@ -51,10 +55,10 @@ func (s *spool) each(ctx context.Context, emit func(event) error) error {
 		_, err = s.file.Seek(0, io.SeekStart)
 	}
 	in := bufio.NewReaderSize(s.file, 256<<10)
-	var b [spooled]byte
+	b := [20]byte{12: 1} // a cost of 1, unless the file has costs
 	for err == nil && ctx.Err() == nil {
-		if _, err = io.ReadFull(in, b[:]); err == nil {
-			r := event{at: int64(binary.LittleEndian.Uint64(b[:]))}
+		if _, err = io.ReadFull(in, b[:s.record]); err == nil {
+			r := event{at: int64(binary.LittleEndian.Uint64(b[:])), cost: int64(binary.LittleEndian.Uint64(b[12:]))}
 			r.keys[0] = binary.LittleEndian.Uint32(b[8:])
 			err = emit(r)
 		}

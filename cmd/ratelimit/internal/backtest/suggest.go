@@ -14,23 +14,22 @@ import (
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
-	Most   int64   // the largest number of requests of one key within the period
+	Most   int64   // the largest number of units of one key within the period
 	Curve  []Point // for each n of ladder, up to the first that denies nothing
-	Worst  []Peak  // the keys with the most requests within the period
+	Worst  []Peak  // the keys with the most units within the period
 	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given
-	Burst  int64
-
-	all []uint32 // each key's largest number of requests within the period, ascending
+	Burst  int64   // the smallest burst with which gcra n/period never denies that share
+	Limit  string  // the suggested limit, if the run came so far
 }
 
-// Point is what a limit of n per period would deny.
+// Point says what a limit of n per period would deny.
 type Point struct {
 	N        int64 `json:"n"`
-	Keys     int64 `json:"keys"`     // keys that have more than n requests within one period
-	Requests int64 `json:"requests"` // requests beyond the first n within a period
+	Keys     int64 `json:"keys"`     // keys that use more than n units within one period
+	Requests int64 `json:"requests"` // requests that need units beyond the first n of a period
 }
 
-// Peak is the largest number of requests of one key within a period.
+// Peak is the largest number of units of one key within a period.
 type Peak struct {
 	Key  string
 	Most int64
@@ -41,12 +40,16 @@ func (r *run) periods(found []*windows) []Period {
 	var list []Period
 	for i, period := range r.Periods {
 		p := Period{Period: period}
-		type named struct{ key, most uint32 }
+		type named struct {
+			key  uint32
+			most int64
+		}
 		var worst []named
+		var all []int64 // the smallest n that always allows each key, ascending
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
-			w.eachMost(i, func(key, most uint32) {
-				p.all = append(p.all, most)
+			w.eachMost(i, func(key uint32, most int64) {
+				all = append(all, most)
 				if at := len(worst) - 1; at < r.Worst-1 || most > worst[at].most {
 					worst = append(worst, named{key, most})
 					slices.SortStableFunc(worst, func(a, b named) int { return cmp.Or(cmp.Compare(b.most, a.most), cmp.Compare(a.key, b.key)) })
@@ -57,18 +60,18 @@ func (r *run) periods(found []*windows) []Period {
 				touched[n] += requests
 			}
 		}
-		slices.Sort(p.all)
-		p.Keys = int64(len(p.all))
+		slices.Sort(all)
+		p.Keys = int64(len(all))
 		if p.Keys == 0 {
 			list = append(list, p)
 			continue
 		}
-		p.Most = int64(p.all[p.Keys-1])
+		p.Most = all[p.Keys-1]
 		if r.Share > 0 {
-			p.N = int64(quantile(p.all, r.Share))
+			p.N = max(1, quantile(all, r.Share))
 		}
 		for _, k := range worst {
-			p.Worst = append(p.Worst, Peak{r.logs.tables[0].names[k.key-1], int64(k.most)})
+			p.Worst = append(p.Worst, Peak{r.logs.tables[0].names[k.key-1], k.most})
 		}
 		requests := int64(0)
 		for _, n := range touched {
@@ -76,7 +79,7 @@ func (r *run) periods(found []*windows) []Period {
 		}
 		for n, rung := range ladder {
 			requests -= touched[n]
-			above, _ := slices.BinarySearch(p.all, uint32(min(rung+1, math.MaxUint32)))
+			above, _ := slices.BinarySearch(all, rung+1)
 			p.Curve = append(p.Curve, Point{rung, p.Keys - int64(above), requests})
 			if int64(above) == p.Keys {
 				break
@@ -88,12 +91,12 @@ func (r *run) periods(found []*windows) []Period {
 }
 
 // quantile returns the smallest value that the given share of the values does not exceed.
-func quantile[T any](ascending []T, share float64) T {
+func quantile(ascending []int64, share float64) int64 {
 	need := int(math.Ceil(share*float64(len(ascending)) - 1e-9))
 	return ascending[min(max(need, 1), len(ascending))-1]
 }
 
-// suggest finds n and burst for each period, and replays the requests under these limits.
+// suggest finds n and burst for each period, and replays the requests under the resulting limits.
 func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
 	var rates []rate
 	for _, p := range report.Periods {
@@ -113,14 +116,13 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 	var found []*bursts
 	jobs := make([][]job, len(r.engines))
 	for w := range jobs {
-		b := &bursts{share: share{uint32(w), uint32(len(jobs))}, rates: rates}
+		b := &bursts{share: share{uint32(w), uint32(len(jobs))}, after: r.After, rates: rates}
 		found, jobs[w] = append(found, b), []job{b}
 	}
 	if err := again(jobs, 0); err != nil || ctx.Err() != nil {
 		return err
 	}
-	var candidates []Candidate
-	var slots [][]int
+	var trials []trial
 	for i := range report.Periods {
 		var all []int64
 		for _, b := range found {
@@ -132,34 +134,36 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 		}
 		slices.Sort(all)
 		p := &report.Periods[i]
-		p.Burst = quantile(all, r.Share)
-		candidates = append(candidates, Candidate{p.Limit(), []Key{r.Key}})
-		slots = append(slots, []int{0})
+		p.Burst = max(1, quantile(all, r.Share))
+		p.Limit = fmt.Sprintf("%d/%s", p.N, periodText(p.Period))
+		if p.Burst != p.N {
+			p.Limit += fmt.Sprintf(" burst=%d", p.Burst)
+		}
+		t := trial{Candidate: Candidate{p.Limit, []Key{r.Key}}, slots: []int{0}}
+		if r.check(&t) != nil { // n and burst are too large for gcra
+			p.Limit = fmt.Sprintf("fixed_window %d/%s", p.N, periodText(p.Period))
+			t.Limit = p.Limit
+			if err := r.check(&t); err != nil {
+				return err
+			}
+		}
+		trials = append(trials, t)
 	}
 	r.stop() // restart the engines with empty keyspaces
 	if err := r.start(); err != nil {
 		return err
 	}
-	deciders, jobs := r.deciders(candidates, slots)
-	if err := again(jobs, len(candidates)); err != nil {
+	deciders, jobs := r.deciders(trials)
+	if err := again(jobs, len(trials)); err != nil {
 		return err
 	}
-	for i, result := range r.report(candidates, slots, deciders).Limits {
+	for i, result := range r.report(trials, deciders).Limits {
 		p := report.Periods[i]
 		result.Keyless += r.logs.Requests - kept.size
 		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve}
 		report.Limits = append(report.Limits, result)
 	}
 	return nil
-}
-
-// Limit returns the suggested limit as text.
-func (p Period) Limit() string {
-	limit := fmt.Sprintf("%d/%s", p.N, periodText(p.Period))
-	if p.Burst != p.N {
-		limit += fmt.Sprintf(" burst=%d", p.Burst)
-	}
-	return limit
 }
 
 // Name returns the period as a flag value: 1s, 10s, 1m.

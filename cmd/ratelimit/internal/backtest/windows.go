@@ -1,38 +1,44 @@
 package backtest
 
 import (
+	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
 )
 
-// windows finds, for each key and each period, the largest number of requests within any window of
-// that length.
+// windows finds, for each key and each period, the smallest n for which no window of that length
+// needs more than n units.
 type windows struct {
 	share
+	after   bool      // costs are charged after requests
 	periods []int64   // ms
-	firsts  []int64   // time of the first request of each of the worker's keys; 0: none yet
-	keys    [][]peak  // for each key, one peak for each period; nil before its second request
+	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
+	keys    [][]peak  // for each key, one peak for each period; nil while firsts says everything
 	touched [][]int64 // number of requests by period and by the rung of the count that add returned
 }
 
-// peak counts one key's requests within the last period, and keeps the largest count in most.
-// Requests less than 1/256 of the period apart count as simultaneous.
+// peak adds up the costs of one key's requests within the last period, and keeps the largest number
+// of units for which there had to be room in most. Requests less than 1/256 of the period apart
+// count as simultaneous. Sums of simultaneous requests stop at 2^53, the largest n, so that the sum
+// of a period cannot overflow.
 type peak struct {
 	marks []mark
-	sum   uint32
-	most  uint32
+	sum   int64
+	most  int64
 }
 
 type mark struct {
 	last  int64 // ms
-	count uint32
+	units int64
 }
 
 const marksPerPeriod = 256
 
 // ladder lists the values of n in the chart: twelve for each power of ten.
 var ladder = func() (rungs []int64) {
-	for power := int64(1); power <= 1e9; power *= 10 {
+	for power := int64(1); power <= 1e16; power *= 10 {
 		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90} {
 			if n*power%10 == 0 {
 				rungs = append(rungs, n*power/10)
@@ -48,8 +54,17 @@ func rung(n int64) int {
 	return below
 }
 
-func newWindows(s share, periods []time.Duration) *windows {
-	w := &windows{share: s}
+// needed returns how many units must fit so that a request is allowed. If costs are charged after
+// requests, the units must fit too, so that the key gets no debt.
+func needed(cost int64, after bool) int64 {
+	if after {
+		return max(1, cost)
+	}
+	return cost
+}
+
+func newWindows(s share, periods []time.Duration, after bool) *windows {
+	w := &windows{share: s, after: after}
 	for _, p := range periods {
 		w.periods = append(w.periods, p.Milliseconds())
 		w.touched = append(w.touched, make([]int64, len(ladder)+1))
@@ -65,57 +80,63 @@ func (w *windows) see(r *event) error {
 	for len(w.firsts) <= i {
 		w.firsts, w.keys = append(w.firsts, 0), append(w.keys, nil)
 	}
-	switch {
-	case w.firsts[i] == 0:
-		w.firsts[i] = r.at
-		for p := range w.periods {
-			w.touched[p][0]++
+	if w.keys[i] == nil {
+		first := w.firsts[i]
+		if first == 0 && r.cost == 1 {
+			w.firsts[i] = r.at
+			for p := range w.periods {
+				w.touched[p][0]++
+			}
+			return nil
 		}
-		return nil
-	case w.keys[i] == nil:
 		w.keys[i] = make([]peak, len(w.periods))
 		for p, period := range w.periods {
-			w.keys[i][p].add(w.firsts[i], period)
+			if first != 0 {
+				w.keys[i][p].add(first, period, 1, 1)
+			}
 		}
 	}
 	for p, period := range w.periods {
-		w.touched[p][rung(int64(w.keys[i][p].add(r.at, period)))]++
+		w.touched[p][rung(w.keys[i][p].add(r.at, period, r.cost, needed(r.cost, w.after)))]++
 	}
 	return nil
 }
 
-// add counts a request, and returns the number of requests within the period that ends with it.
-func (k *peak) add(at, period int64) uint32 {
+// add counts a request. It returns the smallest n that allows the request: what it needs and the
+// costs of the other requests within the period that ends with it. The result is 0 if it needs
+// nothing, and at most 2^53.
+func (k *peak) add(at, period, cost, need int64) int64 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {
-		k.sum -= k.marks[old].count
+		k.sum -= k.marks[old].units
 		old++
 	}
 	if old > 0 {
 		k.marks = k.marks[:copy(k.marks, k.marks[old:])]
 	}
-	width := max(1, period/marksPerPeriod)
-	if n := len(k.marks); n > 0 && k.marks[n-1].last/width == at/width {
-		k.marks[n-1].last = at
-		k.marks[n-1].count++
-	} else {
-		k.marks = append(k.marks, mark{at, 1})
+	n := int64(0)
+	if need > 0 {
+		n = min(k.sum+need, accesslog.MostUnits)
+		k.most = max(k.most, n)
 	}
-	k.sum++
-	k.most = max(k.most, k.sum)
-	return k.sum
+	width := max(1, period/marksPerPeriod)
+	if len(k.marks) == 0 || k.marks[len(k.marks)-1].last/width != at/width {
+		k.marks = append(k.marks, mark{})
+	}
+	last := &k.marks[len(k.marks)-1]
+	units := min(cost, accesslog.MostUnits-last.units)
+	last.last, last.units, k.sum = at, last.units+units, k.sum+units
+	return n
 }
 
-// eachMost calls each for every key of this worker, with the key's largest number of requests
-// within one period.
-func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
+// eachMost calls each for every key of this worker, with the smallest n that always allows the key.
+func (w *windows) eachMost(period int, each func(key uint32, most int64)) {
 	for i, first := range w.firsts {
 		switch {
-		case first == 0:
-		case w.keys[i] == nil:
-			each(w.key(i), 1)
-		default:
+		case w.keys[i] != nil:
 			each(w.key(i), w.keys[i][period].most)
+		case first != 0:
+			each(w.key(i), 1)
 		}
 	}
 }
@@ -124,15 +145,16 @@ func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 // key.
 type bursts struct {
 	share
+	after bool // as in windows
 	rates []rate
 	keys  [][]burst // for each key, one for each rate
 }
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra for one key and one rate: its debt at a time, in units of 1/n ms. most
-// is the burst that the key has needed so far.
-type burst struct{ debt, at, most int64 }
+// burst is the state of gcra for one key and one rate: units + part/period units are taken at a
+// time. most is the burst that the key has needed so far, at most 2^53.
+type burst struct{ units, part, at, most int64 }
 
 func (b *bursts) see(r *event) error {
 	if r.keys[0] == 0 || !b.mine(r.keys[0]) {
@@ -147,14 +169,30 @@ func (b *bursts) see(r *event) error {
 	}
 	for p, rate := range b.rates {
 		s := &b.keys[i][p]
-		if gone := r.at - s.at; gone > s.debt/rate.n {
-			s.debt = 0
-		} else {
-			s.debt -= gone * rate.n
+		s.drain(r.at, rate)
+		if need := needed(r.cost, b.after); need > 0 {
+			s.most = max(s.most, min(s.units+min(s.part, 1)+need, accesslog.MostUnits))
 		}
-		s.debt += rate.period
-		s.at = r.at
-		s.most = max(s.most, (s.debt+rate.period-1)/rate.period)
+		s.units += r.cost // if this overflows, most is 2^53 already
 	}
 	return nil
+}
+
+// drain gives back what has become free by a time: n units in each period.
+func (s *burst) drain(at int64, r rate) {
+	high, low := bits.Mul64(uint64(at-s.at), uint64(r.n))
+	s.at = at
+	if high >= uint64(r.period) {
+		s.units, s.part = 0, 0
+		return
+	}
+	units, part := bits.Div64(high, low, uint64(r.period))
+	if units > uint64(s.units) || units == uint64(s.units) && part > uint64(s.part) {
+		s.units, s.part = 0, 0
+		return
+	}
+	s.units -= int64(units)
+	if s.part -= int64(part); s.part < 0 {
+		s.units, s.part = s.units-1, s.part+r.period
+	}
 }

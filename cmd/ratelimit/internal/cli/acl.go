@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// aclUser is what --json prints for a user.
+// aclUser is the JSON output for a user.
 type aclUser struct {
 	User   string        `json:"user"`
 	Access loader.Access `json:"access"`

@@ -24,6 +24,7 @@ import (
 type backtestFlags struct {
 	keys, limits, policies, fields, periods []string
 	format, suggest, html, top              string
+	cost, charge                            string
 	unsorted                                time.Duration
 }
 
@@ -46,9 +47,14 @@ periods (--suggest 99%).
 its first part), method, or a field by its name in the log; + joins several. A policy of several keys takes each by
 its name: --key consumer=user.
 
+--cost names the field with the cost of each line, such as size (the bytes of a response) or usage.total_tokens. Limits
+then count these units. With --charge after, a request passes if one unit fits. It is then charged its cost, and what
+does not fit is debt, as with ratelimit take --force. Without --cost, each line costs 1.
+
 docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
 		Example: `  ratelimit backtest access.log.gz --html report.html
   ratelimit backtest access.log* --limit 10/m --limit "sliding_log 20/5m" --key client/24
+  ratelimit backtest calls.jsonl --key team --cost usage.total_tokens --charge after --limit 1000000/d
   ratelimit backtest - --policies policies.yaml --policy api --key user --json < access.log`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -63,6 +69,8 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 	flags.StringArrayVar(&f.policies, "policy", nil, "a policy of --policies to try; may be repeated")
 	a.policiesFlag(cmd)
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
+	flags.StringVar(&f.cost, "cost", "", "field with the cost of each line, such as size or usage.total_tokens (default: each line costs 1)")
+	flags.StringVar(&f.charge, "charge", "before", "when a cost is charged: before the request, or after it, even if it does not fit")
 	flags.StringVar(&f.suggest, "suggest", "", "suggest limits that leave this share of the keys untouched, such as 99%")
 	flags.StringSliceVar(&f.periods, "period", []string{"1s", "10s", "1m", "10m", "1h"}, "the periods of suggestions")
 	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
@@ -116,9 +124,15 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 
 // backtestOptions parses the flags.
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
-	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != ""}
+	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != "", Cost: f.cost, After: f.charge == "after"}
 	if !slices.Contains(accesslog.Formats, f.format) {
 		return opts, fmt.Errorf("--format %q is not a known format; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
+	}
+	if f.charge != "before" && !opts.After {
+		return opts, fmt.Errorf("--charge %q is not before or after; give one of these", f.charge)
+	}
+	if opts.After && f.cost == "" {
+		return opts, fmt.Errorf("--charge after needs costs; add the field that has them, as in --cost usage.total_tokens")
 	}
 	var err error
 	if opts.Worst, err = strconv.Atoi(f.top); err != nil || opts.Worst < 0 || opts.Worst > 1000 {
@@ -151,7 +165,7 @@ func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	return opts, a.candidates(f, &opts)
 }
 
-// candidates parses limits, policies and their keys, and makes a library with these policies.
+// candidates parses limits, policies and their keys, and makes a library with the policies.
 func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	usual, named := "client", map[string]string{}
 	for i, key := range f.keys {
@@ -203,6 +217,9 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	}
 	for i := range file.Policies { // report what the policies would deny, without counting usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
+		if canary := file.Policies[i].Canary; canary != nil {
+			canary.Shadow = false
+		}
 	}
 	build, err := file.Build()
 	opts.Library = build.Text()

@@ -35,6 +35,7 @@ func (l look) backtest(report *backtest.Report) string {
 		}
 		lines = append(append(lines, ""), l.table(rows)...)
 	}
+	lines = append(lines, l.units(given)...)
 	for _, r := range given {
 		lines = append(lines, l.denials(r)...)
 	}
@@ -63,8 +64,17 @@ func (l look) denials(r backtest.Result) []string {
 		r.FirstDenied.Format(time.DateTime), r.LastDenied.Format(time.DateTime)))...)
 	lines = append(lines, l.paint(red, l.timeLine(r)))
 	rows := [][]string{{"KEY", "DENIED", "OF REQUESTS", "FIRST", "LAST"}}
+	if r.Cost != "" {
+		rows[0] = []string{"KEY", "DENIED", "OF REQUESTS", "UNITS DENIED", "OF UNITS"}
+	}
 	for _, k := range r.Worst {
-		rows = append(rows, []string{backtest.Shown(k.Key), grouped(k.Denied), grouped(k.Requests), k.FirstDenied.Format(time.DateTime), k.LastDenied.Format(time.DateTime)})
+		row := []string{backtest.Shown(k.Key), grouped(k.Denied), grouped(k.Requests)}
+		if r.Cost != "" {
+			row = append(row, grouped(k.UnitsDenied), grouped(k.Units))
+		} else {
+			row = append(row, k.FirstDenied.Format(time.DateTime), k.LastDenied.Format(time.DateTime))
+		}
+		rows = append(rows, row)
 	}
 	if len(r.Worst) > 0 {
 		lines = append(lines, l.table(rows)...)
@@ -90,10 +100,29 @@ func (l look) timeLine(r backtest.Result) string {
 	return line.String()
 }
 
+// units describes what limits allow and deny in units, if the requests have costs.
+func (l look) units(list []backtest.Result) []string {
+	if len(list) == 0 || list[0].Cost == "" {
+		return nil
+	}
+	lines := append([]string{""}, l.wrap(bold, fmt.Sprintf("units of %s, charged %s each request", list[0].Cost, list[0].Charge))...)
+	rows := [][]string{{"LIMIT", "UNITS ALLOWED", "UNITS DENIED", ""}}
+	for _, r := range list {
+		rows = append(rows, []string{r.Limit, grouped(r.Units.Allowed), grouped(r.Units.Denied), figures.Percent(r.Units.Denied, r.AllUnits())})
+	}
+	lines = append(lines, l.table(rows)...)
+	for _, r := range list {
+		if r.Above > 0 {
+			lines = append(lines, l.wrap("", r.AboveText())...)
+		}
+	}
+	return lines
+}
+
 func (l look) suggestions(list []backtest.Result) []string {
 	s := list[0].Suggested
-	lines := append([]string{""}, l.wrap(bold, fmt.Sprintf("suggested by %s: the tightest limits that leave %.6g%% of %s untouched, and what the library decides under them",
-		list[0].Key, 100*s.Share, plural(list[0].Keys, "key")))...)
+	lines := append([]string{""}, l.wrap(bold, fmt.Sprintf("suggested by %s: the tightest limits that leave %.6g%% of %s %s, and what the library decides under them",
+		list[0].Key, 100*s.Share, plural(list[0].Keys, "key"), list[0].Untouched()))...)
 	rows := [][]string{{"LIMIT", "DENIED", "", "KEYS DENIED", "WORST KEY"}}
 	for _, r := range list {
 		worst := "-"
@@ -102,7 +131,7 @@ func (l look) suggestions(list []backtest.Result) []string {
 		}
 		rows = append(rows, []string{r.Limit, grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), worst})
 	}
-	return append(lines, l.table(rows)...)
+	return slices.Concat(lines, l.table(rows), l.units(list))
 }
 
 // notes describes the lines that were dropped.
@@ -117,6 +146,7 @@ func (l look) notes(report *backtest.Report) []string {
 	note(log.Bad, "could not be read")
 	note(log.Late, "came too late to be put in order; --unsorted %s would take them all", log.Unsorted())
 	note(log.Keyless, "lacked the key")
+	note(log.Costless, "had no usable cost in %s", report.Cost)
 	listed := map[string]bool{}
 	for _, r := range report.Limits {
 		if !listed[r.Key] {

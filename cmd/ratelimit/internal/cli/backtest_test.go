@@ -105,14 +105,14 @@ LIMIT           DENIED      KEYS DENIED  WORST KEY
 func TestBacktestPolicies(t *testing.T) {
 	log := accessLog(t, "203.0.113.7", 20, "198.51.100.1", 3)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(policies, []byte("policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n"), 0o666); err != nil {
+	if err := os.WriteFile(policies, []byte("policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n  part: {limit: 1000/m, canary: {limit: 5/m, share: 100%, shadow: true}}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	with := func(args ...string) []string {
 		return append([]string{"backtest", log, "--policies", policies}, args...)
 	}
-	got := run(t, nil, with("--policy", "api", "--policy", "@calc", "--key", "client/24", "--key", "resource=path/1", "--key", "consumer=client")...)
-	for _, want := range []string{"\n@api   9        14      60.87%  1            2\n", "\n@calc  7        16      69.57%  1            3\n", "\n203.0.113.0/24  14 ", "\n/api  16      23 "} {
+	got := run(t, nil, with("--policy", "api", "--policy", "@calc", "--policy", "part", "--key", "client/24", "--key", "resource=path/1", "--key", "consumer=client")...)
+	for _, want := range []string{"\n@api   9        14      60.87%  1            2\n", "\n@calc  7        16      69.57%  1            3\n", "\n@part  9        14 ", "\n203.0.113.0/24  14 ", "\n/api  16      23 "} {
 		if got.code != exitFine || !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in %+v", want, got)
 		}

@@ -29,7 +29,7 @@ func (a *app) newBar() *bar {
 }
 
 // draw redraws the line, unless it did so less than redraw ago. progress gets the elapsed time, and
-// returns the completed share and a text.
+// returns the completed share and a description.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {

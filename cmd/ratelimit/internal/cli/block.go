@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) blockCommand() *cobra.Command {
@@ -15,8 +17,8 @@ func (a *app) blockCommand() *cobra.Command {
 	var extend bool
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "block KEY [KEY ...] --for TIME",
-		Short: "Deny keys for a time, whatever their limits",
-		Long: `Deny every call on keys for a time from now, whatever their limits. Meanwhile the limits refill. A second block
+		Short: "Deny keys for a time, regardless of their limits",
+		Long: `Deny every call on keys for a time from now, regardless of their limits. Meanwhile the limits refill. A second block
 replaces the first; with --extend, a block that ends later stays as it is. In a cluster, all keys of a call need the
 same hash tag, such as {user:42}.`,
 		Example: `  ratelimit block user:42 --for 1h`,
@@ -38,11 +40,7 @@ same hash tag, such as {user:42}.`,
 				return err
 			}
 			if a.json {
-				ms := (span + time.Millisecond - 1) / time.Millisecond
-				return a.printJSON(struct {
-					Blocked int   `json:"blocked"` // keys
-					ForMS   int64 `json:"for_ms"`
-				}{len(keys), int64(ms)})
+				return a.printJSON(reply.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue has no smaller unit
 			}
 			least := ""
 			if extend {

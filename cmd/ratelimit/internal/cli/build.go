@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
-// buildReport is what --json prints for a build.
+// buildReport is the JSON output for a build.
 type buildReport struct {
 	Library  string `json:"library"`
 	Version  string `json:"version"`

@@ -1,5 +1,5 @@
-// Package cli is the ratelimit command line, with one file for each command. Commands write only to
-// the writers that they are given.
+// Package cli implements the ratelimit command line, with one file for each command. Commands write
+// only to the writers that they are given.
 //
 // Output for scripts goes to stdout. A failure is one line on stderr, "ratelimit: what is wrong;
 // what to do", and exit code 1.

@@ -45,7 +45,7 @@ func TestCompletion(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s (Debian, Ubuntu: apt-get install bash-completion zsh fish): %v\n%s", tt.shell, err, screen)
 			}
-			for _, want := range []string{"library ratelimit ", "policies.yaml: 7 policies"} {
+			for _, want := range []string{"library ratelimit ", "policies.yaml: 8 policies"} {
 				if !strings.Contains(string(screen), want) {
 					t.Errorf("the terminal does not show %q, but\n%s", want, screen)
 				}

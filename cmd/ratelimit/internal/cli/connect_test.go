@@ -22,7 +22,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	hello := func(server, version, mode string) string {
 		return "%3\r\n" + bulk("server") + bulk(server) + bulk("version") + bulk(version) + bulk("mode") + bulk(mode)
 	}
-	// old replies like a server without functions.
+	// old replies like an old server, which has no functions.
 	old := func(words []string) string {
 		switch strings.ToUpper(words[0]) {
 		case "HELLO":

@@ -32,10 +32,13 @@ func (a *app) dashboardCommand() *cobra.Command {
 	cmd := a.serverFlags(&cobra.Command{
 		Use:   "dashboard",
 		Short: "Show keys, policies and servers in a browser, live",
-		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, policies and
-what their shadows would have denied, and which library each server runs, like top, usage, peek, info and status. It
-changes nothing, loads nothing from elsewhere, and asks the servers only while the page is open, for at most 5 % of
-their time. If a server does not answer, the page says so and keeps trying. Ctrl-C ends it.
+		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, the calls
+of policies, and which library each server runs, like top, usage, peek, policies and status. It changes nothing, loads
+nothing from elsewhere, and asks the servers only while the page is open, for at most 5 % of their time. If a server
+does not answer, the page says so and keeps trying. Ctrl-C ends it.
+
+/metrics has the calls of policies for Prometheus, which sends the token as a bearer token. A scrape asks each primary
+once.
 
 It listens on this machine only, unless --listen says otherwise; then the page needs a token: --token, or else a
 random one that is printed. It has no TLS: use a proxy for that.
@@ -137,10 +140,13 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 			defer mu.Unlock()
 			return a.dashboardNodes(ctx, build)
 		},
+		NodeName: s.nodeName,
 		Faults: func(err error) string {
-			if err = s.scanError(err); err == nil {
+			if err = s.faults(err, topRights); err == nil {
 				return "the look was interrupted"
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			return oneLine(a.explained(err))
 		},
 		Explain: func(err error) string {

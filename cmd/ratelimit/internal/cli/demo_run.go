@@ -23,7 +23,7 @@ type pace interface {
 	send(f func())                                // calls f, which sends one request
 }
 
-// realPace uses the real time, and sends at most cap(slots) requests at once.
+// realPace runs in real time, and sends at most cap(slots) requests at once.
 type realPace struct{ slots chan struct{} }
 
 func (p realPace) now() time.Time { return time.Now() }

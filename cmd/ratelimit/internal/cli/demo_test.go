@@ -94,7 +94,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// On a terminal the chart is redrawn in place, and no mode of the terminal changes.
+// On a terminal the chart is redrawn in place, and the terminal's modes do not change.
 func TestDemoOnATerminal(t *testing.T) {
 	plain, _ := demo{}.run(t)
 	whole := plain.stdout[strings.Index(plain.stdout, "a key for"):]

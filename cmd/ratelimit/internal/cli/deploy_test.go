@@ -12,7 +12,7 @@ import (
 
 const otherText = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
 
-// lines returns an output of these lines.
+// lines returns output with the given lines.
 func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
 
 // TestDeployAndStatus runs both commands on a real server: without a library, after a deployment,
@@ -46,7 +46,7 @@ func TestDeployAndStatus(t *testing.T) {
 			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none")},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", "nothing becomes "+ours+", on "+addr+":", "  + function ratelimit_acquire", "  + function ratelimit_block",
-				"  + function ratelimit_info", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",
+				"  + function ratelimit_info", "  + function ratelimit_override", "  + function ratelimit_override_end", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",
 				"  + function ratelimit_reset", "  + function ratelimit_take", "  + function ratelimit_unblock", "  + function ratelimit_usage", "", "deployed ratelimit "+version+", build "+build)},
 		{"deploy again", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "had it already"), "", "build "+build+" was there already; nothing to do")},

@@ -86,6 +86,8 @@ func (a *app) reworded(err error) string {
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
+	case *atNode:
+		return e.text(a.explained(e.err))
 	case *client.Error:
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)

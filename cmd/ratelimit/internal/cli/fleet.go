@@ -105,7 +105,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// onFleet calls a function of a Loader, which returns a Report or a Plan. failed is the error of
+// onFleet calls a function of a Loader, which returns a Report or a Plan. failed is the error for
 // the nodes that failed, which are also in the report. err is any other error. If err is not nil,
 // there is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {

@@ -80,6 +80,13 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
+	write("policies:\n  api: {limit: 100/m, canary: {limit: 60/m, share: 5%}}\n")
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  + canary of api: 5% of the keys: 60/m\n\n")
+	write("policies:\n  api: {limit: 100/m, canary: {limit: 60/m, share: 20%}}\n")
+	has(run(t, env, "plan", "--policies", policies), exitDiffers, "\n  ~ canary of api: 5% of the keys becomes 20% of the keys\n")
+	write("policies:\n  api: 100/m\n")
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  - canary of api: 5% of the keys: 60/m\n\n")
+
 	newer := otherLibrary(t, "0.2.0", "222222222222")
 	fails("--remove-policies", "deploy", "--library", newer)
 	fails("--remove-policies", "plan", "--library", newer)

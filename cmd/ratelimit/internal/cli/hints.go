@@ -40,7 +40,7 @@ var hints = []struct {
 	{loader.ErrRefused, "", "check the build with: $verify"},
 	{loader.ErrBadBuild, "", "write one with: $build -o FILE"},
 	{loader.ErrSeveralKept, "", "choose one with --to"},
-	{loader.ErrNothingKept, "", "deploy the build that is wanted with: $deploy"},
+	{loader.ErrNothingKept, "", "deploy the build that you want: $deploy"},
 	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
 	{loader.ErrUnknownOrder, "", "load this build with: $deploy"},
 	{loader.ErrNoLibrary, "", "load it with: $deploy"},
@@ -144,8 +144,9 @@ func (a *app) grant(node *loader.Error) string {
 	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
 }
 
-// withArguments returns err, the error of a call, with a remedy if the call's arguments were in the
-// wrong order, if the policy does not exist, or if the policy's keys or --usage-key are missing.
+// withArguments returns err, the error from a call, with a remedy if the call's arguments were in
+// the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
+// missing.
 func (a *app) withArguments(err error, req client.Request) error {
 	var call *client.Error
 	if !errors.As(err, &call) {

@@ -125,7 +125,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestRefusals checks the output for other errors of servers, and of policies.
+// TestRefusals checks the output for other errors from servers and in policies.
 func TestRefusals(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	rdb := admin(t, addr)
@@ -200,7 +200,7 @@ func TestRepliesOfCalls(t *testing.T) {
 	m.fails(nil, "take", "k", "1/s", "--redis", addr)
 }
 
-// The error of a fleet lists each node.
+// The error from a fleet lists each node.
 func TestPartialErrors(t *testing.T) {
 	m := newMessages(t, "fleets")
 	failed := func(addr string) loader.Node {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.
@@ -94,15 +94,9 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 // leaseJSON returns what a command about a lease prints with --json.
 func leaseJSON(command, key, id string, res client.Result) any {
 	if command == "release" {
-		return struct {
-			Released bool   `json:"released"`
-			LeaseID  string `json:"lease_id"`
-		}{res.Allowed, id}
+		return reply.Released{Released: res.Allowed, LeaseID: id}
 	}
-	return struct {
-		reply.Decision
-		LeaseID string `json:"lease_id"`
-	}{reply.NewDecision(client.Request{Keys: []string{key}}, res), id}
+	return reply.NewLease(key, id, res)
 }
 
 // leaseSentence describes the result of a command about a lease in one line.

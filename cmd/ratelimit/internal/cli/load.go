@@ -301,7 +301,7 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
 	}
 }
 
-// loadReport is what load --json prints.
+// loadReport is the output of load --json.
 type loadReport struct {
 	Limit       string           `json:"limit"`
 	Concurrency int              `json:"concurrency"`

@@ -81,7 +81,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// The same error on many keys is reported once, with the missing flag.
+// An error that many keys share is reported once, and names the missing flag.
 func TestLoadErrorsOfOneKind(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}}))
 	if err != nil {

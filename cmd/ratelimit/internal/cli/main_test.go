@@ -103,7 +103,7 @@ func golden(t *testing.T, name, got string) {
 	wantText(t, name, got, string(want))
 }
 
-// steady replaces the build ID and an address in a text with placeholders.
+// steady replaces the build ID and an address in text with placeholders.
 func steady(text, addr string) string {
 	text = strings.ReplaceAll(text, functions.BuildID(), "{{BUILD}}")
 	return strings.ReplaceAll(text, addr, "{{ADDR}}")
@@ -125,7 +125,7 @@ func startRedis(t *testing.T, args ...string) string {
 
 var eventually = redistest.Eventually
 
-// admin returns a client of one server, for setting up and checking a test.
+// admin returns a client for one server, for setting up and checking a test.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	s, err := redisurl.Parse("redis://" + addr)
@@ -224,8 +224,8 @@ func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words
 	return addr
 }
 
-// resp encodes a reply in RESP2: text as bulk strings, whole numbers, errors, nil, and lists of
-// these.
+// resp encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
+// lists of these.
 func resp(reply any) string {
 	switch v := reply.(type) {
 	case nil:

@@ -17,7 +17,7 @@ import (
 type messages struct {
 	t       *testing.T
 	section string
-	names   []string // pairs of a text that differs from run to run, such as an address, and its placeholder
+	names   []string // pairs of a string that differs from run to run, such as an address, and its placeholder
 	text    strings.Builder
 }
 
@@ -56,7 +56,7 @@ func (m *messages) failsAfter(env []string, args ...string) string {
 	return stdout.String()
 }
 
-// add adds a text to the section.
+// add adds text to the section.
 func (m *messages) add(text string) {
 	text = regexp.MustCompile(`\bbuild [0-9a-f]{12}\b`).ReplaceAllString(text, "build BUILD")
 	text = regexp.MustCompile(`\buser_function:\d+`).ReplaceAllString(text, "user_function:LINE")
@@ -118,7 +118,7 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestCommandLines runs the command lines in these sections of the file.
+// TestCommandLines runs the command lines in the listed sections of the file.
 func TestCommandLines(t *testing.T) {
 	inFolder(t, map[string]string{
 		"access.log":    logLines("203.0.113.7", 20, "198.51.100.1", 3),

@@ -53,7 +53,7 @@ func (a *app) printf(format string, args ...any) error {
 	return a.printLines(fmt.Sprintf(format, args...))
 }
 
-// printLines prints text of several lines.
+// printLines prints multi-line text.
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
 // write writes text unchanged. After an error, it writes nothing more and returns the same error,

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A report never replaces a file with other content, such as the log that it was made from.
+// A report never replaces a file that is not a report, such as the log that it was made from.
 func TestReportsReplaceOnlyReports(t *testing.T) {
 	srv := withLibrary(t)
 	t.Chdir(t.TempDir())

@@ -128,6 +128,9 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 	}
 	signs := map[string]string{"added": "+", "removed": "-", "changed": "~"}
 	for _, c := range changes {
+		if c.Kind == "canary" {
+			c.Kind = "canary of"
+		}
 		text := fmt.Sprintf("  %s %s %s", signs[c.What], c.Kind, c.Name)
 		switch {
 		case c.Old != "" && c.New != "":

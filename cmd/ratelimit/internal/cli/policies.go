@@ -38,7 +38,7 @@ func (a *app) build() (functions.Build, error) {
 	return file.Build()
 }
 
-// policyReport is what verify --json prints about a file of policies.
+// policyReport is the output of verify --json about a file of policies.
 type policyReport struct {
 	File     string            `json:"file"`
 	Policies []verifiedPolicy  `json:"policies"`
@@ -51,6 +51,13 @@ type verifiedPolicy struct {
 	Limits []verifiedLimit `json:"limits"`
 	Shadow bool            `json:"shadow"`
 	Track  bool            `json:"track"`
+	Canary *verifiedCanary `json:"canary,omitempty"`
+}
+
+type verifiedCanary struct {
+	Limits []string `json:"limits"`
+	Share  string   `json:"share"` // such as "5%"
+	Shadow bool     `json:"shadow"`
 }
 
 type verifiedLimit struct {
@@ -76,6 +83,9 @@ func checkPolicies(name string) (policyReport, error) {
 		v := verifiedPolicy{Name: p.Name, Shadow: p.Shadow, Track: p.Track}
 		for _, limit := range p.Limits {
 			v.Limits = append(v.Limits, verifiedLimit(limit))
+		}
+		if c := p.Canary; c != nil {
+			v.Canary = &verifiedCanary{c.Limits, c.Percent(), c.Shadow}
 		}
 		report.Policies = append(report.Policies, v)
 	}
@@ -106,6 +116,17 @@ func (a *app) printPolicies(report policyReport) {
 		for _, limit := range p.Limits {
 			rows = append(rows, []string{name, dash(limit.Key), limit.Limit, strings.Join(words, ", ")})
 			name, words = "", nil
+		}
+		if p.Canary == nil {
+			continue
+		}
+		words = []string{"canary for " + p.Canary.Share + " of the keys"}
+		if p.Canary.Shadow {
+			words = append(words, "shadow")
+		}
+		for i, limit := range p.Canary.Limits {
+			rows = append(rows, []string{"", dash(p.Limits[i].Key), limit, strings.Join(words, ", ")})
+			words = nil
 		}
 	}
 	if len(report.Policies) > 0 { // empty if the file could not be parsed

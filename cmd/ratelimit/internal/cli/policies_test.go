@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// inFolder creates a directory with these files, and makes it the working directory.
+// inFolder creates a directory with the given files, and makes it the working directory.
 func inFolder(t *testing.T, files map[string]string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -35,6 +36,7 @@ var smallFiles = map[string]string{
 	"policies.yaml":   smallPolicies,
 	"doubtful.yaml":   "policies:\n  api: 10/s, 1000/m\n",
 	"wrong.yaml":      "policies:\n  api: 10/x\n  b: -1/s\n",
+	"canary.yaml":     "policies:\n  calc: {limits: [a: 9/m, b: 2/m], track: true, canary: {limits: [a: 7/m, b: 1/m], share: 0.5%, shadow: true}}\n  export: {limit: 10/d, canary: {limit: 9/d, share: 20%}}\n",
 	"off.yaml":        "policies:\n  export: {limits: [a: 5/s, b: 0/h], cost: 1}\n",
 	"broken.yaml":     "policies:\n  api: {limits: 10/s}\n",
 	"empty.yaml":      "policies:\n",
@@ -147,6 +149,25 @@ POLICY   KEY       LIMIT
 	if err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "policies.yaml", "--json").stdout), &report); err != nil || !report.OK ||
 		report.Digest != build.Digest() || report.Policies == nil || len(report.Policies.Policies) != 2 || len(report.Policies.Problems) != 0 {
 		t.Errorf("%v: %+v", err, report)
+	}
+	const canaries = `canary.yaml: 2 policies
+
+POLICY   KEY  LIMIT
+@calc    a    9/m    track
+         b    2/m
+         a    7/m    canary for 0.5% of the keys, shadow
+         b    1/m
+@export  -    10/d
+         -    9/d    canary for 20% of the keys
+
+`
+	if got := run(t, nil, "verify", "--policies", "canary.yaml"); got.code != exitFine || !strings.HasPrefix(got.stdout, canaries) {
+		t.Errorf("%+v", got)
+	}
+	report = verifyReport{}
+	err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "canary.yaml", "--json").stdout), &report)
+	if want := (verifiedCanary{[]string{"7/m", "1/m"}, "0.5%", true}); err != nil || !reflect.DeepEqual(report.Policies.Policies[0].Canary, &want) {
+		t.Errorf("%v: %+v", err, report.Policies)
 	}
 	off := run(t, nil, "verify", "--policies", "off.yaml")
 	if off.code != exitFine || !strings.Contains(off.stdout, "\n\noff.yaml:2:32: policy export, b: 0/h never allows a call\n") {

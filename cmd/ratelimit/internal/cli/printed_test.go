@@ -69,20 +69,21 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		{"CLUSTER SHARDS": []any{[]any{"slots", []any{0, 5}, "nodes", []any{[]any{"port", 7, "endpoint", evil, "role", "master", "health", "online"}}}},
 			"CLUSTER SLOTS": []any{[]any{0, 16383, []any{evil, 7, "id"}}}},
 		{"CLUSTER INFO": "cluster_state:" + evil + "\r\n"},
-		{"FCALL_RO RATELIMIT_INFO": []any{"version", evil, "contract", 1, "build_id", evil, "policies", []any{evil}, "shadow_denied", []any{evil, 1}}},
+		{"FCALL_RO RATELIMIT_INFO": []any{"version", evil, "contract", 1, "build_id", evil, "policies", []any{evil}, "shadow_denied", []any{evil, 1}, "policy_calls", []any{[]any{evil, 1, 2, 3, 4, 5}}}},
 		{"FCALL": []any{evil, 1}}, {"FCALL": evil}, {"SCAN": []any{"0", []any{"user:1", evil}}}, {"SCAN": evil},
+		{"GETRANGE": fmt.Sprintf("limit:1800000000000:0:%d:%s", len(evil), evil)}, {"TYPE": evil}, {"GETRANGE": []any{evil}},
 		{"FUNCTION LIST": lists["ours"], "FUNCTION LOAD": errors.New("ERR Function " + strings.ReplaceAll(evil, "\n", "") + " already exists")},
 	}
 	for _, list := range lists {
 		replies = append(replies, map[string]any{"FUNCTION LIST": list})
 	}
-	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
+	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "TYPE", "GETRANGE", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
 		for _, code := range []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "} {
 			replies = append(replies, map[string]any{step: errors.New(code + evil)})
 		}
 	}
 	commands := [][]string{
-		{"status"}, {"plan", "--diff"}, {"doctor"}, {"load", "--limit", "5/m", "--iterations", "2"}, {"top"}, {"usage", "user:1"}, {"info"}, {"take", "k", "5/m"},
+		{"status"}, {"plan", "--diff"}, {"doctor"}, {"load", "--limit", "5/m", "--iterations", "2"}, {"top"}, {"overrides"}, {"usage", "user:1"}, {"info"}, {"policies"}, {"take", "k", "5/m"},
 		{"peek", "k", "5/m"}, {"rollback"}, {"delete", "--yes"}, {"deploy", "--replace-foreign", "--allow-downgrade", "--remove-policies"}, {"deploy"},
 	}
 	srv := withLibrary(t)
@@ -109,6 +110,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		}
 		do(t, rdb, "FCALL", "ratelimit_take", 2, "k", "user:1", "5/m", "TRACK")
 		do(t, rdb, "FCALL", "ratelimit_take", 2, "k", evil, "5/m", "TRACK")
+		do(t, rdb, "FCALL", "ratelimit_override", 1, evil+" limited", "5/m", 3600000)
 		for _, command := range commands {
 			asked.Store(false)
 			for _, form := range []string{"as text", "as JSON", "on a terminal"} {
@@ -152,7 +154,7 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 		case strings.HasPrefix(line, "FUNCTION LIST"):
 			return resp([]any{[]any{"library_name", evil, "engine", "LUA", "functions", []any{[]any{"name", "ratelimit_take"}}, "library_code", ""}})
 		case strings.HasPrefix(line, "FCALL_RO RATELIMIT_INFO"):
-			return resp([]any{"version", evil, "contract", 1, "build_id", evil, "policies", []any{evil}, "shadow_denied", []any{evil, 1}})
+			return resp([]any{"version", evil, "contract", 1, "build_id", evil, "policies", []any{evil}, "shadow_denied", []any{evil, 1}, "policy_calls", []any{[]any{evil, 1, 2}}})
 		}
 		return ""
 	})
@@ -200,7 +202,7 @@ func TestTextsOfFilesArePrintable(t *testing.T) {
 	tests := file("tests.yaml", "policies: right.yaml\ntests:\n  - name: \""+inYAML+"\"\n    calls:\n      - at: 0s\n        take: [api, \""+inYAML+"\"]\n        expect: {remaining: 3}\n")
 	shown := 0
 	for _, command := range [][]string{
-		{"backtest", log, "--limit", "1/m"}, {"backtest", log, "--limit", "1/m", "--key", "agent"}, {"backtest", log}, {"backtest", log, "--limit", "1/m " + evil}, {"backtest", evil, "--limit", "1/m"},
+		{"backtest", log, "--limit", "1/m"}, {"backtest", log, "--limit", "1/m", "--key", "agent"}, {"backtest", log}, {"backtest", log, "--cost", "agent"}, {"backtest", log, "--cost", evil}, {"backtest", log, "--limit", "1/m " + evil}, {"backtest", evil, "--limit", "1/m"},
 		{"verify", "--policies", wrong}, {"verify", "--policies", right}, {"verify", "--policies", log}, {"verify", "--library", log}, {"verify", "--library", evil}, {"test", tests}, {"test", log}, {"test", tests, "--run", evil},
 		{"build", "--policies", wrong}, {"build", "--policies", right, "-o", filepath.Join(dir, "out"+evil)}, {"plan", "--library", log}, {"take", evil, evil}, {"take", "k", "1/s", "--redis", evil}, {evil}, {"take", "--" + evil},
 		{"acl", "--prefix", evil}, {"acl", "--prefix", "pwned\u009b"}, {"acl", "deployer", "--user", "pwned\u009b"}, {"acl", "application", "--user", evil, "--prefix", "rl:"}, {"top", "--by", evil}, {"load", "--limit", "1/m", "--draw", evil}, {"dashboard", "--listen", evil}, {"dev", "--addr", evil},

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) resetCommand() *cobra.Command {
@@ -17,10 +18,7 @@ func (a *app) resetCommand() *cobra.Command {
 cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
 	}, (*client.Client).Reset, "forgot", "nothing to forget: no key held anything", func(n int64, of int) any {
-		return struct {
-			Reset int64 `json:"reset"` // keys that existed
-			Keys  int   `json:"keys"`
-		}{n, of}
+		return reply.Reset{Reset: n, Keys: of}
 	})
 }
 

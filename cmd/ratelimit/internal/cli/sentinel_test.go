@@ -45,8 +45,8 @@ func TestSentinel(t *testing.T) {
 		return err == nil && len(list) == 1
 	})
 	eventually(t, "the replica takes over", func() bool {
-		// A Sentinel may not accept the replica yet, or abort a failover: repeat the request until
-		// a failover succeeds.
+		// The Sentinel might not accept the replica yet, or might abort the failover. Repeat the
+		// request until a failover succeeds.
 		if reply, err := watching.Do(t.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster").StringSlice(); err == nil && net.JoinHostPort(reply[0], reply[1]) == primary {
 			_ = watching.Do(t.Context(), "SENTINEL", "FAILOVER", "mymaster").Err()
 		}

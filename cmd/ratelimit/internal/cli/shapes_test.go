@@ -30,15 +30,23 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 		fine    map[string]string // valid shapes, by step
 	}{
 		{"top", []string{"PING", "TIME", "SCAN", "HMGET"}, map[string]string{"PING": "word, text, empty text, number, below 0, large number"}},
+		{"overrides", []string{"PING", "TIME", "SCAN", "TYPE", "GETRANGE", "ZRANGE", "ZSCORE"}, map[string]string{
+			"PING": "word, text, empty text, number, below 0, large number", "TYPE": "word, text, empty text", "GETRANGE": "word, text, empty text",
+			"ZRANGE": "empty, one", "ZSCORE": "nil, no list, word, text, empty text, number, below 0, large number",
+		}},
 		{"--cluster top", []string{"CLUSTER SLOTS"}, nil},
 		{"take k 5/m", []string{"FCALL"}, decisions},
 		{"take --up-to 5 k 5/m", []string{"FCALL"}, decisions},
 		{"refund k 5/m", []string{"FCALL"}, decisions},
 		{"block k --for 1m", []string{"FCALL"}, nil},
+		{"override k 5/m --for 1m", []string{"FCALL"}, nil},
+		{"override-end k", []string{"FCALL"}, nil},
 		{"reset k", []string{"FCALL"}, nil},
 		{"peek k 5/m", []string{"FCALL_RO"}, decisions},
 		{"usage user:1", []string{"FCALL_RO"}, nil},
 		{"info", []string{"FCALL_RO"}, nil},
+		{"policies", []string{"FCALL_RO"}, nil},
+		{"--cluster policies", []string{"CLUSTER SLOTS"}, nil},
 		{"load --limit 5/m --iterations 3", []string{"FCALL", "FCALL_RO"}, decisions},
 		{"status", []string{"HELLO", "FUNCTION STATS", "FUNCTION LIST"}, map[string]string{"FUNCTION LIST": "empty"}},
 		{"plan", []string{"FUNCTION LIST"}, map[string]string{"FUNCTION LIST": "empty"}},
@@ -58,6 +66,9 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := srv.Do("FCALL", "ratelimit_take", "2", "k", "user:1", "5/m", "TRACK"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := srv.Do("FCALL", "ratelimit_override", "1", "jobs", "concurrency 5 lease=1m", "3600000"); err != nil {
 				t.Fatal(err)
 			}
 			if words[0] == "deploy" {

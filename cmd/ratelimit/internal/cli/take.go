@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -42,7 +42,7 @@ func (a *app) takeCommand() *cobra.Command {
 	return cmd
 }
 
-// onceFlags adds the flags with which a repetition has no effect.
+// onceFlags adds the flags that prevent a repeated call from being counted again.
 func onceFlags(cmd *cobra.Command, options *client.Request) *cobra.Command {
 	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "key of this piece of work: a repetition gets the same reply and is not counted")
 	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key is remembered, such as 10m or 1d")
@@ -71,7 +71,7 @@ type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
 	options *client.Request // the request whose options are set by flags
-	upTo    bool            // whether the command has --up-to and --each
+	upTo    bool            // whether the command has --up-to
 }
 
 // words are the words that begin a sentence about a decision.
@@ -158,8 +158,8 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		return differs(!res.Allowed)
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
+	cmd.Flags().BoolVar(&d.options.Each, "each", false, "also show what the limit of each key says by itself")
 	if d.upTo {
-		cmd.Flags().BoolVar(&d.options.Each, "each", false, "also show what the limit of each key says by itself")
 		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this number, from all keys")
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}

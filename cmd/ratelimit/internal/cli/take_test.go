@@ -62,6 +62,8 @@ func TestDecisions(t *testing.T) {
 				"{\n  \"allowed\": false,\n  \"limit\": 2,\n  \"remaining\": 0,\n  \"retry_after_ms\": -1,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:ann\",\n" +
 					"  \"each\": [\n    {\n      \"key\": \"{a}:ann\",\n      \"allowed\": false,\n      \"limit\": 2,\n      \"remaining\": 0,\n      \"retry_after_ms\": 500,\n      \"reset_after_ms\": 1000\n    },\n" +
 					"    {\n      \"key\": \"{a}\",\n      \"allowed\": false,\n      \"limit\": 0,\n      \"remaining\": 0,\n      \"retry_after_ms\": -1,\n      \"reset_after_ms\": 0\n    }\n  ]\n}"},
+			{0, []string{"refund", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, allowed,
+				"given back  1 of 2 left for {a}:ann (2/s) · full again in 900 ms\n{a}:ann: given back  1 of 2 left · full again in 500 ms\n{a}: given back  1 of 10 left · full again in 900 ms"},
 		}},
 		{"nothing is ever allowed", []step{
 			{0, []string{"take", "k", "0/m"}, denied, "denied   0 of 0 left · never: the cost is more than the limit ever holds"},

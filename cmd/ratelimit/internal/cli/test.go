@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// testReport is what --json prints.
+// testReport is the output of test --json.
 type testReport struct {
 	OK     bool               `json:"ok"`
 	Tests  int                `json:"tests"`

@@ -12,12 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// mostRows limits the memory of top, because keys may be long.
-const mostRows = 1000
+const (
+	mostRows  = 1000 // limits the memory of top, because keys may be long
+	topRights = "+scan +hmget +time +ping"
+)
 
 // topFlags are the flags of top.
 type topFlags struct {
@@ -41,7 +42,7 @@ It changes nothing. It scans all keys with SCAN, in small steps, and uses at mos
 keys take some minutes. If you interrupt it, it shows what it has found so far. With --watch it repeats: in a
 terminal, b changes the order and q ends it; elsewhere each pass is a table, or with --json a line.
 
-The user needs +scan +hmget +time +ping, and +dbsize for the progress.`,
+The user needs ` + topRights + `, and +dbsize for the progress.`,
 		Example: `  ratelimit top --by denied
   ratelimit top --match 'user:*' --watch`,
 		Args: noArgs,
@@ -88,12 +89,12 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	}
 	scan := usage.New(f.limit, f.match, usage.Order(f.by))
 	err = scan.Run(ctx, rdb)
-	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: s.scanError(err)}
+	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: s.faults(err, topRights)}
 	if ctx.Err() == nil || p.found.Tracked > 0 || a.json {
 		a.printPass(p)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted after %s", looked(p.found))
+		return fmt.Errorf("interrupted after %s", looked(p.found.Progress))
 	}
 	return p.err
 }
@@ -132,54 +133,7 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 	return nil
 }
 
-// scanError explains what failed on the servers. It returns nil if the scan was interrupted.
-func (s servers) scanError(err error) error {
-	var all []error
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		all = several.Unwrap()
-	} else if err != nil {
-		all = []error{err}
-	}
-	var found joined
-	for _, err := range all {
-		var node *usage.NodeError
-		var refusal redis.Error
-		name := s.Name
-		if errors.As(err, &node) {
-			if err = node.Err; s.Master == "" { // go-redis has no address of a primary behind Sentinels
-				name = node.Addr
-			}
-		}
-		switch {
-		case errors.Is(err, context.Canceled):
-		case redis.HasErrorPrefix(err, "NOPERM"):
-			found = append(found, fmt.Errorf("%s: %w; the user needs +scan +hmget +time +ping", name, err))
-		case errors.As(err, &refusal):
-			found = append(found, fmt.Errorf("%s: %w", name, err))
-		default:
-			found = append(found, dialing.New(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return found
-}
-
-// joined joins several errors in one line.
-type joined []error
-
-func (j joined) Unwrap() []error { return j }
-
-func (j joined) Error() string {
-	var texts []string
-	for _, err := range j {
-		texts = append(texts, err.Error())
-	}
-	return strings.Join(texts, "; ")
-}
-
-// topReport is what top --json prints. Times are in ms since the epoch.
+// topReport is the output of top --json. Times are in ms since the epoch.
 type topReport struct {
 	Complete bool  `json:"complete"` // false if some keys were not examined
 	Keys     int64 `json:"keys"`     // keys with usage

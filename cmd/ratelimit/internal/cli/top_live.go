@@ -2,49 +2,23 @@ package cli
 
 import (
 	"context"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// topLive shows pass after pass on the whole terminal until the user ends it, and leaves the last
-// one on the screen.
+// topLive shows one pass after another on the full terminal until the user quits, and leaves the
+// last one on the screen.
 func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
-	shown := &topScreen{look: a.look(), by: usage.Order(f.by), order: make(chan usage.Order, 1)}
-	var environment []string
-	for _, name := range []string{"TERM", "COLORTERM", "NO_COLOR"} {
-		if value := a.env(name); value != "" {
-			environment = append(environment, name+"="+value)
-		}
-	}
-	options := []tea.ProgramOption{tea.WithOutput(a.stdout), tea.WithEnvironment(environment), tea.WithoutSignalHandler(), tea.WithInput(a.stdin)}
-	if file, ok := a.stdin.(*os.File); !ok || !isTerminal(file) {
-		options = append(options, tea.WithInput(nil))
-	}
-	program := tea.NewProgram(shown, options...)
-	ended := context.AfterFunc(ctx, program.Quit)
-	defer ended()
-	scans, stop := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		show := func(p pass) {
-			if scans.Err() == nil {
-				program.Send(p)
-			}
-		}
-		topPasses(scans, rdb, s, f, shown.order, show, show)
-	}()
-	_, err := program.Run()
-	stop()
-	<-over
+	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by), order: make(chan usage.Order, 1)}
+	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
+		show := func(p pass) { send(p) }
+		topPasses(ctx, rdb, s, f, shown.order, show, show)
+	})
 	if err != nil {
 		return err
 	}
@@ -86,7 +60,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 			continue
 		}
 		found := scan.Snapshot()
-		show(pass{by, found, before, s.scanError(err)})
+		show(pass{by, found, before, s.faults(err, topRights)})
 		if err == nil {
 			before = &found
 		}
@@ -101,15 +75,12 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 
 // topScreen is the content of the terminal.
 type topScreen struct {
-	look          look
-	width, height int
-	pass          pass
-	any           bool // whether a pass has been received
-	by            usage.Order
-	order         chan usage.Order // sends the order of the next pass
+	screen
+	pass  pass
+	any   bool // whether a pass has been received
+	by    usage.Order
+	order chan usage.Order // sends the order of the next pass
 }
-
-func (t *topScreen) Init() tea.Cmd { return nil }
 
 func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
@@ -118,15 +89,8 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			msg.by, msg.found, msg.before = t.pass.by, t.pass.found, t.pass.before // the last result is better than nothing
 		}
 		t.pass, t.any = msg, true
-	case tea.WindowSizeMsg:
-		t.width, t.height = msg.Width, msg.Height
 	case tea.KeyPressMsg:
-		switch msg.String() {
-		case "q", "esc", "ctrl+c", "ctrl+\\":
-			return t, tea.Quit
-		case "ctrl+z":
-			return t, tea.Suspend
-		case "b":
+		if msg.String() == "b" {
 			next := usage.Orders[(slices.Index(usage.Orders, t.by)+1)%len(usage.Orders)]
 			select {
 			case t.order <- next:
@@ -135,25 +99,17 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			}
 		}
 	}
-	return t, nil
+	return t, t.update(msg)
 }
 
 func (t *topScreen) View() tea.View {
-	width := max(1, t.width)
-	lines := []string{t.look.paint(bold, "ratelimit top") + " by " + string(t.by) + " · b: other order · q: end"}
+	var lines []string
+	fault := ""
 	if t.pass.err != nil {
-		lines = append(lines, t.look.paint(red, "ratelimit: "+oneLine(t.pass.err.Error())))
+		fault = t.pass.err.Error()
 	}
 	if t.any {
-		lines = append(lines, topLines(t.pass, t.look, width)...)
-	} else {
-		lines = append(lines, "looking")
+		lines = topLines(t.pass, t.look, max(1, t.width))
 	}
-	lines = lines[:min(len(lines), max(1, t.height))]
-	for i, line := range lines {
-		lines[i] = ansi.Truncate(line, width, "…")
-	}
-	view := tea.NewView(strings.Join(lines, "\n"))
-	view.AltScreen = true
-	return view
+	return t.view("ratelimit top", " by "+string(t.by)+" · b: other order", fault, lines)
 }

@@ -41,11 +41,60 @@ func openTerminal(t *testing.T, width, height uint16) (person, program *os.File)
 	return person, program
 }
 
+// onTerminal is a program that runs on its own terminal.
+type onTerminal struct {
+	cmd      *exec.Cmd
+	person   *os.File // the end at which the test types
+	terminal *os.File
+	screen   lockedBuffer  // what the program wrote
+	read     chan struct{} // closed when everything is in screen
+}
+
+func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {
+	t.Helper()
+	p := &onTerminal{cmd: exec.Command(binary(t), args...), read: make(chan struct{})}
+	p.person, p.terminal = openTerminal(t, width, 20)
+	p.cmd.Env = []string{"HOME=" + t.TempDir(), "TERM=xterm", "LANG=C.UTF-8"}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.terminal, p.terminal, p.terminal
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.read)
+		_, _ = io.Copy(&p.screen, p.person)
+	}()
+	return p
+}
+
+func (p *onTerminal) shows(t *testing.T, what, text string) {
+	t.Helper()
+	eventually(t, what, func() bool { return strings.Contains(p.screen.String(), text) })
+}
+
+// ended waits for the end of the program, and checks that the terminal is as it was. It returns
+// everything that the program wrote, and what it left on the screen.
+func (p *onTerminal) ended(t *testing.T) (said, after string) {
+	t.Helper()
+	_ = p.cmd.Wait()
+	if mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ICANON == 0 || mode.Lflag&unix.ECHO == 0 {
+		t.Errorf("the terminal is left raw: %+v, %v", mode, err)
+	}
+	_ = p.terminal.Close()
+	<-p.read
+	const restored, hidden, shown = "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
+	said = p.screen.String()
+	if strings.Count(said, alternate) != strings.Count(said, restored) || strings.LastIndex(said, shown) < strings.LastIndex(said, hidden) {
+		t.Errorf("the terminal was told %q", said)
+	}
+	return said, said[strings.LastIndex(said, restored):]
+}
+
+const alternate = "\x1b[?1049h"
+
 // top --watch shows changes. However the command ends, it restores the terminal and leaves the last
 // pass on the screen. This holds even if there is nothing to show yet, or if the server is dead.
 func TestTopWatch(t *testing.T) {
-	program := binary(t)
-	const alternate, restored, hidden, shown = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
 	for name, tt := range map[string]struct {
 		end   func(person io.Writer, p *os.Process) error
 		early bool
@@ -58,46 +107,40 @@ func TestTopWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 			counted(t, srv, "user:1", hostile)
-			person, terminal := openTerminal(t, 60, 20)
-			cmd := exec.Command(program, "top", "--watch", "--interval", "10ms", "--redis", srv.Addr())
-			cmd.Env = []string{"HOME=" + t.TempDir(), "TERM=xterm", "LANG=C.UTF-8"}
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var screen lockedBuffer
-			read := make(chan struct{})
-			go func() {
-				defer close(read)
-				_, _ = io.Copy(&screen, person)
-			}()
+			p := startOnTerminal(t, 60, "top", "--watch", "--interval", "10ms", "--redis", srv.Addr())
 			if !tt.early {
-				eventually(t, "the first pass", func() bool { return strings.Contains(screen.String(), "user:1") })
+				p.shows(t, "the first pass", "user:1")
 				counted(t, srv, "user:2")
-				eventually(t, "a pass with the new key", func() bool { return strings.Contains(screen.String(), "user:2") })
+				p.shows(t, "a pass with the new key", "user:2")
 				_ = srv.Close()
-				eventually(t, "that the server is dead", func() bool { return strings.Contains(screen.String(), "connection refused") })
+				p.shows(t, "that the server is dead", "connection refused")
 			} else {
-				eventually(t, "the screen", func() bool { return strings.Contains(screen.String(), alternate) })
+				p.shows(t, "the screen", alternate)
 			}
-			if err := tt.end(person, cmd.Process); err != nil {
+			if err := tt.end(p.person, p.cmd.Process); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait()
-			if mode, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ICANON == 0 || mode.Lflag&unix.ECHO == 0 {
-				t.Errorf("the terminal is left raw: %+v, %v", mode, err)
-			}
-			_ = terminal.Close()
-			<-read
-			said := screen.String()
-			if strings.Count(said, alternate) != strings.Count(said, restored) || strings.LastIndex(said, shown) < strings.LastIndex(said, hidden) {
-				t.Errorf("the terminal was told %q", said)
-			}
-			after := said[strings.LastIndex(said, restored):]
+			said, after := p.ended(t)
 			if strings.Contains(said, "\x1b[2J\x1b[31mred") || !tt.early && (!strings.Contains(after, "cannot reach "+srv.Addr()) || !strings.Contains(after, "user:2 ")) {
-				t.Errorf("it ends with %q, %v", after, cmd.ProcessState)
+				t.Errorf("it ends with %q, %v", after, p.cmd.ProcessState)
 			}
 		})
+	}
+}
+
+// policies --watch shows changes, and leaves the last table and the fault on the screen.
+func TestPoliciesWatch(t *testing.T) {
+	srv, _ := withPolicies(t)
+	p := startOnTerminal(t, 100, "policies", "--watch", "--interval", "10ms", "--redis", srv.Addr())
+	p.shows(t, "a pass with rates", "ALLOWED/S")
+	took(t, srv, 1002, "@api", "k")
+	p.shows(t, "the denials", "1,000")
+	_ = srv.Close()
+	p.shows(t, "that the server is dead", "connection refused")
+	if _, err := p.person.Write([]byte("q")); err != nil {
+		t.Fatal(err)
+	}
+	if _, after := p.ended(t); !strings.Contains(after, "@export") || !strings.Contains(after, "1,000") || !strings.Contains(after, "cannot reach "+srv.Addr()) {
+		t.Errorf("it ends with %q, %v", after, p.cmd.ProcessState)
 	}
 }

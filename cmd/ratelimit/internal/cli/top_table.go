@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -123,7 +124,7 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 		text = "no key that counts usage"
 	}
 	if !found.Complete && (found.Looked < found.Keys || found.Keys == 0) { // otherwise a server failed, and an error says so
-		text += " · of " + looked(found)
+		text += " · of " + looked(found.Progress)
 	}
 	if found.Refused > 0 {
 		text += fmt.Sprintf(" · %s may not be read by this user", plural(found.Refused, "key"))
@@ -132,11 +133,11 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 }
 
 // looked describes the progress of a scan.
-func looked(found usage.Snapshot) string {
-	if found.Keys == 0 {
-		return plural(found.Looked, "key") + " looked at"
+func looked(p scan.Progress) string {
+	if p.Keys == 0 {
+		return plural(p.Looked, "key") + " looked at"
 	}
-	return fmt.Sprintf("%s looked at, %d %%", plural(found.Looked, "key"), 100*found.Looked/found.Keys)
+	return fmt.Sprintf("%s looked at, %d %%", plural(p.Looked, "key"), 100*p.Looked/p.Keys)
 }
 
 // perSecond formats a rate for people.

@@ -132,13 +132,15 @@ func TestTopOfAServerThatDies(t *testing.T) {
 		}
 		return "-NOPERM this user has no permissions to run the 'scan' command\r\n"
 	})
-	newMessages(t, "top", addr, "ADDR").fails(nil, "top", "--redis", addr)
+	m := newMessages(t, "top", addr, "ADDR")
+	m.fails(nil, "top", "--redis", addr)
+	m.fails(nil, "overrides", "--redis", addr)
 }
 
 // On a terminal, a pass and its faults fit on the screen; b changes the order; q, Esc and Ctrl-C
 // end the command.
 func TestTopScreen(t *testing.T) {
-	screen := &topScreen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}, by: usage.Total, order: make(chan usage.Order, 1)}
+	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total, order: make(chan usage.Order, 1)}
 	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
 	if view := screen.View(); !view.AltScreen || !strings.Contains(view.Content, "looking") {
 		t.Errorf("before the first pass: %+v", view)
@@ -192,25 +194,35 @@ func TestTopWatchIntoAPipe(t *testing.T) {
 }
 
 // An interruption shows what was found until then, and how many keys were examined.
-func TestTopInterrupted(t *testing.T) {
+func TestInterruptedScans(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
 	pipe := rdb.Pipeline()
-	for i := range 50_000 {
+	for i := range 25_000 {
 		pipe.HSet(t.Context(), fmt.Sprint("usage:", i), "first", 1, "last", 1, "cost", 1, "allowed", 1)
+		pipe.Set(t.Context(), fmt.Sprint("limited:", i), "limit:9000000000000:0:3:5/m", 0)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var stdout, stderr bytes.Buffer
-	a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	go func() { ended <- a.execute(ctx, []string{"top"}) }()
-	eventually(t, "some steps", func() bool { return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_hmget") })
-	stop()
-	if code := <-ended; code != exitError || !regexp.MustCompile(`^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `).MatchString(stdout.String()) ||
-		!regexp.MustCompile(`^ratelimit: interrupted after [\d,]+ keys looked at, \d+ %\n$`).MatchString(stderr.String()) {
-		t.Errorf("exit code %d, %q, %s", code, stderr.String(), stdout.String())
+	steps := regexp.MustCompile(`cmdstat_scan:calls=([3-9]|\d\d)`)
+	for _, tt := range []struct{ command, shows string }{
+		{"top", `^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
+		{"overrides", `^[\d,]+ overrides · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
+	} {
+		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() { ended <- a.execute(ctx, []string{tt.command}) }()
+		eventually(t, "some steps", func() bool { return steps.MatchString(rdb.Info(t.Context(), "commandstats").Val()) })
+		stop()
+		if code := <-ended; code != exitError || !regexp.MustCompile(tt.shows).MatchString(stdout.String()) ||
+			!regexp.MustCompile(`^ratelimit: interrupted after [\d,]+ keys looked at, \d+ %\n$`).MatchString(stderr.String()) {
+			t.Errorf("%s: exit code %d, %q, %.1000s", tt.command, code, stderr.String(), stdout.String())
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) usageCommand() *cobra.Command {
@@ -55,7 +55,7 @@ func (a *app) printUsage(u client.Usage) error {
 }
 
 // usageBars draws a bar for each minute: full characters for allowed calls, light ones for denied
-// calls. The longest bar fills the room after the numbers.
+// calls. The longest bar fills the space after the numbers.
 func usageBars(series []client.UsageInterval, l look) []string {
 	allowed, denied := "█", "░"
 	if l.bars[1] == '1' { // no Unicode on this terminal
@@ -92,22 +92,9 @@ would have denied: since the library was loaded, on that server. In a cluster on
 	}))
 }
 
-// infoReport is what info --json prints. The fields have the contract's names.
-type infoReport struct {
-	Version      string           `json:"version"`
-	Contract     int64            `json:"contract"`
-	BuildID      string           `json:"build_id"`
-	Policies     []string         `json:"policies"`
-	ShadowDenied map[string]int64 `json:"shadow_denied"`
-}
-
 func (a *app) printInfo(info client.Info) error {
 	if a.json {
-		report := infoReport(info)
-		if report.Policies == nil {
-			report.Policies = []string{}
-		}
-		return a.printJSON(report)
+		return a.printJSON(reply.NewInfo(info))
 	}
 	a.printf("ratelimit %s, build %s, contract %d, %s\n",
 		info.Version, info.BuildID, info.Contract, countPolicies(len(info.Policies)))

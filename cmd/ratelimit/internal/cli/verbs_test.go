@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/overrides"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 // line is one command line against a server, at a given time after the start, and its output.
@@ -51,6 +55,62 @@ func TestBlocks(t *testing.T) {
 		{time.Second, []string{"unblock", "{a}:x", "--json"}, exitFine, "{\n  \"unblocked\": 0,\n  \"keys\": 1\n}"},
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
 	})
+}
+
+func TestOverrides(t *testing.T) {
+	srv := withLibrary(t)
+	runLines(t, srv, []line{
+		{0, []string{"overrides"}, exitFine, "no key has an override"},
+		{0, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
+		{0, []string{"override", "{a}:x", "{a}:y", "60/h", "--for", "30d"}, exitFine, "overrode 2 keys with 60/h for 30 d"},
+		{0, []string{"override", "{a}:y", "6/m, 60/h", "--for=2h", "--json"}, exitFine, "{\n  \"overridden\": 1,\n  \"limit\": \"6/m, 60/h\",\n  \"for_ms\": 7200000\n}"},
+		{0, []string{"override", "jobs\x1b[31m", "concurrency 5 lease=1m", "--for=1h"}, exitFine, "overrode 1 key with concurrency 5 lease=1m for 1 h"},
+		{0, []string{"block", "{a}:y", "--for", "90m"}, exitFine, "blocked 1 key for 1 h 30 min"},
+		{time.Hour / 2, []string{"peek", "{a}:x", "1/m"}, exitFine, "allowed  59 of 60 left · full again in 1 min"},
+		{time.Hour / 2, []string{"overrides"}, exitFine, `3 overrides
+
+KEY             LIMIT                    ENDS IN     BLOCKED FOR
+"jobs\x1b[31m"  concurrency 5 lease=60s  30 min
+{a}:x           60/h                     30 d
+{a}:y           6/m, 60/h                1 h 30 min  1 h`},
+		{time.Hour / 2, []string{"overrides", "--match", "*y", "--json"}, exitFine, `{
+  "complete": true,
+  "more": 0,
+  "refused": 0,
+  "overrides": [
+    {
+      "key": "{a}:y",
+      "limit": "6/m, 60/h",
+      "ends_ms": 1700007200000,
+      "blocked_until_ms": 1700005400000
+    }
+  ]
+}`},
+		{time.Hour / 2, []string{"override-end", "{a}:x", "{a}:z"}, exitFine, "ended the overrides of 1 of 2 keys"},
+		{time.Hour / 2, []string{"override-end", "{a}:x"}, exitFine, "nothing to end: no key had an override"},
+		{time.Hour / 2, []string{"override-end", "{a}:y", "--json"}, exitFine, "{\n  \"ended\": 1,\n  \"keys\": 1\n}"},
+		{time.Hour / 2, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
+		{time.Hour, []string{"overrides"}, exitFine, "no key has an override"},
+	})
+}
+
+// The list says what it leaves out.
+func TestOverridesThatAreNotShown(t *testing.T) {
+	var stdout bytes.Buffer
+	a := testApp(nil, &stdout, nil)
+	found := overrides.Snapshot{
+		Overrides: []overrides.Override{{Key: "k\xff", Limit: "5/m", Ends: began.Add(time.Hour), Read: began}}, More: 1200, Refused: 3,
+		Progress: scan.Progress{Looked: 5000, Keys: 10_000},
+	}
+	if err := a.printOverrides(found); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "stdout", stdout.String(), "1,201 overrides · 1,200 not shown; choose fewer keys with --match · of 5,000 keys looked at, 50 % · 3 keys may not be read by this user\n\n"+
+		"KEY      LIMIT  ENDS IN  BLOCKED FOR\n\"k\\xff\"  5/m    1 h\n")
+	if report := newOverridesReport(found, errors.New("broken")); report.Complete || report.More != 1200 || report.Refused != 3 || report.Error != "broken" ||
+		string(report.Overrides[0].KeyBase64) != "k\xff" {
+		t.Errorf("%+v", report)
+	}
 }
 
 // Repeated calls with the same ONCE key are charged once, and decisions are counted under the usage

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-// verifyReport is what --json prints.
+// verifyReport is the output of verify --json.
 type verifyReport struct {
 	OK       bool            `json:"ok"`
 	Digest   string          `json:"digest"` // of the verified text

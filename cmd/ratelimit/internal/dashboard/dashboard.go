@@ -1,8 +1,10 @@
-// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `info` and `status`
-// show in a terminal. It changes nothing, and sends nothing to the servers while it has no viewers.
+// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `policies` and `status`
+// show in a terminal, and serves the calls of policies to Prometheus. It changes nothing, and sends
+// nothing to the servers while it has no viewers, except for requests.
 //
 // The files: read.go reads keys and policies from the servers; look.go polls the servers and makes
-// the state that the page shows; http.go serves the page, its state, and single keys.
+// the state that the page shows; http.go serves the page, its state, and single keys; metrics.go
+// serves the metrics.
 package dashboard
 
 import (
@@ -13,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -24,8 +27,9 @@ type Source struct {
 	Connect func(context.Context) (redis.UniversalClient, error)
 	Nodes   func(context.Context) ([]Node, error)
 
-	Faults  func(error) string // explains an error of a scan
-	Explain func(error) string // explains any other error
+	NodeName func(addr string) string // names a node by its address in go-redis
+	Faults   func(error) string       // explains an error from a scan, or from calls to each primary
+	Explain  func(error) string       // explains any other error
 }
 
 // Node is a server that should have the library.
@@ -42,7 +46,7 @@ type Node struct {
 
 const (
 	interval = 2 * time.Second // time between two polls of the servers
-	nodesAt  = 5               // polls per read of the nodes' libraries, whose texts are long
+	nodesAt  = 5               // polls per read of the nodes' libraries, which are long
 	rows     = 25              // rows per order
 	viewers  = 32              // maximum number of viewers
 	kept     = 150             // points in the chart
@@ -62,13 +66,12 @@ type Dashboard struct {
 	// Used only by Run.
 	looks  int
 	before *usage.Snapshot
-	shadow shadows
-	policy knownPolicies
+	reader policycalls.Reader
 }
 
-// New returns a Dashboard of the servers in from.
+// New returns a Dashboard of the servers that from describes.
 func New(from Source) *Dashboard {
-	return &Dashboard{from: from, state: state{Servers: from.Name}, viewers: map[chan []byte]bool{}, came: make(chan struct{}, 1)}
+	return &Dashboard{from: from, reader: policycalls.Reader{Timeout: from.Timeout}, state: state{Servers: from.Name}, viewers: map[chan []byte]bool{}, came: make(chan struct{}, 1)}
 }
 
 // Run polls the servers while there are viewers, until ctx ends.
@@ -103,7 +106,7 @@ func (d *Dashboard) watched() bool {
 	return len(d.viewers) > 0
 }
 
-// connection returns the client of the servers, connecting first if necessary.
+// connection returns the client for the servers, connecting first if necessary.
 func (d *Dashboard) connection(ctx context.Context) (redis.UniversalClient, error) {
 	d.mu.Lock()
 	rdb := d.rdb

@@ -22,7 +22,7 @@ import (
 //go:embed page
 var files embed.FS
 
-// Handler serves the page and its data, to GET and HEAD requests only. With a token it serves only
+// Handler serves the page, its data and the metrics, to GET and HEAD requests only. With a token it serves only
 // clients that give the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without
 // a token it serves only requests to a local host name, so that another site cannot read anything
 // by resolving its own name to a loopback address. It refuses requests that a browser sends on
@@ -39,6 +39,7 @@ func (d *Dashboard) Handler(token string) http.Handler {
 	mux.HandleFunc("GET /events", d.events)
 	mux.HandleFunc("GET /peek", d.peek)
 	mux.HandleFunc("GET /usage", d.usage)
+	mux.HandleFunc("GET /metrics", d.metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

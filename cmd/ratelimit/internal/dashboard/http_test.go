@@ -113,7 +113,7 @@ func TestToken(t *testing.T) {
 	bearer := func(text string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Authorization", text) }
 	}
-	for _, path := range []string{"/", "/?token=", "/?token=0123456789", "/app.js", "/style.css", "/events", "/peek?key=k&limit=1/s", "/usage?key=aw", "/none"} {
+	for _, path := range []string{"/", "/?token=", "/?token=0123456789", "/app.js", "/style.css", "/events", "/peek?key=k&limit=1/s", "/usage?key=aw", "/metrics", "/none"} {
 		if got := get(h, path, host("machine.example")); got.Code != http.StatusUnauthorized || strings.Contains(got.Body.String(), token) {
 			t.Errorf("%s without the token: %d %s", path, got.Code, got.Body)
 		}
@@ -148,7 +148,7 @@ func TestToken(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	h := New(Source{}).Handler("")
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
-		for _, path := range []string{"/", "/peek", "/usage", "/events"} {
+		for _, path := range []string{"/", "/peek", "/usage", "/metrics", "/events"} {
 			if got := get(h, path, func(r *http.Request) { r.Method = method }); got.Code != http.StatusMethodNotAllowed {
 				t.Errorf("%s %s: %d", method, path, got.Code)
 			}
@@ -187,6 +187,9 @@ func TestAsking(t *testing.T) {
 	if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"x", "<b>"}, "1/d", "TRACK").Err(); err != nil {
 		t.Fatal(err)
 	}
+	if err := rdb.FCall(t.Context(), "ratelimit_override", []string{"o"}, "7/h", 60000).Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{"/peek", "/peek?key=a", "/peek?limit=1/s", "/peek?key=&limit=1/s", "/peek?key=a&key=&limit=1/s", "/peek?key=a&limit=%20", "/usage", "/usage?key=", "/usage?key=!"} {
 		if got := get(h, path); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), `{"error":"give a key`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
@@ -198,6 +201,7 @@ func TestAsking(t *testing.T) {
 	for path, want := range map[string]string{
 		"/peek?key=a&key=%3Cc%3E&limit=@calc": `{"allowed":true,"limit":2,"remaining":1,"retry_after_ms":0,"reset_after_ms":43200000,"index":2,"key":"\u003cc\u003e"}`,
 		"/peek?key=a&key=x&limit=1/d":         `{"allowed":false,"limit":1,"remaining":0,`,
+		"/peek?key=o&limit=1/d":               `{"allowed":true,"limit":7,"remaining":6,`,
 		"/peek?key=a&limit=x":                 `{"error":"explained: `,
 		"/usage?key=PGI-":                     `{"allowed":1,"denied":0,"cost":1,"first_ms":`,
 	} {

@@ -12,16 +12,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// state is what the page shows. Times are in ms since the epoch, by the servers' clock except for
-// LookedMS.
+// state is the content of the page. Times are in ms since the epoch, by the servers' clock except
+// for LookedMS.
 type state struct {
 	Servers  string   `json:"servers"`
 	LookedMS int64    `json:"looked_ms"` // end of the last complete poll, by this machine's clock
 	Faults   []string `json:"faults"`    // current problems
 
-	Nodes    []Node   `json:"nodes"`
-	Policies []policy `json:"policies"`      // null if not known yet
-	More     int      `json:"more_policies"` // number of policies that are not in Policies
+	Nodes     []Node   `json:"nodes"`
+	Policies  []policy `json:"policies"`      // null if not known yet
+	More      int      `json:"more_policies"` // number of rows that are not in Policies
+	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count the calls of policies
 
 	NowMS    int64              `json:"now_ms"`
 	Progress string             `json:"progress"` // of the first poll while it runs, else ""
@@ -33,15 +34,16 @@ type state struct {
 	Top      map[string][]entry `json:"top"`    // by order
 }
 
-// policy is a policy, and how many allowed calls it would have denied if it were not a shadow
-// policy.
+// policy is a policy, or its canary, with the calls that the primaries have counted together.
 type policy struct {
-	Name         string   `json:"name"`
-	Limits       []string `json:"limits"`
-	Shadow       bool     `json:"shadow"`
-	Track        bool     `json:"track"`
-	Denied       int64    `json:"shadow_denied"`
-	DeniedPerSec float64  `json:"shadow_denied_per_second"`
+	Name    string   `json:"name"`
+	Limits  []string `json:"limits"`
+	Shadow  bool     `json:"shadow"`
+	Track   bool     `json:"track"`
+	Share   int64    `json:"canary_share_per_mille"` // 0 for a policy
+	Counted bool     `json:"counted"`                // false if no primary that replied counts
+	usage.Count
+	PerSec usage.Rate `json:"per_second"`
 }
 
 // entry is a usage key.
@@ -88,12 +90,12 @@ func (d *Dashboard) look(ctx context.Context) {
 		d.publish(func(s *state) { s.Faults = faults })
 		return
 	}
-	policies, more, err := d.policies(ctx, rdb)
-	if err == nil || len(policies) > 0 { // some servers replied
-		d.publish(func(s *state) { s.Policies, s.More = policies, more })
+	policies, more, uncounted, err := d.policies(ctx, rdb)
+	if policies != nil { // some servers replied
+		d.publish(func(s *state) { s.Policies, s.More, s.Uncounted = policies, more, uncounted })
 	}
 	if !dead {
-		fault(err, d.from.Explain)
+		fault(err, d.from.Faults)
 	}
 	found, err := d.scan(ctx, rdb)
 	if !dead {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // board returns a Dashboard for a cluster of servers. It does not poll: tests call look themselves.
@@ -25,15 +27,16 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return New(Source{
-		Connect: func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
-		Nodes:   func(context.Context) ([]Node, error) { return nil, nil },
-		Faults:  func(err error) string { return "scan: " + err.Error() },
-		Explain: func(err error) string { return "call: " + err.Error() },
-		Timeout: time.Minute,
+		Connect:  func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
+		Nodes:    func(context.Context) ([]Node, error) { return nil, nil },
+		NodeName: func(addr string) string { return "server" + addr },
+		Faults:   func(err error) string { return "scan: " + err.Error() },
+		Explain:  func(err error) string { return "call: " + err.Error() },
+		Timeout:  time.Minute,
 	})
 }
 
-// exports makes calls to a shadow policy, which allows one call and counts usage.
+// exports makes calls of a shadow policy that would allow one call, and counts usage.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
@@ -49,8 +52,8 @@ func exports(t *testing.T, srv *embedded.Server, calls int) {
 	}
 }
 
-// Denials of shadow policies are summed over all primaries. If a primary is dead, the page names it
-// and keeps the results of the others.
+// The calls of policies are summed over all primaries. If a primary is dead, the page names it and
+// keeps the results of the others.
 func TestLook(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
@@ -68,24 +71,59 @@ func TestLook(t *testing.T) {
 	if len(s.Faults) > 0 || s.LookedMS == 0 || s.Keys != 2 || s.Sum.Allowed != 7 || len(s.Points) != 1 || s.Top["total"][0].Shown != `"of `+two.Addr()+`"` {
 		t.Errorf("%+v", s)
 	}
-	if len(s.Policies) != 2 || s.Policies[0].Name != "export" || !s.Policies[0].Shadow || s.Policies[0].Denied != 5 || s.Policies[0].DeniedPerSec != 0 ||
+	if len(s.Policies) != 2 || s.Policies[0].Name != "export" || !s.Policies[0].Shadow || s.Policies[0].Count != (usage.Count{Allowed: 2, Denied: 5}) || s.Policies[0].PerSec.Denied != 0 ||
 		strings.Join(s.Policies[1].Limits, " ") != "a: 1/s b: 2/s" || !s.Policies[1].Track || s.Policies[1].Shadow {
 		t.Errorf("%+v", s.Policies)
 	}
 	exports(t, one, 2)
 	d.look(t.Context())
-	if s = d.state; s.Policies[0].Denied != 7 || s.Policies[0].DeniedPerSec <= 0 || s.PerSec.Allowed <= 0 || len(s.Points) != 2 {
+	if s = d.state; s.Policies[0].Denied != 7 || s.Policies[0].PerSec.Denied <= 0 || s.PerSec.Allowed <= 0 || len(s.Points) != 2 {
 		t.Errorf("%+v", s)
 	}
 	_ = two.Close()
 	d.look(t.Context())
-	if s = d.state; len(s.Faults) != 2 || !strings.HasPrefix(s.Faults[0], "call: ") || !strings.HasPrefix(s.Faults[1], "scan: ") || len(s.Policies) != 2 || s.Policies[0].Denied != 4 || s.Keys != 1 {
+	if s = d.state; len(s.Faults) != 2 || !strings.HasPrefix(s.Faults[0], "scan: ") || !strings.HasPrefix(s.Faults[1], "scan: ") || len(s.Policies) != 2 || s.Policies[0].Denied != 4 || s.Keys != 1 {
 		t.Errorf("%+v", s)
 	}
 	_ = one.Close()
 	d.look(t.Context())
 	if s = d.state; len(s.Faults) != 2 || s.Keys != 1 || len(s.Policies) != 2 {
 		t.Errorf("the last result is missing: %+v", s)
+	}
+}
+
+// A canary follows its policy. A server whose library does not count is named.
+func TestPolicies(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Key: "user", Limit: "1/d"}}, Canary: &functions.Canary{Limits: []string{"2/d"}, Share: 1000, Shadow: true}},
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	exports(t, srv, 2)
+	for range 4 {
+		if _, err := srv.Do("FCALL", "ratelimit_take", "1", "u", "@api"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := board(t, srv)
+	d.look(t.Context())
+	want := []policy{
+		{Name: "api", Limits: []string{"user: 1/d"}, Counted: true},
+		{Name: "api", Limits: []string{"user: 2/d"}, Shadow: true, Share: 1000, Counted: true, Count: usage.Count{Allowed: 2, Denied: 2}},
+		{Name: "export", Limits: []string{"1/d"}, Shadow: true, Counted: true, Count: usage.Count{Allowed: 1, Denied: 1}},
+	}
+	if got := d.state.Policies; !reflect.DeepEqual(got, want) || d.state.Uncounted != nil {
+		t.Errorf("%+v\nwant %+v; %q", got, want, d.state.Uncounted)
+	}
+	if err := srv.Load(strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)); err != nil {
+		t.Fatal(err)
+	}
+	d.look(t.Context())
+	if s := d.state; len(s.Uncounted) != 1 || !strings.HasPrefix(s.Uncounted[0], "server:") || len(s.Policies) != 2 || s.Policies[0].Counted {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -4,17 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
-	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -60,91 +58,41 @@ func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.
 	}
 }
 
-// knownPolicies caches the policies of one build.
-type knownPolicies struct {
-	build string
-	all   []functions.Policy
-}
-
-// shadows contains, for each shadow policy, how many allowed calls it would have denied, as of the
-// time at.
-type shadows struct {
-	at     time.Time
-	denied map[string]int64
-}
-
-// policies returns the policies of the builds that the primaries run, with the denials that all
-// primaries together counted for shadow policies. more is the number of policies that the list
-// leaves out.
-func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, _ error) {
-	var mu sync.Mutex
-	denied := map[string]int64{}
-	known := map[string]policy{}
-	var failed error
-	each := func(ctx context.Context, node *redis.Client) error {
-		c, err := client.New(node, client.WithTimeout(d.from.Timeout))
-		if err != nil {
-			return err
-		}
-		info, err := c.Info(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			failed = cmp.Or(failed, err)
-			return nil
-		}
-		if d.policy.build != info.BuildID {
-			d.policy = knownPolicies{info.BuildID, readPolicies(ctx, node)}
-		}
-		for _, name := range info.Policies {
-			known[name] = policy{Name: name, Limits: []string{}}
-		}
-		for _, p := range d.policy.all {
-			about := policy{Name: p.Name, Limits: []string{}, Shadow: p.Shadow, Track: p.Track}
-			for _, limit := range p.Limits {
-				text := limit.Limit
-				if limit.Key != "" {
-					text = limit.Key + ": " + text
-				}
-				about.Limits = append(about.Limits, text)
-			}
-			known[p.Name] = about
-		}
-		for name, n := range info.ShadowDenied {
-			denied[name] += n
-			about := known[name]
-			about.Shadow = true
-			known[name] = about
-		}
-		return nil
+// policies returns the rows of the table of policies: those that denied the most come first, and each
+// canary follows its policy. more is the number of rows that the list leaves out.
+func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, uncounted []string, _ error) {
+	fleet, err := d.reader.Read(ctx, rdb)
+	if fleet.Replied == 0 {
+		return nil, 0, nil, err
 	}
-	err := usage.EachPrimary(ctx, rdb, each)
-	now := time.Now()
+	denied := func(p policycalls.Policy) int64 {
+		if p.Canary != nil {
+			return p.Denied + p.Canary.Denied
+		}
+		return p.Denied
+	}
+	slices.SortStableFunc(fleet.Policies, func(a, b policycalls.Policy) int { return cmp.Compare(denied(b), denied(a)) })
 	list = []policy{}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		p := known[name]
-		if before, counted := d.shadow.denied[name]; counted && denied[name] > before {
-			p.DeniedPerSec = float64(denied[name]-before) / now.Sub(d.shadow.at).Seconds()
+	for _, p := range fleet.Policies {
+		list = append(list, newPolicy(p.Name, p.Limits, p.Shadow, p.Track, 0, p.Calls))
+		if c := p.Canary; c != nil {
+			list = append(list, newPolicy(p.Name, c.Limits, c.Shadow, p.Track, c.Share, c.Calls))
 		}
-		p.Denied, p.Name = denied[name], printable.Line(name)
-		for i, limit := range p.Limits {
-			p.Limits[i] = printable.Line(limit)
-		}
-		list = append(list, p)
 	}
-	d.shadow = shadows{now, denied}
-	slices.SortStableFunc(list, func(a, b policy) int { return cmp.Compare(b.Denied, a.Denied) })
+	for _, addr := range fleet.Uncounted {
+		uncounted = append(uncounted, printable.Line(d.from.NodeName(addr)))
+	}
 	more = max(0, len(list)-mostPolicies)
-	return list[:len(list)-more], more, cmp.Or(failed, err)
+	return list[:len(list)-more], more, uncounted, err
 }
 
-// readPolicies reads the policies from the text of a server's library, or returns nil if the user
-// may not read it.
-func readPolicies(ctx context.Context, node *redis.Client) []functions.Policy {
-	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
-	if err != nil || len(libraries) != 1 {
-		return nil
+func newPolicy(name string, limits []string, shadow, track bool, share int64, calls policycalls.Calls) policy {
+	row := policy{Name: printable.Line(name), Limits: []string{}, Shadow: shadow, Track: track, Share: share, Counted: calls.Counted, Count: calls.Count}
+	for _, limit := range limits {
+		row.Limits = append(row.Limits, printable.Line(limit))
 	}
-	policies, _ := functions.ReadPolicies(libraries[0].Code)
-	return policies
+	if calls.PerSec != nil {
+		row.PerSec = *calls.PerSec
+	}
+	return row
 }

@@ -2,9 +2,9 @@
 // it replied.
 //
 // In a closed loop each worker sends its next request after it has a reply, so a slow server gets
-// fewer requests. In an open loop requests are due at fixed times, whatever the server does, and
-// latency counts from the due time: a request that waits for a free worker is slow, too. (Gil Tene
-// calls the mistake of not counting this coordinated omission.)
+// fewer requests. In an open loop requests are due at fixed times, regardless of the server's
+// speed, and latency counts from the due time: a request that waits for a free worker is slow, too.
+// (Gil Tene calls the mistake of not counting this coordinated omission.)
 package load
 
 import (
@@ -38,8 +38,7 @@ type Progress struct {
 	Took      time.Duration
 }
 
-// Ask makes one decision, over the key with the given number, from 0. It must be safe for
-// concurrent use.
+// Ask makes one decision for a key. Keys are numbered from 0. Ask must be safe for concurrent use.
 type Ask func(ctx context.Context, key int) (allowed bool, err error)
 
 // A Report is the result of a run. Latencies include replies but not errors.
@@ -228,8 +227,9 @@ func (r *Report) PerSecond() float64 {
 	return float64(r.Allowed+r.Denied) / r.Took.Seconds()
 }
 
-// Latency returns the time within which the given share of the replies came, to three digits. share
-// is between 0 and 1; 1 means all replies. Latency returns 0 if there were no replies.
+// Latency returns the time within which the given share of the replies arrived, rounded to three
+// digits. share is between 0 and 1; 1 means all replies. If there were no replies, Latency returns
+// 0.
 func (r *Report) Latency(share float64) time.Duration {
 	return time.Duration(r.latency.ValueAtQuantile(100*share)) * time.Microsecond
 }

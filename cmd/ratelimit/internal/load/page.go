@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A Percentile is the time within which a share of the replies came.
+// A Percentile is the time within which a share of the replies arrived.
 type Percentile struct {
 	Key   string // p50, p90, p99, p999, max
 	Name  string // for people

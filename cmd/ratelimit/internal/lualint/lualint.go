@@ -13,7 +13,7 @@ import (
 
 // Problem is one violation of a rule.
 type Problem struct {
-	File string // the source file that the build marks, or "" in a text without marks
+	File string // the source file that the build marks, or "" if there are no marks
 	Line int    // in File, or in the text
 	Says string
 }

@@ -133,9 +133,19 @@ function showTop() {
 
 function showPolicies() {
   const list = state.policies || []
-  fill($('policies'), list,
-    p => ['@' + p.name, p.limits.join(' · '), (p.shadow ? 'shadow' : 'enforced') + (p.track ? ', counts usage' : ''), p.shadow ? whole(p.shadow_denied) : '', p.shadow ? perSecond(p.shadow_denied_per_second) : ''])
-  say($('no-policies'), list.length || !state.policies ? (state.more_policies ? 'and ' + whole(state.more_policies) + ' more' : '') : 'The library has no policies.')
+  fill($('policies'), list, p => {
+    const all = p.allowed + p.denied
+    const kind = [p.canary_share_per_mille ? 'canary ' + p.canary_share_per_mille / 10 + '%' : '', p.shadow ? 'shadow' : p.canary_share_per_mille ? '' : 'enforced', p.track ? 'counts usage' : '']
+    return ['@' + p.name, p.limits.join(' · '), kind.filter(text => text).join(', ')].concat(p.counted
+      ? [whole(p.allowed), whole(p.denied), all ? (100 * p.denied / all).toFixed(1) : '', perSecond(p.per_second.allowed), perSecond(p.per_second.denied)]
+      : ['', '', '', '', ''])
+  })
+  const notes = [
+    list.length || !state.policies ? '' : 'The library has no policies.',
+    state.more_policies ? 'and ' + whole(state.more_policies) + ' more.' : '',
+    (state.uncounted || []).length && list.length ? 'The library is too old to count calls on ' + state.uncounted.join(', ') + '.' : '',
+  ]
+  say($('no-policies'), notes.filter(text => text).join(' '))
 }
 
 async function get(path, values) {

@@ -1,5 +1,5 @@
-// Package reply defines the JSON of a limiter's replies, which `ratelimit take --json` and other
-// commands print and the dashboard sends. The fields have the contract's names.
+// Package reply defines the JSON of a limiter's replies. The command prints it with --json, and the
+// dashboard and the gateway send it. The fields have the contract's names.
 package reply
 
 import (
@@ -23,7 +23,7 @@ type Decision struct {
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each
 }
 
-// Key is what the limit of one key says by itself.
+// Key describes what the limit of one key says by itself.
 type Key struct {
 	Key          string `json:"key"`
 	Allowed      bool   `json:"allowed"`
@@ -33,7 +33,7 @@ type Key struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
-// Shadow is what the reply would be if none of the call's policies were a shadow policy.
+// Shadow describes what the reply would be if none of the call's policies were a shadow policy.
 type Shadow struct {
 	Allowed      bool   `json:"allowed"`
 	Taken        *int64 `json:"taken,omitempty"`
@@ -70,6 +70,59 @@ func retryMS(wait time.Duration) int64 {
 		return -1
 	}
 	return wait.Milliseconds()
+}
+
+// Lease is the reply to acquire and renew.
+type Lease struct {
+	Decision
+	LeaseID string `json:"lease_id"`
+}
+
+// NewLease returns the JSON of a decision about a lease of key.
+func NewLease(key, id string, res client.Result) Lease {
+	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id}
+}
+
+// Released is the reply to release.
+type Released struct {
+	Released bool   `json:"released"`
+	LeaseID  string `json:"lease_id"`
+}
+
+// Blocked is the reply to block.
+type Blocked struct {
+	Blocked int   `json:"blocked"` // keys
+	ForMS   int64 `json:"for_ms"`
+}
+
+// Unblocked is the reply to unblock.
+type Unblocked struct {
+	Unblocked int64 `json:"unblocked"` // keys that were blocked
+	Keys      int   `json:"keys"`
+}
+
+// Reset is the reply to reset.
+type Reset struct {
+	Reset int64 `json:"reset"` // keys that existed
+	Keys  int   `json:"keys"`
+}
+
+// Info is the reply to info.
+type Info struct {
+	Version      string           `json:"version"`
+	Contract     int64            `json:"contract"`
+	BuildID      string           `json:"build_id"`
+	Policies     []string         `json:"policies"`
+	ShadowDenied map[string]int64 `json:"shadow_denied"`
+}
+
+// NewInfo returns the JSON of info.
+func NewInfo(info client.Info) Info {
+	report := Info{info.Version, info.Contract, info.BuildID, info.Policies, info.ShadowDenied}
+	if report.Policies == nil {
+		report.Policies = []string{}
+	}
+	return report
 }
 
 // Usage is the reply to usage, with times in ms since the epoch.

@@ -13,7 +13,7 @@ type Key[C any] struct {
 	Err error
 }
 
-// Keys makes the keys of one package. Its fields are for that package's errors.
+// Keys makes keys for one package. Its fields appear in that package's errors.
 type Keys[C any] struct {
 	Missing error  // for a C that lacks what it is counted under
 	Such    string // an example of a key

@@ -1,4 +1,4 @@
-package policies
+package yamlfile
 
 import (
 	"bytes"
@@ -14,71 +14,68 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxBytes is the size limit of a file; ten thousand policies take half of it.
-const maxBytes = 2 << 20
+// MostProblems is the maximum number of problems that are reported. If there are more, reading
+// stops, and an additional problem says that others follow.
+const MostProblems = 50
 
-// maxProblems is the number of problems after which reading stops. One more problem then says that
-// others follow.
-const maxProblems = 50
-
-// readFile returns the content of a file, truncated after maxBytes+1 bytes.
-func readFile(name string) ([]byte, error) {
+// ReadFile returns the content of a file, truncated after mostBytes+1 bytes.
+func ReadFile(name string, mostBytes int) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w; name another file", err)
 	}
 	defer func() { _ = file.Close() }()
-	content, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	content, err := io.ReadAll(io.LimitReader(file, int64(mostBytes)+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w; name another file", err)
 	}
 	return content, nil
 }
 
-// maxValues is the number of values after which reading stops. Only aliases can expand a file to
-// more.
-const maxValues = maxBytes
-
-// source is a file that is being parsed, with the problems found so far.
-type source struct {
-	name     string
-	problems Problems
-	values   int // values that were parsed; an aliased value counts each time
+// Source is a file that is being parsed, with the problems found so far.
+type Source struct {
+	Name      string // for messages
+	MostBytes int    // the size limit of the file
+	Problems  Problems
+	values    int // values that were parsed; an aliased value counts each time
 }
 
-func (s *source) wrong(at *yaml.Node, format string, args ...any) {
-	if !s.full() {
-		s.problems = append(s.problems, Problem{s.name, at.Line, at.Column, fmt.Sprintf(format, args...)})
+// Wrong records a problem at the position of a node. After MostProblems, it records only one more.
+func (s *Source) Wrong(at *yaml.Node, format string, args ...any) {
+	if !s.Full() {
+		s.Problems = append(s.Problems, Problem{s.Name, at.Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
-// full reports whether to stop parsing and collecting problems.
-func (s *source) full() bool { return len(s.problems) > maxProblems || s.values > maxValues }
+// Full reports whether to stop parsing and collecting problems. Only aliases can expand a file to
+// more values than bytes.
+func (s *Source) Full() bool { return len(s.Problems) > MostProblems || s.values > s.MostBytes }
 
-func (s *source) err() error {
-	if len(s.problems) == 0 {
+// Err returns the problems, of type Problems, or nil if there are none.
+func (s *Source) Err() error {
+	if len(s.Problems) == 0 {
 		return nil
 	}
-	return s.sorted()
+	return s.Sorted()
 }
 
-// sorted returns the problems in the order of their positions. If there are too many, the last one
+// Sorted returns the problems in the order of their positions. If there are too many, the last one
 // only says that more follow.
-func (s *source) sorted() Problems {
-	slices.SortStableFunc(s.problems, func(a, b Problem) int {
+func (s *Source) Sorted() Problems {
+	slices.SortStableFunc(s.Problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})
-	if len(s.problems) > maxProblems {
-		s.problems[maxProblems].Text = "more problems follow; correct the others first"
+	if len(s.Problems) > MostProblems {
+		s.Problems[MostProblems].Text = "more problems follow; correct the others first"
 	}
-	return s.problems
+	return s.Problems
 }
 
-// document returns the single YAML document of a file. If there is none, it records the problem and
+// Document returns the single YAML document of a file. If there is none, it records the problem and
 // returns nil.
-func (s *source) document(content []byte, example string) *yaml.Node {
-	if at, text := unreadable(content); text != "" {
-		s.wrong(at, "%s", text)
+func (s *Source) Document(content []byte, example string) *yaml.Node {
+	if at, text := unreadable(content, s.MostBytes); text != "" {
+		s.Wrong(at, "%s", text)
 		return nil
 	}
 	var document yaml.Node
@@ -87,19 +84,19 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 		return nil
 	}
 	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
-		s.wrong(&yaml.Node{}, "no YAML document; begin with %s", example)
+		s.Wrong(&yaml.Node{}, "no YAML document; begin with %s", example)
 		return nil
 	}
 	return document.Content[0]
 }
 
-// unreadable looks for what a policies file cannot contain: an encoding other than UTF-8, control
+// unreadable looks for what a file must not contain: an encoding other than UTF-8, control
 // characters, too many bytes.
-func unreadable(content []byte) (at *yaml.Node, text string) {
+func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
-	case len(content) > maxBytes:
-		return at, fmt.Sprintf("the file is larger than %d MiB; is it the right one?", maxBytes>>20)
+	case len(content) > mostBytes:
+		return at, fmt.Sprintf("the file is larger than %d MiB; is it the right one?", mostBytes>>20)
 	case bytes.HasPrefix(content, []byte("\xff\xfe")), bytes.HasPrefix(content, []byte("\xfe\xff")),
 		len(content) > 1 && (content[0] == 0 || content[1] == 0):
 		return at, "the file is UTF-16 or UTF-32 text; save it as UTF-8"
@@ -123,11 +120,11 @@ func unreadable(content []byte) (at *yaml.Node, text string) {
 	return at, ""
 }
 
-// explain records an error of the YAML parser in plain words.
-func (s *source) explain(err error, example string) {
+// explain records an error from the YAML parser in plain words.
+func (s *Source) explain(err error, example string) {
 	var failure *yaml.LoadError
 	if !errors.As(err, &failure) {
-		s.wrong(&yaml.Node{}, "not YAML: %v", err)
+		s.Wrong(&yaml.Node{}, "not YAML: %v", err)
 		return
 	}
 	at := &yaml.Node{Line: failure.Mark.Line, Column: failure.Mark.Column}
@@ -146,5 +143,5 @@ func (s *source) explain(err error, example string) {
 	case failure.ContextMsg != "":
 		text = fmt.Sprintf("%s, %s that begins in line %d", text, failure.ContextMsg, failure.ContextMark.Line)
 	}
-	s.wrong(at, "%s", text)
+	s.Wrong(at, "%s", text)
 }

@@ -1,0 +1,103 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
+)
+
+// acme counts all calls under "api|tenant=acme".
+var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", nil })
+
+var unary = &grpc.UnaryServerInfo{FullMethod: method}
+
+// serve serves a call of 10 units of 100 with a handler that calls correct.
+func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
+	t.Helper()
+	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {
+		correct(ctx, grpclimit.ChargeOf(ctx, "api"))
+		return nil, nil
+	})
+	return err
+}
+
+// ten charges each call 10 units.
+var ten = grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
+	req.Costs = []int64{10}
+	return nil
+})
+
+// A handler gives back what it did not use, and charges what it used in addition, also beyond the
+// limit. The next calls are denied until that is paid off.
+func TestCharge(t *testing.T) {
+	limiter, server := newLimiter(t)
+	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "100/d", acme, ten))
+	limitertest.Check(t, serve(t, s, func(ctx context.Context, charge *grpclimit.Charge) {
+		if err := charge.Refund(ctx, 11); err == nil {
+			t.Error("gave back more than the call was charged")
+		}
+		limitertest.Check(t, charge.Refund(ctx, 7))
+		if left := charge.Result().Remaining; left != 97 {
+			t.Errorf("%d units are left, want 97", left)
+		}
+		if charged, err := charge.More(limitertest.Cancelled(ctx), 147); charged != 147 || err != nil {
+			t.Errorf("%d, %v, want 147 although 97 are left, and the caller has given up", charged, err)
+		}
+	}))
+	err := serve(t, s, func(context.Context, *grpclimit.Charge) { t.Error("a call in debt is served") })
+	checkStatus(t, err, codes.ResourceExhausted, 60*24*time.Hour/100) // until 10 units fit
+	server.SetTime(noon.Add(60 * 24 * time.Hour / 100))
+	limitertest.Check(t, serve(t, s, func(context.Context, *grpclimit.Charge) {}))
+}
+
+// The handler of a stream corrects the charge of its opening. PerMessage charges the messages
+// separately.
+func TestChargeOfStream(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "100/d", acme, ten, grpclimit.PerMessage()))
+	limitertest.Check(t, s.Stream(nil, received{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
+		charge := grpclimit.ChargeOf(stream.Context(), "api")
+		for range 3 {
+			limitertest.Check(t, stream.RecvMsg(nil))
+		}
+		if err := charge.Refund(stream.Context(), 11); err == nil {
+			t.Error("gave back more than the opening was charged")
+		}
+		return charge.Refund(stream.Context(), 8)
+	}))
+	limitertest.WantUsed(t, limiter, "api|tenant=acme", 22)
+}
+
+// Calls that no server has charged have no charge, and each Server has its own.
+func TestChargeOf(t *testing.T) {
+	limiter, server := newLimiter(t)
+	other := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "other", "100/d", acme))
+	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "100/d", acme, ten))
+	must[any](t)(other.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {
+		return s.Unary(ctx, nil, unary, func(ctx context.Context, _ any) (any, error) {
+			limitertest.Check(t, grpclimit.ChargeOf(ctx, "other").Refund(ctx, 1))
+			return true, nil
+		})
+	}))
+	limitertest.WantUsed(t, limiter, "other|tenant=acme", 0)
+	limitertest.WantUsed(t, limiter, "api|tenant=acme", 10)
+
+	uncharged := func(_ context.Context, charge *grpclimit.Charge) {
+		charged, err := charge.More(t.Context(), 5)
+		if err := errors.Join(err, charge.Refund(t.Context(), 5)); charge != nil || charged != 0 || err != nil || charge.Result().Allowed {
+			t.Errorf("%+v, %d, %v", charge, charged, err)
+		}
+	}
+	skipping := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "100/d", acme, grpclimit.SkipMethods(method)))
+	limitertest.Check(t, serve(t, skipping, uncharged))
+	limitertest.Check(t, server.Close())
+	limitertest.Check(t, serve(t, s, uncharged))
+}

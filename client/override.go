@@ -1,0 +1,42 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Override puts limit on keys for d from now. Until then, every decision on these keys goes by
+// limit, whatever limit or policy its call names: takes, peeks and refunds, or Lease.Acquire and
+// Lease.Renew if limit is one of [Concurrency]. Units taken before stay taken, and count under limit
+// like those of any changed limit. A block denies as before. Under a shadow policy, the keys are
+// decided by limit and always allowed. A second override replaces the first, even if it is shorter.
+// Override changes all keys or none.
+//
+// limit is not a policy and has at most 5 rates; otherwise the error is [ErrBadLimit]. d is from 1 ms
+// to 36500 days, rounded up to whole milliseconds; otherwise the error is [ErrBadArgs]. A key that
+// stores leases takes only a limit of [Concurrency], and a key that stores a rate's state takes any
+// other; otherwise the error is [ErrBadState]. In a cluster the keys share a hash tag. If the library
+// on the server is too old for Override, the error is [ErrNotDeployed].
+//
+// Override takes effect at once in this client. In other clients, units that are in a batch
+// ([WithBatches]) are still spent for up to the ttl of the batches, and a remembered denial
+// ([WithDenialMemory]) still denies for up to its longest time. The same is true in all clients when
+// an override ends by itself. A [LocalLimiter] ignores overrides.
+func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, keys ...string) error {
+	defer c.forget(keys)
+	keys = c.server.keys(keys)
+	if d <= 0 {
+		return refused("override", keys, fmt.Errorf("BADARGS an override of %v; give a time above 0, or end overrides with EndOverride", d))
+	}
+	_, err := c.count(ctx, "override", keys, []any{string(limit), wholeMilliseconds(d)}, len(keys))
+	return err
+}
+
+// EndOverride ends the overrides of keys now, and returns how many of the keys had one. The limits
+// of the calls apply again, and units taken under the override stay taken. Blocks stay. A key without
+// an override counts as 0 and is not an error. In a cluster the keys share a hash tag.
+func (c *Client) EndOverride(ctx context.Context, keys ...string) (int64, error) {
+	defer c.forget(keys)
+	return c.count(ctx, "override_end", c.server.keys(keys), nil, 0)
+}

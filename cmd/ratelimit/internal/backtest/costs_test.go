@@ -1,0 +1,239 @@
+package backtest
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// tokens is a log with costs: red uses 700, 1200 and 400 tokens, blue 149.5.
+const tokens = `{"time":"2026-03-01T12:00:00Z","team":"red","usage":{"total_tokens":700}}
+{"time":"2026-03-01T12:05:00Z","team":"red","usage":{"total_tokens":1200}}
+{"time":"2026-03-01T12:10:00Z","team":"blue","usage":{"total_tokens":149.5}}
+{"time":"2026-03-01T12:30:00Z","team":"red","usage":{"total_tokens":400}}
+`
+
+func tokenOptions(t *testing.T, after bool, limits ...string) Options {
+	t.Helper()
+	opts := options(t)
+	opts.Key, opts.Cost, opts.After = mustKey(t, "team"), "usage.total_tokens", after
+	for _, limit := range limits {
+		opts.Candidates = append(opts.Candidates, Candidate{limit, []Key{opts.Key}})
+	}
+	return opts
+}
+
+// If costs are charged before, a cost above the capacity is denied, and does not count. If they are
+// charged after, it is allowed, and its debt denies the next request.
+func TestCosts(t *testing.T) {
+	for _, tt := range []struct {
+		limit                     string
+		after                     bool
+		denied                    int64
+		units                     Units
+		capacity, above, redUnits int64
+	}{
+		{"1000/h", false, 1, Units{1250, 1200}, 1000, 1, 1200},
+		{"1000/h", true, 1, Units{2050, 400}, 1000, 1, 400},
+		{"fixed_window 1000/h", false, 2, Units{850, 1600}, 1000, 1, 1600},
+		{"fixed_window 1000/h", true, 1, Units{2050, 400}, 1000, 1, 400},
+		{"1000/h, 5000/d", false, 1, Units{1250, 1200}, 1000, 1, 1200},
+		{"0/h", true, 4, Units{0, 2450}, 0, 4, 2300},
+		{"1000/m burst=1200", false, 0, Units{2450, 0}, 1200, 0, 0},
+	} {
+		r := replay(t, tokenOptions(t, tt.after, tt.limit), tokens).Limits[0]
+		if r.Requests != 4 || r.Denied != tt.denied || r.Units != tt.units || r.Capacity != tt.capacity || r.Above != tt.above || r.AllUnits() != 2450 ||
+			r.Cost != "usage.total_tokens" || r.Charge != map[bool]string{false: "before", true: "after"}[tt.after] {
+			t.Errorf("%s, after: %v: %+v", tt.limit, tt.after, r)
+		}
+		if tt.denied > 0 && (r.Worst[0].Key != "red" || r.Worst[0].Units != 2300 || r.Worst[0].UnitsDenied != tt.redUnits) {
+			t.Errorf("%s, after: %v: %+v", tt.limit, tt.after, r.Worst)
+		}
+	}
+}
+
+// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests, it
+// needs room for one unit like the others, because nobody knows its cost when it is decided.
+func TestCostOfZero(t *testing.T) {
+	for after, want := range map[bool]int64{false: 0, true: 1} {
+		opts := options(t, "fixed_window 5/h")
+		opts.Cost, opts.After = "cost", after
+		hits := []hit{{0, "a", 0}, {1, "a", 5}, {2, "a", 0}}
+		if r := replay(t, opts, csvOf(hits)).Limits[0]; r.Denied != want || r.Units != (Units{Allowed: 5}) {
+			t.Errorf("after: %v: %+v", after, r)
+		}
+	}
+}
+
+// All keys of a policy are charged the cost, or none is.
+func TestCostsOfSeveralKeys(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
+		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := "time,client,path,cost\n"
+	for i, h := range []hit{{0, "a", 30}, {1, "a", 30}, {2, "a", 5}, {3, "b", 70}, {4, "c", 1}} {
+		log += fmt.Sprintf("%d,%s,/x,%d\n", noon.UnixMilli()+int64(i), h.key, h.cost)
+	}
+	for after, want := range map[bool]Result{
+		false: {Denied: 2, Units: Units{36, 100}, Above: 1}, // a has 30, 35, b is refused, c has 1
+		true:  {Denied: 2, Units: Units{130, 6}, Above: 1},  // a has 60 of 40, b 70; then /x has 130 of 100
+	} {
+		opts := options(t)
+		opts.Library, opts.Cost, opts.After = build.Text(), "cost", after
+		opts.Candidates = []Candidate{{"@calc", []Key{mustKey(t, "path"), mustKey(t, "client")}}}
+		if r := replay(t, opts, log).Limits[0]; r.Denied != want.Denied || r.Units != want.Units || r.Above != want.Above || r.Capacity != 40 {
+			t.Errorf("after: %v: %+v", after, r)
+		}
+	}
+}
+
+// A line without a usable cost is left out and reported with its number. It never costs 1.
+func TestLinesWithoutACost(t *testing.T) {
+	log := tokens
+	for _, cost := range []string{`{}`, `{"total_tokens":null}`, `{"total_tokens":"many"}`, `{"total_tokens":-1}`, `{"total_tokens":9007199254740993}`, `{"total_tokens":1e400}`} {
+		log += `{"time":"2026-03-01T12:40:00Z","team":"red","usage":` + cost + "}\n"
+	}
+	r := replay(t, tokenOptions(t, false, "10000/h"), log).Limits[0]
+	if r.Requests != 4 || r.Lines != 10 || r.Costless != 6 || r.BadLines+r.LateLines+r.Keyless != 0 || r.AllUnits() != 2450 || !slices.Equal(r.Problems, []string{
+		"log1:5: the line lacks usage.total_tokens, the field with its cost",
+		"log1:6: the line lacks usage.total_tokens, the field with its cost",
+		`log1:7: the cost usage.total_tokens: "many" is not a number`,
+		`log1:8: the cost usage.total_tokens: "-1" is below 0`,
+		`log1:9: the cost usage.total_tokens: "9007199254740993" is above 9007199254740992`,
+	}) {
+		t.Errorf("%+v", r)
+	}
+	opts := tokenOptions(t, false, "10000/h")
+	opts.Cost = "tokens"
+	const want = "none of 4 lines has a usable cost: log1:1: the line lacks tokens, the field with its cost; give --cost another field, and one within another as in usage.total_tokens"
+	if _, err := Run(t.Context(), opened(Input{"log1", strings.NewReader(tokens)}), opts); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// The bytes of an access log are costs, too. A response without a body has none.
+func TestCostsInBytes(t *testing.T) {
+	log := ""
+	for i, size := range []string{"700", "-", "400", "300"} {
+		log += fmt.Sprintf("a - - [%s] \"GET / HTTP/1.1\" 200 %s\n", noon.Add(time.Duration(i)*time.Second).Format("02/Jan/2006:15:04:05 -0700"), size)
+	}
+	opts := options(t, "fixed_window 1000/h")
+	opts.Cost = "size"
+	if r := replay(t, opts, log).Limits[0]; r.Requests != 4 || r.Denied != 1 || r.Units != (Units{1000, 400}) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A quota by the calendar counts costs. Its months begin on the 15th, at midnight in India.
+func TestQuotaOfAMonth(t *testing.T) {
+	begins := time.Date(2026, 3, 14, 18, 30, 0, 0, time.UTC).Sub(noon).Milliseconds()
+	const million = 1_000_000
+	hits := []hit{{0, "a", 2 * million}, {1000, "a", 1}, {begins - 1, "a", 1}, {begins, "a", million}, {begins + 1, "a", million + 1}, {begins + 2, "a", million}}
+	for after, want := range map[bool]struct {
+		denied int64
+		units  Units
+		last   int64
+	}{
+		false: {3, Units{4 * million, million + 3}, begins + 1},
+		true:  {3, Units{4*million + 1, million + 2}, begins + 2},
+	} {
+		opts := options(t, "fixed_window 2000000/mo align=clock zone=+05:30 from=15")
+		opts.Cost, opts.After = "cost", after
+		got := replay(t, opts, csvOf(hits)).Limits[0]
+		if got.Denied != want.denied || got.Units != want.units || got.LastDenied == nil || got.LastDenied.UnixMilli() != noon.UnixMilli()+want.last {
+			t.Errorf("after: %v: %+v", after, got)
+		}
+	}
+}
+
+// Costs of any size are suggested for and added up. If gcra cannot count a suggested limit, it is a
+// fixed_window.
+func TestLargeCosts(t *testing.T) {
+	const largest = 1 << 53
+	opts := options(t, "fixed_window 9007199254740992/s")
+	opts.Cost, opts.Share, opts.Curves = "cost", 1, true
+	hits := slices.Repeat([]hit{{0, "a", largest}}, 1200)
+	report := replay(t, opts, csvOf(hits))
+	if r := report.Limits[0]; r.Denied != 1199 || r.Units != (Units{largest, math.MaxInt64}) || r.AllUnits() != math.MaxInt64 || r.Worst[0].Units != math.MaxInt64 {
+		t.Errorf("%+v", r)
+	}
+	if p, r := report.Periods[2], report.Limits[3]; p.N != largest || p.Burst != largest || p.Limit != "fixed_window 9007199254740992/m" || r.Limit != p.Limit || r.Denied != 1199 {
+		t.Errorf("%+v, %+v", p, r)
+	}
+	// Each request needs more units than any n below 2^53 has.
+	for _, point := range report.Periods[2].Curve {
+		if want := int64(1200); point.N < largest && point.Requests != want || point.N > largest && point.Requests != 0 {
+			t.Errorf("%+v", point)
+		}
+	}
+	hits = []hit{{0, "a", 3e9}, {10_000, "a", 3e9}, {70_000, "a", 4e9}}
+	report = replay(t, opts, csvOf(hits))
+	if r := report.Limits[3]; r.Limit != "6000000000/m burst=5000000000" || r.Denied != 0 {
+		t.Errorf("%+v", r)
+	}
+	report = replay(t, opts, csvOf([]hit{{0, "a", 0}, {1, "a", 0}}))
+	if r := report.Limits[1]; r.Limit != "1/s" || r.Denied != 0 {
+		t.Errorf("with costs of 0: %+v", r)
+	}
+}
+
+// The burst that a key needs is exact for rates and costs of any size.
+func TestBursts(t *testing.T) {
+	for seed := range uint64(50) {
+		dice := rand.New(rand.NewPCG(seed, 5))
+		r := rate{n: 1 + dice.Int64N(1<<dice.IntN(53)), period: 1 + dice.Int64N(1<<dice.IntN(40))}
+		b := &bursts{share: share{0, 1}, rates: []rate{r}}
+		most, level, at := new(big.Rat), new(big.Rat), noon.UnixMilli()
+		for range 200 {
+			e := event{at: at, cost: dice.Int64N(1 << dice.IntN(46))}
+			e.keys[0] = 1
+			if err := b.see(&e); err != nil {
+				t.Fatal(err)
+			}
+			if level.Add(level, big.NewRat(e.cost, 1)); e.cost > 0 && level.Cmp(most) > 0 {
+				most.Set(level)
+			}
+			gone := dice.Int64N(1 << dice.IntN(30))
+			at += gone
+			freed := new(big.Rat).Mul(big.NewRat(gone, r.period), big.NewRat(r.n, 1))
+			if level.Sub(level, freed); level.Sign() < 0 {
+				level.SetInt64(0)
+			}
+		}
+		want := new(big.Int).Div(new(big.Int).Add(most.Num(), new(big.Int).Sub(most.Denom(), big.NewInt(1))), most.Denom())
+		if got := b.keys[1][0].most; got != want.Int64() {
+			t.Fatalf("seed %d: %d in %d ms: burst %d, want %v", seed, r.n, r.period, got, want)
+		}
+	}
+}
+
+// The page has the units, and says what is done with costs above the capacity.
+func TestPageOfCosts(t *testing.T) {
+	for after, wants := range map[bool][]string{
+		false: {"Units are those of <code>usage.total_tokens</code>.", "<td>1,250</td><td>1,200</td><td>48.98%</td>", "Costs are charged before each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, so it can never allow them.",
+			"<td>1,200</td><td>2,300</td>", "up to 1,200 units in", ">n units<", "Most units within 1m: <code>red</code> 1,200", "of the keys untouched, and", "n counts units"},
+		true: {"<td>2,050</td><td>400</td><td>16.33%</td>", "Costs are charged after each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, and what exceeds a debt of one capacity is not charged.", "of the keys untouched and without debt, and"},
+	} {
+		opts := tokenOptions(t, after, "1000/h")
+		opts.Share, opts.Curves = 1, true
+		var page bytes.Buffer
+		if err := replay(t, opts, tokens, `{"time":"2026-03-01T12:00:01Z","team":"red"}`).WritePage(&page); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range append(wants, "1 had no cost, and 0 lacked the key") {
+			if !strings.Contains(page.String(), want) {
+				t.Errorf("after: %v: no %s in\n%s", after, want, page.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+)
+
+// nodeName returns how to name a node with this address. go-redis has no address of a primary behind
+// Sentinels.
+func (s servers) nodeName(addr string) string {
+	if s.Master != "" {
+		return s.Name
+	}
+	return addr
+}
+
+// faults explains what failed on the servers: the errors of a scan, or of calls to each primary. It
+// returns nil if the user interrupted the command.
+func (s servers) faults(err error, rights string) error {
+	var all []error
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
+	} else if err != nil {
+		all = []error{err}
+	}
+	var found joined
+	for _, err := range all {
+		var node *scan.NodeError
+		var refusal redis.Error
+		var call *client.Error
+		name := s.Name
+		if errors.As(err, &node) {
+			err, name = node.Err, s.nodeName(node.Addr)
+		}
+		switch {
+		case errors.Is(err, context.Canceled):
+		case errors.As(err, &call) && (call.Code != "" || !errors.Is(err, client.ErrUnavailable)):
+			found = append(found, &atNode{name, err})
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			found = append(found, fmt.Errorf("%s: %w; the user needs %s", name, err, rights))
+		case errors.As(err, &refusal):
+			found = append(found, fmt.Errorf("%s: %w", name, err))
+		default:
+			found = append(found, dialing.New(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}
+
+// joined joins several errors in one line.
+type joined []error
+
+func (j joined) Unwrap() []error { return j }
+
+func (j joined) Error() string {
+	var texts []string
+	for _, err := range j {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// atNode is the error of a call to one of several nodes.
+type atNode struct {
+	name string
+	err  error
+}
+
+func (e *atNode) Error() string { return e.text(e.err.Error()) }
+
+func (e *atNode) Unwrap() error { return e.err }
+
+func (e *atNode) text(err string) string {
+	return e.name + ": " + strings.TrimPrefix(err, "ratelimit: ")
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/internal/overrides"
+)
+
+const (
+	mostOverrides  = 10_000 // overrides that are shown; they limit the memory, because keys may be long
+	overrideRights = "+scan +type +getrange +zrange +zscore +time +ping"
+)
+
+func (a *app) overridesCommand() *cobra.Command {
+	var match string
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
+		Use:   "overrides",
+		Short: "List the keys with an override",
+		Long: `List the keys that have an override (ratelimit override), of a server or of all primaries of a cluster, sorted by key:
+the limit that applies, the time until it ends and, for a blocked key, the time until its block ends.
+
+It changes nothing. It scans all keys with SCAN, in small steps, and uses at most 5 % of a server's time; a million
+keys take some minutes. If you interrupt it, it shows what it has found so far.
+
+The user needs ` + overrideRights + `, and +dbsize for the progress.`,
+		Example: `  ratelimit overrides
+  ratelimit overrides --match 'user:*' --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.overrides(cmd.Context(), match) },
+	}))
+	cmd.Flags().StringVar(&match, "match", "*", "list only the keys that match this pattern")
+	return cmd
+}
+
+func (a *app) overrides(ctx context.Context, match string) error {
+	rdb, s, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	scan := overrides.New(mostOverrides, match)
+	err = s.faults(scan.Run(ctx, rdb), overrideRights)
+	found := scan.Snapshot()
+	switch {
+	case a.json:
+		a.printJSON(newOverridesReport(found, err))
+	case len(found.Overrides) > 0 || err == nil && ctx.Err() == nil:
+		a.printOverrides(found)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted after %s", looked(found.Progress))
+	}
+	return err
+}
+
+func (a *app) printOverrides(found overrides.Snapshot) error {
+	n := int64(len(found.Overrides)) + found.More
+	text := "no key has an override"
+	if n > 0 {
+		text = plural(n, "override")
+	}
+	if found.More > 0 {
+		text += fmt.Sprintf(" · %s not shown; choose fewer keys with --match", grouped(found.More))
+	}
+	if !found.Complete && found.Looked < found.Keys { // otherwise a server failed, and an error says so
+		text += " · of " + looked(found.Progress)
+	}
+	if found.Refused > 0 {
+		text += fmt.Sprintf(" · %s may not be read by this user", plural(found.Refused, "key"))
+	}
+	a.printf("%s\n", text)
+	if n == 0 {
+		return nil
+	}
+	rows := [][]string{{"KEY", "LIMIT", "ENDS IN", "BLOCKED FOR"}}
+	for _, o := range found.Overrides {
+		blocked := ""
+		if !o.Blocked.IsZero() {
+			blocked = human(o.Blocked.Sub(o.Read))
+		}
+		rows = append(rows, []string{visible(o.Key), o.Limit, human(o.Ends.Sub(o.Read)), blocked})
+	}
+	a.printf("\n")
+	return a.write(table(rows))
+}
+
+// overridesReport is what overrides --json prints. Times are in ms since the epoch, by the server's
+// clock.
+type overridesReport struct {
+	Complete  bool            `json:"complete"` // false if some keys were not examined
+	More      int64           `json:"more"`     // number of overrides that are not in Overrides
+	Refused   int64           `json:"refused"`  // keys that the user may not read
+	Overrides []overrideEntry `json:"overrides"`
+	Error     string          `json:"error,omitempty"`
+}
+
+type overrideEntry struct {
+	Key            string `json:"key"`
+	KeyBase64      []byte `json:"key_base64,omitempty"` // if the key is not valid text
+	Limit          string `json:"limit"`
+	EndsMS         int64  `json:"ends_ms"`
+	BlockedUntilMS int64  `json:"blocked_until_ms"` // 0: not blocked
+}
+
+func newOverridesReport(found overrides.Snapshot, err error) overridesReport {
+	report := overridesReport{
+		Complete: found.Complete && err == nil, More: found.More, Refused: found.Refused, Overrides: []overrideEntry{},
+	}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	for _, o := range found.Overrides {
+		entry := overrideEntry{Key: o.Key, Limit: o.Limit, EndsMS: o.Ends.UnixMilli()}
+		if !o.Blocked.IsZero() {
+			entry.BlockedUntilMS = o.Blocked.UnixMilli()
+		}
+		if !utf8.ValidString(o.Key) {
+			entry.KeyBase64 = []byte(o.Key)
+		}
+		report.Overrides = append(report.Overrides, entry)
+	}
+	return report
+}

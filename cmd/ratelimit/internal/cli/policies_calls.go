@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+func (a *app) policiesCommand() *cobra.Command {
+	var watch bool
+	var interval time.Duration
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
+		Use:   "policies",
+		Short: "Show how many calls each policy allowed and denied",
+		Long: `Show the deployed policies of a server, or of all primaries of a cluster, and how many takes and leases to acquire each
+of them allowed and denied. Each primary counts since its library was loaded, so a deployment and a restart begin at 0;
+the table has the sums. With --watch it repeats, and shows the calls a second since the pass before: in a terminal, q
+ends it; elsewhere each pass is a table, or with --json a line.
+
+A call counts once for each policy that it names, and is denied only for the policies that denied it. For a shadow
+policy, DENIED are allowed calls that it would have denied. The calls on the keys of a canary are in its own row.
+Decisions that a client makes by itself, from a batch or a remembered denial, do not reach a server, so they are not
+counted.
+
+It changes nothing. The user needs the rights of "ratelimit acl peek", and +function|list, or else the table has no
+limits.`,
+		Example: `  ratelimit policies
+  ratelimit policies --watch --interval 10s`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !watch && cmd.Flags().Changed("interval") {
+				return errors.New("--interval needs --watch; add it, or leave --interval out")
+			}
+			return a.policyCalls(cmd.Context(), watch, interval)
+		},
+	}))
+	cmd.Flags().BoolVar(&watch, "watch", false, "repeat until interrupted")
+	spanVar(cmd, &interval, "interval", 2*time.Second, "with --watch, time between two passes")
+	return cmd
+}
+
+func (a *app) policyCalls(ctx context.Context, watch bool, interval time.Duration) error {
+	rdb, s, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	reader := policycalls.Reader{Timeout: s.Options.ReadTimeout}
+	if !watch {
+		look := a.lookAtPolicies(ctx, &reader, rdb, s)
+		a.printPolicyCalls(look)
+		return look.err
+	}
+	if a.look().moving && !a.json {
+		return a.policyCallsLive(ctx, &reader, rdb, s, interval)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	first := true
+	a.eachLookAtPolicies(ctx, &reader, rdb, s, interval, func(look policyLook) {
+		if !first && !a.json {
+			a.printf("\n")
+		}
+		first = false
+		if a.printPolicyCalls(look) != nil {
+			stop()
+		} else if look.err != nil {
+			a.report(look.err)
+		}
+	})
+	return nil
+}
+
+// policyLook is one reading of the policies of all servers.
+type policyLook struct {
+	fleet policycalls.Fleet
+	err   error  // explained for the user
+	fault string // the text of err
+	table string // for people; "" if no server replied
+}
+
+func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers) policyLook {
+	fleet, err := reader.Read(ctx, rdb)
+	look := policyLook{fleet: fleet, err: s.faults(err, "")}
+	if err != nil && look.err == nil {
+		look.err = errors.New("interrupted before every server answered")
+	}
+	if look.err != nil {
+		look.fault = a.explained(look.err)
+	}
+	for i, addr := range fleet.Uncounted {
+		fleet.Uncounted[i] = s.nodeName(addr)
+	}
+	if fleet.Replied > 0 {
+		look.table = a.policyTable(fleet)
+	}
+	return look
+}
+
+// eachLookAtPolicies shows reading after reading until ctx ends.
+func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration, show func(policyLook)) {
+	for ctx.Err() == nil {
+		look := a.lookAtPolicies(ctx, reader, rdb, s)
+		if ctx.Err() != nil {
+			return
+		}
+		show(look)
+		select {
+		case <-ctx.Done():
+		case <-time.After(interval):
+		}
+	}
+}
+
+// policyCallsLive shows reading after reading on the whole terminal until the user ends it, and
+// leaves the last one on the screen.
+func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
+	shown := &policyScreen{screen: screen{look: a.look()}}
+	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
+		a.eachLookAtPolicies(ctx, reader, rdb, s, interval, func(look policyLook) { send(look) })
+	})
+	if err != nil {
+		return err
+	}
+	a.printPolicyCalls(shown.last)
+	return shown.last.err
+}
+
+// policyScreen is the content of the terminal.
+type policyScreen struct {
+	screen
+	last policyLook
+}
+
+// Update is for tea.Model.
+func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if look, ok := msg.(policyLook); ok {
+		if look.table == "" {
+			look.table = p.last.table // the last result is better than nothing
+		}
+		p.last = look
+	}
+	return p, p.update(msg)
+}
+
+// View is for tea.Model.
+func (p *policyScreen) View() tea.View {
+	var lines []string
+	if p.last.table != "" {
+		lines = strings.Split(strings.TrimSuffix(p.last.table, "\n"), "\n")
+	}
+	return p.view("ratelimit policies", "", p.last.fault, lines)
+}
+
+// policiesReport is what policies --json prints.
+type policiesReport struct {
+	Complete  bool                `json:"complete"`  // false if a server did not reply
+	Servers   int                 `json:"servers"`   // primaries that replied
+	Uncounted []string            `json:"uncounted"` // those whose library is too old to count
+	Policies  []policyCallsReport `json:"policies"`
+	Error     string              `json:"error,omitempty"`
+}
+
+type policyCallsReport struct {
+	Name   string   `json:"name"`
+	Limits []string `json:"limits"` // null if the user may not read the library
+	Shadow bool     `json:"shadow"`
+	Track  bool     `json:"track"`
+	callsReport
+	Canary *canaryReport `json:"canary,omitempty"`
+}
+
+type canaryReport struct {
+	SharePerMille int64    `json:"share_per_mille"`
+	Limits        []string `json:"limits"`
+	Shadow        bool     `json:"shadow"`
+	callsReport
+}
+
+type callsReport struct {
+	Counted bool `json:"counted"` // false if no server that replied counts
+	usage.Count
+	PerSec *usage.Rate `json:"per_second,omitempty"` // with --watch, since the pass before
+}
+
+func newPoliciesReport(look policyLook) policiesReport {
+	report := policiesReport{Complete: look.err == nil, Servers: look.fleet.Replied, Uncounted: look.fleet.Uncounted, Policies: []policyCallsReport{}, Error: look.fault}
+	if report.Uncounted == nil {
+		report.Uncounted = []string{}
+	}
+	for _, p := range look.fleet.Policies {
+		entry := policyCallsReport{p.Name, p.Limits, p.Shadow, p.Track, callsReport(p.Calls), nil}
+		if c := p.Canary; c != nil {
+			entry.Canary = &canaryReport{c.Share, c.Limits, c.Shadow, callsReport(c.Calls)}
+		}
+		report.Policies = append(report.Policies, entry)
+	}
+	return report
+}
+
+// printPolicyCalls prints a reading, unless an error is its only result.
+func (a *app) printPolicyCalls(look policyLook) error {
+	if a.json {
+		return a.printJSONLine(newPoliciesReport(look))
+	}
+	return a.write(look.table)
+}
+
+// policyTable returns the calls of a fleet as a table.
+func (a *app) policyTable(fleet policycalls.Fleet) string {
+	if len(fleet.Policies) == 0 {
+		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
+	}
+	rates := false
+	for _, p := range fleet.Policies {
+		rates = rates || p.PerSec != nil
+	}
+	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
+	for _, p := range fleet.Policies {
+		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Calls))
+		if c := p.Canary; c != nil {
+			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Calls))
+		}
+	}
+	for column := 2; column < 7; column++ {
+		width := 0
+		for _, row := range rows {
+			width = max(width, ansi.StringWidth(row[column]))
+		}
+		for _, row := range rows {
+			row[column] = fmt.Sprintf("%*s", width, row[column])
+		}
+	}
+	if !rates {
+		for i, row := range rows {
+			rows[i] = append(row[:5], row[7])
+		}
+	}
+	text := fmt.Sprintf("%s on %s; calls since each server loaded its library\n\n%s",
+		countPolicies(len(fleet.Policies)), plural(fleet.Replied, "server"), table(rows))
+	if len(fleet.Uncounted) > 0 {
+		text += "\n" + printable.Line(fmt.Sprintf("note: the library is too old to count calls on %s; %s", strings.Join(fleet.Uncounted, ", "),
+			a.expand("load a newer one with: $deploy", nil))) + "\n"
+	}
+	return text
+}
+
+// kind describes a policy or a canary, whose own kind begins the text.
+func kind(own string, shadow bool) string {
+	switch {
+	case own == "" && shadow:
+		return "shadow"
+	case own == "":
+		return "enforced"
+	case shadow:
+		return own + ", shadow"
+	}
+	return own
+}
+
+// percent formats a share in thousandths: 5%, 0.5%.
+func percent(share int64) string { return strconv.FormatFloat(float64(share)/10, 'f', -1, 64) + "%" }
+
+func policyRow(name, kind string, limits []string, calls policycalls.Calls) []string {
+	row := []string{"@" + name, kind, "-", "-", "-", "-", "-", dash(strings.Join(limits, " · "))}
+	if calls.Counted {
+		row[2], row[3] = grouped(calls.Allowed), grouped(calls.Denied)
+		row[4] = deniedPercent(calls.Count)
+	}
+	if calls.PerSec != nil {
+		row[5], row[6] = perSecond(calls.PerSec.Allowed), perSecond(calls.PerSec.Denied)
+	}
+	return row
+}
+
+// deniedPercent formats the share of the calls that were denied, in percent.
+func deniedPercent(calls usage.Count) string {
+	percent := 100 * float64(calls.Denied) / float64(calls.Allowed+calls.Denied)
+	switch {
+	case calls == usage.Count{}:
+		return "-"
+	case calls.Denied > 0 && percent < 0.05:
+		return "<0.1"
+	}
+	return strconv.FormatFloat(percent, 'f', 1, 64)
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+// withPolicies starts an embedded server whose library has three policies and a stopped clock.
+func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "2/d"}}, Canary: &functions.Canary{Limits: []string{"1/d"}, Share: 5, Shadow: true}},
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "9/d"}, {Key: "consumer", Limit: "5/m"}}, Track: true},
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began)), build
+}
+
+// inCanary is a key in the canary of @api.
+const inCanary = "key:61"
+
+// took makes calls of a policy, each on the same key.
+func took(t *testing.T, srv *embedded.Server, calls int, policy, key string) {
+	t.Helper()
+	for range calls {
+		if _, err := srv.Do("FCALL", "ratelimit_take", "1", key, policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	srv, build := withPolicies(t)
+	env := []string{redisURL(srv.Addr())}
+	took(t, srv, 1002, "@api", "k")
+	took(t, srv, 4, "@api", inCanary)
+	took(t, srv, 4, "@export", "x")
+	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
+
+POLICY   KIND                 ALLOWED  DENIED  DENIED %  LIMIT
+@api     enforced                   2   1,000      99.8  2/d
+@api     canary 0.5%, shadow        1       3      75.0  1/d
+@calc    enforced                   0       0         -  resource: 9/d · consumer: 5/m
+@export  shadow                     1       3      75.0  1/d
+`, "")
+	var report policiesReport
+	got := run(t, env, "policies", "--json")
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFine || got.stderr != "" || strings.Count(got.stdout, "\n") != 1 {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	calls := func(allowed, denied int64) callsReport {
+		return callsReport{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}}
+	}
+	if want := (policiesReport{Complete: true, Servers: 1, Uncounted: []string{}, Policies: []policyCallsReport{
+		{Name: "api", Limits: []string{"2/d"}, callsReport: calls(2, 1000), Canary: &canaryReport{5, []string{"1/d"}, true, calls(1, 3)}},
+		{Name: "calc", Limits: []string{"resource: 9/d", "consumer: 5/m"}, Track: true, callsReport: calls(0, 0)},
+		{Name: "export", Limits: []string{"1/d"}, Shadow: true, callsReport: calls(1, 3)},
+	}}); !reflect.DeepEqual(report, want) {
+		t.Errorf("%+v\nwant %+v", report, want)
+	}
+
+	older := strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)
+	if err := srv.Load(older); err != nil {
+		t.Fatal(err)
+	}
+	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
+
+POLICY   KIND      ALLOWED  DENIED  DENIED %  LIMIT
+@api     enforced        -       -         -  2/d
+@calc    enforced        -       -         -  resource: 9/d · consumer: 5/m
+@export  shadow          -       -         -  1/d
+
+note: the library is too old to count calls on `+srv.Addr()+`; load a newer one with: ratelimit deploy --policies FILE; without --policies if there are none
+`, "")
+	if err := srv.Load(functions.Source()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, env, "policies").want(t, exitFine, "the library has no policies; write some (docs/policies.md), and deploy them with: ratelimit deploy --policies FILE\n", "")
+	if got := run(t, env, "policies", "--json"); got.stdout != `{"complete":true,"servers":1,"uncounted":[],"policies":[]}`+"\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The rows of canaries, and of policies that the user may not read.
+func TestPolicyTable(t *testing.T) {
+	calls := func(allowed, denied int64, rate *usage.Rate) policycalls.Calls {
+		return policycalls.Calls{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}, PerSec: rate}
+	}
+	fleet := policycalls.Fleet{Replied: 12, Policies: []policycalls.Policy{
+		{Name: "api", Limits: []string{"100/m"}, Calls: calls(9000, 1, &usage.Rate{Allowed: 88.25, Denied: 0.001}),
+			Canary: &policycalls.Canary{Share: 50, Limits: []string{"60/m"}, Calls: calls(1, 2, nil)}},
+		{Name: "jobs", Shadow: true, Canary: &policycalls.Canary{Share: 5, Shadow: true}},
+	}}
+	a := testApp(nil, nil, nil)
+	const want = `2 policies on 12 servers; calls since each server loaded its library
+
+POLICY  KIND                 ALLOWED  DENIED  DENIED %  ALLOWED/S  DENIED/S  LIMIT
+@api    enforced               9,000       1      <0.1       88.2     <0.01  100/m
+@api    canary 5%                  1       2      66.7          -         -  60/m
+@jobs   shadow                     -       -         -          -         -  -
+@jobs   canary 0.5%, shadow        -       -         -          -         -  -
+`
+	wantText(t, "table", a.policyTable(fleet), want)
+	text, err := json.Marshal(newPoliciesReport(policyLook{fleet: fleet}).Policies[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "JSON", string(text), `{"name":"api","limits":["100/m"],"shadow":false,"track":false,"counted":true,"allowed":9000,"denied":1,"per_second":{"allowed":88.25,"denied":0.001},`+
+		`"canary":{"share_per_mille":50,"limits":["60/m"],"shadow":false,"counted":true,"allowed":1,"denied":2}}`)
+}
+
+// The primaries that reply are shown, and each of the others is an error.
+func TestPoliciesOfServersThatFail(t *testing.T) {
+	srv, _ := withPolicies(t)
+	took(t, srv, 1, "@api", "k")
+	var self int
+	listed := make(chan struct{})
+	addr := standIn(t, srv, true, func(words []string) string {
+		<-listed
+		if strings.EqualFold(strings.Join(words, " "), "CLUSTER SLOTS") {
+			return resp([]any{[]any{0, 5000, []any{"127.0.0.1", self, "a"}}, []any{5001, 16383, []any{"127.0.0.1", 1, "b"}}})
+		}
+		return ""
+	})
+	_, port, _ := net.SplitHostPort(addr)
+	self, _ = strconv.Atoi(port)
+	close(listed)
+	m := newMessages(t, "calls of policies", addr, "ADDR", srv.Addr(), "ADDR")
+	out := m.failsAfter(nil, "policies", "--redis", addr)
+	if !strings.HasPrefix(out, "3 policies on 1 server; ") || !strings.Contains(out, "\n@api     enforced                   1       0       0.0  2/d\n") {
+		t.Errorf("%s", out)
+	}
+	if out := m.failsAfter(nil, "policies", "--json", "--redis", addr); !strings.HasPrefix(out, `{"complete":false,"servers":1,`) || !strings.HasSuffix(out, `"error":"cannot reach 127.0.0.1:1: connection refused; check that the server runs"}`+"\n") {
+		t.Errorf("%s", out)
+	}
+	m.fails(nil, "policies", "--redis", "127.0.0.1:1")
+	m.fails(nil, "policies", "--interval", "1s")
+	m.fails(nil, "policies", "api")
+	if _, err := srv.Do("FUNCTION", "FLUSH"); err != nil {
+		t.Fatal(err)
+	}
+	m.fails(nil, "policies", "--redis", "redis://"+srv.Addr())
+	refuses := standIn(t, srv, false, func(words []string) string {
+		if strings.EqualFold(words[0], "FCALL_RO") {
+			return "-NOPERM User web has no permissions to run the 'fcall_ro' command\r\n"
+		}
+		return ""
+	})
+	m.names = append(m.names, refuses, "ADDR")
+	m.fails(nil, "policies", "--redis", "redis://"+refuses)
+}
+
+// An interrupted command says so, because its table may lack servers.
+func TestPoliciesInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	addr := fakeServer(t, func(words []string) string {
+		if strings.EqualFold(words[0], "HELLO") {
+			return resp([]any{"mode", "standalone"})
+		}
+		stop()
+		return hangUp
+	})
+	var stdout, stderr bytes.Buffer
+	code := testApp([]string{redisURL(addr)}, &stdout, &stderr).execute(ctx, []string{"policies", "--json"})
+	if want := `{"complete":false,"servers":0,"uncounted":[],"policies":[],"error":"interrupted before every server answered"}` + "\n"; stdout.String() != want ||
+		code != exitError || stderr.String() != "ratelimit: interrupted before every server answered\n" {
+		t.Errorf("exit code %d, %s%s", code, stdout.String(), stderr.String())
+	}
+}
+
+// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON, with
+// rates from the second on. An interruption is a normal end.
+func TestPoliciesWatchIntoAPipe(t *testing.T) {
+	srv, _ := withPolicies(t)
+	for i, flags := range [][]string{nil, {"--json"}, nil} {
+		var stdout lockedBuffer
+		var stderr bytes.Buffer
+		a := testApp([]string{redisURL(srv.Addr()), []string{"TERM=xterm", "TERM=xterm", "TERM=dumb"}[i]}, &stdout, &stderr)
+		a.terminal, a.size = i == 2, func() (int, int) { return 80, 24 }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() {
+			ended <- a.execute(ctx, append([]string{"policies", "--watch", "--interval", "1ms"}, flags...))
+		}()
+		text, rates := "@export", "ALLOWED/S"
+		if flags != nil {
+			text, rates = `"export"`, "per_second"
+		}
+		eventually(t, "three passes", func() bool { return strings.Count(stdout.String(), text) >= 3 })
+		stop()
+		if code := <-ended; code != exitFine || stderr.Len() > 0 || strings.Contains(stdout.String(), "\x1b") {
+			t.Errorf("exit code %d, stderr %q, stdout %q", code, stderr.String(), stdout.String())
+		}
+		first, rest, _ := strings.Cut(stdout.String(), text)
+		if strings.Contains(first, rates) || !strings.Contains(rest, rates) {
+			t.Errorf("the first pass has rates, or no other has: %s", stdout.String())
+		}
+		if lines := strings.Split(stdout.String(), "\n"); flags != nil && !json.Valid([]byte(lines[1])) {
+			t.Errorf("no line of JSON: %s", lines[1])
+		}
+	}
+}
+
+// On a terminal, a pass and its faults fit on the screen, and the last table stays if no server
+// replies.
+func TestPolicyScreen(t *testing.T) {
+	screen := &policyScreen{screen: screen{look: look{}}}
+	screen.Update(tea.WindowSizeMsg{Width: 30, Height: 5})
+	if view := screen.View(); !view.AltScreen || !strings.HasSuffix(view.Content, "q: end\nlooking") {
+		t.Errorf("before the first pass: %+v", view)
+	}
+	screen.Update(policyLook{table: strings.Repeat("@api "+strings.Repeat("x", 50)+"\n", 9)})
+	screen.Update(policyLook{fault: "\x1b[2Jbroken"})
+	lines := strings.Split(screen.View().Content, "\n")
+	if len(lines) != 5 || lines[1] != `ratelimit: \x1b[2Jbroken` || !strings.HasPrefix(lines[4], "@api x") {
+		t.Errorf("%q", lines)
+	}
+	if i := slices.IndexFunc(lines, func(line string) bool { return ansi.StringWidth(line) > 30 }); i >= 0 {
+		t.Errorf("a line %q", lines[i])
+	}
+	if _, cmd := screen.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); cmd == nil || cmd() != tea.Quit() {
+		t.Error("q does not end it")
+	}
+}

@@ -1,0 +1,64 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
+)
+
+// metrics serves the calls of policies in the text format of Prometheus. Each server has its own
+// series, because each counts since it loaded its library: a sum would fall when one server does not
+// reply or begins at 0, and Prometheus would take that for new calls.
+func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {
+	rdb, err := d.connection(r.Context())
+	if err != nil {
+		http.Error(w, d.from.Explain(err), http.StatusServiceUnavailable)
+		return
+	}
+	nodes, err := policycalls.Nodes(r.Context(), rdb, d.from.Timeout)
+	if len(nodes) == 0 {
+		http.Error(w, d.from.Faults(err), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write([]byte(d.metricsText(nodes)))
+}
+
+// metricsText returns the metrics of nodes.
+func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
+	var up, calls strings.Builder
+	up.WriteString("# HELP ratelimit_server_up 1 if the server replied to ratelimit_info, else 0.\n# TYPE ratelimit_server_up gauge\n")
+	calls.WriteString("# HELP ratelimit_policy_calls_total Takes, and leases to acquire, that named the policy, since the server loaded its library. " +
+		"A shadow policy counts what it would have decided.\n# TYPE ratelimit_policy_calls_total counter\n")
+	for _, node := range nodes {
+		server, replied := label(d.from.NodeName(node.Addr)), 1
+		if node.Err != nil {
+			replied = 0
+		}
+		fmt.Fprintf(&up, "ratelimit_server_up{server=%s} %d\n", server, replied)
+		for _, name := range node.Info.Policies {
+			of, counted := node.Info.PolicyCalls[name]
+			if !counted {
+				continue
+			}
+			series := func(variant string, allowed, denied int64) {
+				labels := fmt.Sprintf(`server=%s,policy=%s,variant="%s"`, server, label(name), variant)
+				fmt.Fprintf(&calls, "ratelimit_policy_calls_total{%s,decision=\"allowed\"} %d\n", labels, allowed)
+				fmt.Fprintf(&calls, "ratelimit_policy_calls_total{%s,decision=\"denied\"} %d\n", labels, denied)
+			}
+			series("rest", of.Allowed, of.Denied)
+			if c := of.Canary; c != nil {
+				series("canary", c.Allowed, c.Denied)
+			}
+		}
+	}
+	return up.String() + calls.String()
+}
+
+// label quotes the value of a label.
+func label(value string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(printable.Line(value)) + `"`
+}

@@ -1,0 +1,86 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+var update = flag.Bool("update", false, "write the files of testdata anew")
+
+// The text of the metrics, which examples/monitoring reads too: every server has its own series, and
+// so has a canary. Names are escaped.
+func TestMetricsText(t *testing.T) {
+	d := New(Source{NodeName: func(addr string) string { return addr }})
+	got := d.metricsText([]policycalls.Node{
+		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export"}, PolicyCalls: map[string]client.PolicyCalls{
+			"api":    {Allowed: 1 << 53, Denied: 12, Canary: &client.CanaryCalls{Share: 50, Allowed: 480, Denied: 9}},
+			"export": {Allowed: 7},
+		}}},
+		{Addr: "10.0.0.2:6379", Err: errors.New("dead")},
+		{Addr: "10.0.0.3:6379", Info: client.Info{Policies: []string{"api"}}}, // its library does not count
+		{Addr: `\"` + "\n\xff", Info: client.Info{Policies: []string{`a"}\` + "\n\u2028"}, PolicyCalls: map[string]client.PolicyCalls{`a"}\` + "\n\u2028": {Denied: 1}}}},
+	})
+	file := filepath.Join("testdata", "metrics.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		t.Errorf("%v: got\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// A scrape asks all primaries, with the token if the dashboard has one. It fails only if none of
+// them is known.
+func TestMetrics(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
+	exports(t, one, 3)
+	exports(t, two, 1)
+	_ = two.Close()
+	d := board(t, one, two)
+	const token = "sixteen letters!"
+	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+	got := get(d.Handler(token), "/metrics", bearer, host("prometheus.example"))
+	port := func(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
+	if got.Code != http.StatusOK || got.Header().Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Fatalf("%d %v %s", got.Code, got.Header(), got.Body)
+	}
+	for _, want := range []string{
+		`ratelimit_server_up{server="server` + port(one) + `"} 1`, `ratelimit_server_up{server="server` + port(two) + `"} 0`,
+		`ratelimit_policy_calls_total{server="server` + port(one) + `",policy="export",variant="rest",decision="allowed"} 1`,
+		`ratelimit_policy_calls_total{server="server` + port(one) + `",policy="export",variant="rest",decision="denied"} 2`,
+	} {
+		if !strings.Contains(got.Body.String(), "\n"+want+"\n") {
+			t.Errorf("no line %s in\n%s", want, got.Body)
+		}
+	}
+	if n := strings.Count(got.Body.String(), "\n"); n != 8 {
+		t.Errorf("%d lines, want 8:\n%s", n, got.Body)
+	}
+	if got := get(board(t).Handler(""), "/metrics"); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "the cluster lists no primary") {
+		t.Errorf("without primaries: %d %s", got.Code, got.Body)
+	}
+	d.from.Connect, d.rdb = func(context.Context) (redis.UniversalClient, error) { return nil, errors.New("no way") }, nil
+	if got := get(d.Handler(token), "/metrics", bearer); got.Code != http.StatusServiceUnavailable || got.Body.String() != "call: no way\n" {
+		t.Errorf("without a connection: %d %s", got.Code, got.Body)
+	}
+}

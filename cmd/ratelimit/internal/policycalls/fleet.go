@@ -1,0 +1,200 @@
+package policycalls
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+// Fleet is the result of one reading.
+type Fleet struct {
+	Replied   int      // number of primaries that replied
+	Uncounted []string // addresses of those whose library is too old to count
+	Policies  []Policy // by name
+}
+
+// Policy is a policy. If the user may not read the library's text, Limits is nil and Track is false,
+// and a policy and its canary both are shadows if one of them is.
+type Policy struct {
+	Name   string
+	Limits []string // with the names of their keys
+	Shadow bool
+	Track  bool
+	Calls
+	Canary *Canary // nil if the policy has none
+}
+
+// Canary decides instead of its policy for a share of the keys.
+type Canary struct {
+	Share  int64 // of the keys, in thousandths
+	Limits []string
+	Shadow bool
+	Calls
+}
+
+// Calls are the sums of what the primaries have counted for a policy, without its canary, or for a
+// canary.
+type Calls struct {
+	Counted bool // whether a primary counts
+	usage.Count
+	PerSec *usage.Rate // since the reading before; nil if no primary has counted calls in both readings
+}
+
+// Reader reads fleets one after another. It is not safe for concurrent use.
+type Reader struct {
+	Timeout time.Duration // timeout of a call
+
+	texts  map[string][]functions.Policy // by build ID
+	before map[string]Node               // the last reply of each node, by address
+}
+
+// Read reads all primaries that rdb knows. The Fleet has the primaries that replied; the error is
+// that of [Nodes].
+func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, error) {
+	nodes, err := Nodes(ctx, rdb, r.Timeout)
+	fleet, known := r.sum(nodes), map[string]functions.Policy{}
+	for _, policy := range r.readTexts(ctx, nodes) {
+		known[policy.Name] = policy
+	}
+	for i := range fleet.Policies {
+		if text, ok := known[fleet.Policies[i].Name]; ok {
+			fleet.Policies[i].describe(text)
+		}
+	}
+	return fleet, err
+}
+
+// describe adds what the text of a library says about a policy.
+func (p *Policy) describe(text functions.Policy) {
+	p.Limits, p.Shadow, p.Track = nil, text.Shadow, text.Track
+	for _, limit := range text.Limits {
+		p.Limits = append(p.Limits, named(limit.Key, limit.Limit))
+	}
+	if p.Canary == nil || text.Canary == nil {
+		return
+	}
+	p.Canary.Limits, p.Canary.Shadow = nil, text.Canary.Shadow
+	for i, limit := range text.Canary.Limits {
+		p.Canary.Limits = append(p.Canary.Limits, named(text.Limits[i].Key, limit))
+	}
+}
+
+// named returns a limit with the name of its key, if it has one.
+func named(key, limit string) string {
+	if key == "" {
+		return limit
+	}
+	return key + ": " + limit
+}
+
+// sum adds up what the nodes have counted.
+func (r *Reader) sum(nodes []Node) Fleet {
+	var fleet Fleet
+	policies := map[string]*Policy{}
+	replies := map[string]Node{}
+	for _, node := range nodes {
+		before, any := r.before[node.Addr]
+		if node.Err != nil {
+			if any {
+				replies[node.Addr] = before // to compare with its next reply
+			}
+			continue
+		}
+		replies[node.Addr] = node
+		fleet.Replied++
+		if node.Info.PolicyCalls == nil {
+			fleet.Uncounted = append(fleet.Uncounted, node.Addr)
+		}
+		for _, name := range node.Info.Policies {
+			p := policies[name]
+			if p == nil {
+				p = &Policy{Name: name}
+				policies[name] = p
+			}
+			_, shadow := node.Info.ShadowDenied[name]
+			p.Shadow = p.Shadow || shadow
+			if calls, counted := node.Info.PolicyCalls[name]; counted {
+				last, both := before.Info.PolicyCalls[name]
+				took := time.Duration(0)
+				if both {
+					took = node.At.Sub(before.At)
+				}
+				p.add(calls, last, took)
+			}
+		}
+	}
+	r.before = replies
+	for _, policy := range policies {
+		fleet.Policies = append(fleet.Policies, *policy)
+	}
+	slices.SortFunc(fleet.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
+	return fleet
+}
+
+// add adds the counts of one node. then are its counts of some time ago, or nothing if took is 0.
+func (p *Policy) add(now, then client.PolicyCalls, took time.Duration) {
+	p.Calls.add(usage.Count{Allowed: now.Allowed, Denied: now.Denied}, usage.Count{Allowed: then.Allowed, Denied: then.Denied}, took)
+	if now.Canary == nil {
+		return
+	}
+	if then.Canary == nil {
+		then.Canary, took = &client.CanaryCalls{}, 0
+	}
+	if p.Canary == nil {
+		p.Canary = &Canary{Share: now.Canary.Share, Shadow: p.Shadow}
+	}
+	p.Canary.add(usage.Count{Allowed: now.Canary.Allowed, Denied: now.Canary.Denied}, usage.Count{Allowed: then.Canary.Allowed, Denied: then.Canary.Denied}, took)
+}
+
+func (c *Calls) add(now, then usage.Count, took time.Duration) {
+	c.Counted = true
+	c.Allowed += now.Allowed
+	c.Denied += now.Denied
+	if took <= 0 {
+		return
+	}
+	if now.Allowed < then.Allowed || now.Denied < then.Denied { // the library was loaded again, and counts from 0
+		then = usage.Count{}
+	}
+	if c.PerSec == nil {
+		c.PerSec = &usage.Rate{}
+	}
+	c.PerSec.Allowed += float64(now.Allowed-then.Allowed) / took.Seconds()
+	c.PerSec.Denied += float64(now.Denied-then.Denied) / took.Seconds()
+}
+
+// readTexts returns the policies in the libraries' texts. It reads the text of each build once, and
+// ignores errors, because the user may lack the right.
+func (r *Reader) readTexts(ctx context.Context, nodes []Node) (all []functions.Policy) {
+	read := map[string][]functions.Policy{}
+	for _, node := range nodes {
+		id := node.Info.BuildID
+		if _, done := read[id]; done || node.Err != nil {
+			continue
+		}
+		policies, known := r.texts[id]
+		if !known {
+			policies = readText(ctx, node.rdb)
+		}
+		read[id] = policies
+		all = append(all, policies...)
+	}
+	r.texts = read
+	return all
+}
+
+func readText(ctx context.Context, node *redis.Client) []functions.Policy {
+	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
+	if err != nil || len(libraries) != 1 {
+		return nil
+	}
+	policies, _ := functions.ReadPolicies(libraries[0].Code)
+	return policies
+}

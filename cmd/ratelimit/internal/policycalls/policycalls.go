@@ -1,0 +1,56 @@
+// Package policycalls reads the policies of all primaries, and the calls that each primary has
+// counted for them since its library was loaded. It changes nothing.
+package policycalls
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Node is what one primary replied.
+type Node struct {
+	Addr string
+	Err  error       // why the node did not reply, or nil
+	Info client.Info // Info.PolicyCalls is nil if the node's library is too old to count
+	At   time.Time   // time of the reply, by this machine's clock
+
+	rdb *redis.Client
+}
+
+// Nodes asks all primaries that rdb knows, and waits for each at most timeout. It returns them by
+// address. The error is the joined [scan.NodeError] of the nodes that did not reply or, if the
+// primaries are not known, the reason.
+func Nodes(ctx context.Context, rdb redis.UniversalClient, timeout time.Duration) ([]Node, error) {
+	var mu sync.Mutex
+	var nodes []Node
+	err := scan.EachPrimary(ctx, rdb, func(ctx context.Context, rdb *redis.Client) error {
+		c, err := client.New(rdb, client.WithTimeout(timeout))
+		if err != nil {
+			return err
+		}
+		node := Node{Addr: rdb.Options().Addr, rdb: rdb}
+		node.Info, node.Err = c.Info(ctx)
+		node.At = time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Addr, b.Addr) })
+	var failed []error
+	for _, node := range nodes {
+		if node.Err != nil {
+			failed = append(failed, &scan.NodeError{Addr: node.Addr, Err: node.Err})
+		}
+	}
+	return nodes, errors.Join(append(failed, err)...)
+}

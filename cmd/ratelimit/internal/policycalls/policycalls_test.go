@@ -1,0 +1,198 @@
+package policycalls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+// TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
+// is closed, so the goroutine may end up to a second after the pool is closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+// library returns a build with an enforced policy, a shadow policy, and one over two keys.
+func library(t *testing.T) functions.Build {
+	t.Helper()
+	return must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "2/d"}}},
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "5/d"}, {Key: "consumer", Limit: "1/d"}}, Track: true,
+			Canary: &functions.Canary{Limits: []string{"4/d", "0/d"}, Share: 500}},
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+	)))
+}
+
+// cluster returns a cluster client that uses the given servers as primaries.
+func cluster(t *testing.T, servers ...*embedded.Server) redis.UniversalClient {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
+		for i, srv := range servers {
+			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}})
+		}
+		return slots, nil
+	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// port returns the address of a server without its host, which a cluster client leaves out if its
+// slots do not come from a server.
+func port(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
+
+// take makes calls, each with the given number of keys.
+func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...any) {
+	t.Helper()
+	words := append(append([]any{"FCALL", "ratelimit_take", fmt.Sprint(len(keys))}, keys...), policy)
+	for range calls {
+		_ = must[any](t)(srv.Do(words...))
+	}
+}
+
+// The counts of all primaries are added up. A server that is dead is named, and so is one whose
+// library does not count; the others are shown.
+func TestRead(t *testing.T) {
+	build := library(t)
+	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
+	take(t, one, 3, "@api", "k")
+	take(t, two, 5, "@api", "k")
+	for i := range 20 { // 7 of these keys are in the canary, which denies all calls
+		take(t, one, 3, "@calc", fmt.Sprint("r", i), fmt.Sprint("c", i), "usage")
+	}
+	take(t, two, 4, "@export", "x")
+	r := Reader{Timeout: time.Minute}
+	rdb := cluster(t, one, two)
+	want := Fleet{Replied: 2, Policies: []Policy{
+		{Name: "api", Limits: []string{"2/d"}, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 4}}},
+		{Name: "calc", Limits: []string{"resource: 5/d", "consumer: 1/d"}, Track: true, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 13, Denied: 26}},
+			Canary: &Canary{Share: 500, Limits: []string{"resource: 4/d", "consumer: 0/d"}, Calls: Calls{Counted: true, Count: usage.Count{Denied: 21}}}},
+		{Name: "export", Limits: []string{"1/d"}, Shadow: true, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 1, Denied: 3}}},
+	}}
+	if got := must[Fleet](t)(r.Read(t.Context(), rdb)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+
+	// The same policies in a library that does not count yet.
+	older := strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)
+	if older == build.Text() {
+		t.Fatal("the library has no field policy_calls")
+	}
+	if err := two.Load(older); err != nil {
+		t.Fatal(err)
+	}
+	got := must[Fleet](t)(r.Read(t.Context(), rdb))
+	if !slices.Equal(got.Uncounted, []string{port(two)}) || got.Replied != 2 || len(got.Policies) != 3 || got.Policies[0].Count != (usage.Count{Allowed: 2, Denied: 1}) || !got.Policies[0].Counted {
+		t.Errorf("%+v", got)
+	}
+	_ = one.Close()
+	got, err := r.Read(t.Context(), rdb)
+	var node *scan.NodeError
+	if !errors.As(err, &node) || node.Addr != port(one) || !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+	if got.Replied != 1 || len(got.Policies) != 3 || got.Policies[0].Counted {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Without a library, or the right to read its text, less is known.
+func TestReadLess(t *testing.T) {
+	bare := embedded.Run(t)
+	r := Reader{Timeout: time.Minute}
+	if got, err := r.Read(t.Context(), cluster(t, bare)); !errors.Is(err, client.ErrNotDeployed) || !reflect.DeepEqual(got, Fleet{}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := r.Read(t.Context(), cluster(t)); err == nil || !reflect.DeepEqual(got, Fleet{}) {
+		t.Errorf("of a cluster without nodes: %+v, %v", got, err)
+	}
+	if err := bare.Load(functions.Source()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Read(t.Context(), cluster(t, bare)); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
+		t.Errorf("without policies: %+v, %v", got, err)
+	}
+	// Another text that ReadPolicies does not understand stands for a missing right.
+	if err := bare.Load(strings.Replace(library(t).Text(), "local POLICIES = {", "local POLICIES =  {", 1)); err != nil {
+		t.Fatal(err)
+	}
+	got := must[Fleet](t)(r.Read(t.Context(), cluster(t, bare)))
+	if len(got.Policies) != 3 || got.Policies[0].Limits != nil || got.Policies[0].Shadow || !got.Policies[2].Shadow || !got.Policies[2].Counted ||
+		got.Policies[1].Canary.Limits != nil || got.Policies[1].Canary.Shadow {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The rate of a policy is the sum of what each node counted since its own last reply. A node that
+// was not there before, or that did not count, adds nothing. One whose library was loaded again
+// counts from 0.
+func TestRates(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	reply := func(addr string, second int, calls map[string]client.PolicyCalls) Node {
+		node := Node{Addr: addr, At: start.Add(time.Duration(second) * time.Second), Info: client.Info{PolicyCalls: calls}}
+		for name := range calls {
+			node.Info.Policies = append(node.Info.Policies, name)
+		}
+		return node
+	}
+	dead := func(addr string, second int) Node {
+		return Node{Addr: addr, At: start.Add(time.Duration(second) * time.Second), Err: errors.New("dead")}
+	}
+	api := func(allowed, denied int64, canary ...int64) map[string]client.PolicyCalls {
+		calls := client.PolicyCalls{Allowed: allowed, Denied: denied}
+		if canary != nil {
+			calls.Canary = &client.CanaryCalls{Share: canary[0], Allowed: canary[1], Denied: canary[2]}
+		}
+		return map[string]client.PolicyCalls{"api": calls}
+	}
+	var r Reader
+	for i, step := range []struct {
+		nodes  []Node
+		count  usage.Count
+		perSec *usage.Rate
+		canary *Canary
+	}{
+		{nodes: []Node{reply("a", 0, api(100, 10)), reply("b", 0, api(50, 0))}, count: usage.Count{Allowed: 150, Denied: 10}},
+		{nodes: []Node{reply("a", 2, api(120, 10)), reply("b", 4, api(58, 4))}, count: usage.Count{Allowed: 178, Denied: 14}, perSec: &usage.Rate{Allowed: 12, Denied: 1}},
+		{nodes: []Node{reply("a", 4, api(120, 10)), dead("b", 6)}, count: usage.Count{Allowed: 120, Denied: 10}, perSec: &usage.Rate{}},
+		// b is compared with its last reply, 10 s ago; c is new.
+		{nodes: []Node{reply("a", 6, api(122, 10)), reply("b", 14, api(68, 4)), reply("c", 6, api(1000, 0))}, count: usage.Count{Allowed: 1190, Denied: 14}, perSec: &usage.Rate{Allowed: 2}},
+		// A deployment gives the policy a canary, and resets the counts of a.
+		{nodes: []Node{reply("a", 8, api(20, 2, 50, 4, 2)), dead("b", 15)}, count: usage.Count{Allowed: 20, Denied: 2}, perSec: &usage.Rate{Allowed: 10, Denied: 1},
+			canary: &Canary{Share: 50, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 2}}}},
+		{nodes: []Node{reply("a", 10, api(20, 2, 50, 4, 8))}, count: usage.Count{Allowed: 20, Denied: 2}, perSec: &usage.Rate{},
+			canary: &Canary{Share: 50, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 8}, PerSec: &usage.Rate{Denied: 3}}}},
+		// b was not among the nodes of the step before, so it is new.
+		{nodes: []Node{reply("b", 16, api(70, 4))}, count: usage.Count{Allowed: 70, Denied: 4}},
+		{nodes: []Node{reply("b", 16, api(70, 4))}, count: usage.Count{Allowed: 70, Denied: 4}}, // no time has passed
+	} {
+		got := r.sum(step.nodes).Policies
+		want := []Policy{{Name: "api", Calls: Calls{Counted: true, Count: step.count, PerSec: step.perSec}, Canary: step.canary}}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("step %d: %+v %+v\nwant %+v", i, got, got[0].PerSec, want)
+		}
+	}
+}

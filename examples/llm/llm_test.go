@@ -1,0 +1,463 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// The tests run on the offline engine, or, with -redis, on a server that has the policies, no keys,
+// and a clock that stands at noon. integration_test does that.
+var redisURL = flag.String("redis", "", "the `URL` of a server; without it, the tests run offline")
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+func startEngine(t *testing.T) string {
+	t.Helper()
+	if *redisURL != "" {
+		return *redisURL
+	}
+	file, err := policies.Read("policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := file.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon), embedded.WithClusterRules())
+	return "redis://" + server.Addr()
+}
+
+// trial is a proxy between a client and an upstream.
+type trial struct {
+	t       *testing.T
+	proxy   *proxy
+	url     string
+	limiter *client.Client
+	who     account
+	served  chan bool // gets a value when the proxy has served a request
+	asked   chan *http.Request
+}
+
+// start starts a proxy in front of an upstream that answer implements. Each test has its own budgets.
+func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial {
+	t.Helper()
+	limiter, err := client.Open(startEngine(t), client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close() })
+	c := &trial{t: t, limiter: limiter, who: account{t.Name(), "search", "ann"}, served: make(chan bool, 100), asked: make(chan *http.Request, 100)}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		c.asked <- r
+		answer(w, string(body))
+	}))
+	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(upstream.Close)
+	base, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.proxy = &proxy{limiter: limiter, upstream: base, key: "sk-upstream", answer: 1000, accounts: map[string]account{
+		"sk-ann": c.who, "sk-bob": {c.who.Org, "sales", "bob"},
+	}}
+	c.url = c.serve(c.proxy)
+	return c
+}
+
+// serve serves a proxy, and returns its URL.
+func (c *trial) serve(p *proxy) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { c.served <- true }()
+		p.ServeHTTP(w, r)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	c.t.Cleanup(server.Close)
+	return server.URL
+}
+
+// send sends a request of ann's.
+func (c *trial) send(ctx context.Context, body string) *http.Response {
+	c.t.Helper()
+	return c.sendAs(ctx, "sk-ann", body)
+}
+
+func (c *trial) sendAs(ctx context.Context, key, body string) *http.Response {
+	c.t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	request.Header.Set("OpenAI-Organization", "another")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+// read reads the rest of a response. If it is cut off, the text ends with the error.
+func read(response *http.Response) string {
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return string(text) + err.Error()
+	}
+	return string(text)
+}
+
+// wantUsed waits until the proxy has served a request, and checks how many tokens are then taken from
+// the budgets of ann.
+func (c *trial) wantUsed(want int64) {
+	c.t.Helper()
+	<-c.served
+	res, err := c.limiter.PeekRequest(c.t.Context(), client.Request{Keys: c.who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{0}, Each: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i, each := range res.Each {
+		if used := each.Limit - each.Remaining; used != want {
+			c.t.Errorf("%d tokens of the %s are used, want %d", used, budgets[i], want)
+		}
+	}
+}
+
+func wantStatus(t *testing.T, response *http.Response, status int, fields ...string) {
+	t.Helper()
+	if response.StatusCode != status {
+		t.Errorf("status %d, want %d", response.StatusCode, status)
+	}
+	for _, field := range fields {
+		name, want, _ := strings.Cut(field, ": ")
+		if got := response.Header.Values(name); len(got) > 1 || response.Header.Get(name) != want || want == "" && len(got) > 0 {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// flush sends a part of a stream.
+func flush(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	fmt.Fprint(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// The events of a stream, and requests. The prompts count as 16 tokens.
+const (
+	hello    = `data: {"choices":[{"delta":{"content":"Hello"}}],"usage":null}` + "\n\n"
+	again    = `data: {"choices":[{"delta":{"content":" again"}}],"usage":null}` + "\n\n"
+	usage40  = `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":31,"total_tokens":40}}` + "\n\n"
+	done     = "data: [DONE]\n\n"
+	streamed = `{"stream":true,"max_tokens":500,"messages":["0123456789abcdef"]}`
+	plain    = `{"max_tokens":500,"messages":["0123456789abcdef0123456789abcd"]}`
+)
+
+// The client gets each event before the upstream sends the next. The estimate is taken at first, and
+// then corrected to the usage, for which the proxy asks.
+func TestStream(t *testing.T) {
+	got := make(chan bool)
+	asked := ""
+	c := start(t, func(w http.ResponseWriter, body string) {
+		asked = body
+		w.Header().Set("RateLimit", "the upstream's")
+		w.Header().Set("RateLimit-Policy", "the upstream's")
+		for _, part := range []string{hello, ": a comment\n\n", "event: x\r\nid: 1\r\ndata: {}\r\n\r\n"} {
+			flush(w, part)
+			select {
+			case <-got:
+			case <-t.Context().Done(): // the test has failed
+			}
+		}
+		flush(w, again+usage40+done)
+	})
+	response := c.send(t.Context(), streamed)
+	wantStatus(t, response, http.StatusOK,
+		`RateLimit-Policy: "org";q=20000000, "team";q=1000000, "user";q=20000`,
+		`RateLimit: "org";r=19999484;t=43200, "team";r=999484;t=86400, "user";r=19484;t=31`)
+	for _, want := range []string{hello, ": a comment\n\n", "event: x\r\nid: 1\r\ndata: {}\r\n\r\n"} {
+		part := make([]byte, len(want))
+		if _, err := io.ReadFull(response.Body, part); err != nil || string(part) != want {
+			t.Fatalf("%q, %v, want %q", part, err, want)
+		}
+		got <- true
+	}
+	if rest := read(response); rest != again+done {
+		t.Errorf("%q", rest)
+	}
+	c.wantUsed(40)
+	var sent map[string]any
+	if err := json.Unmarshal([]byte(asked), &sent); err != nil || fmt.Sprint(sent) != "map[max_tokens:500 messages:[0123456789abcdef] stream:true stream_options:map[include_usage:true]]" {
+		t.Errorf("the upstream got %s, %v", asked, err)
+	}
+	request := <-c.asked
+	delete(request.Header, "User-Agent")
+	if got := fmt.Sprint(request.Header); got != fmt.Sprintf("map[Accept-Encoding:[identity] Authorization:[Bearer sk-upstream] Content-Length:[%d] Content-Type:[application/json]]", len(asked)) {
+		t.Errorf("the upstream got %v", got)
+	}
+}
+
+// The other ways in which a response ends, and what is taken then. The prompt counts as 16 tokens, and
+// the estimate is 516.
+func TestEnds(t *testing.T) {
+	abort := func() { panic(http.ErrAbortHandler) }
+	send := func(status int, text string) func(http.ResponseWriter, string) {
+		return func(w http.ResponseWriter, _ string) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, text)
+		}
+	}
+	const answer = `{"choices":[{"message":{"content":"Hello"}}],"usage":{"total_tokens":700}}`
+	for _, tt := range []struct {
+		name, request string
+		answer        func(w http.ResponseWriter, body string)
+		status        int
+		body          string
+		used          int64
+	}{
+		{"no stream", plain, send(200, answer), 200, answer, 700},
+		{"no stream and no usage", plain, send(200, `{"choices":[{}]}`), 200, `{"choices":[{}]}`, 516},
+		{"an answer that is no JSON", plain, send(200, "hello"), 200, "hello", 516},
+		{"an empty answer", plain, send(200, ""), 200, "", 516},
+		{"no stream, cut off", plain, func(w http.ResponseWriter, _ string) {
+			fmt.Fprint(w, "{")
+			_ = http.NewResponseController(w).Flush()
+			abort()
+		}, 200, "{unexpected EOF", 0},
+		{"two answers of the default length", `{"n":2,"messages":["0123456789abcdef0123456789abcde"]}`, send(200, ""), 200, "", 14 + 2000},
+		{"the newer name", `{"max_tokens":5,"max_completion_tokens":500,"messages":["01"]}`, send(200, ""), 200, "", 516},
+		{"the usage for the client", `{"stream":true,"stream_options":{"include_usage":true}}`, func(w http.ResponseWriter, _ string) { flush(w, hello+usage40+done) }, 200, hello + usage40 + done, 40},
+		{"a stream that gives its length", streamed, func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Content-Length", fmt.Sprint(len(hello+usage40+done)))
+			fmt.Fprint(w, hello+usage40+done)
+		}, 200, hello + done, 40},
+		{"usage in each event", streamed, func(w http.ResponseWriter, _ string) {
+			flush(w, `data: {"choices":[{}],"usage":{"total_tokens":20}}`+"\n\n"+`data: {"choices":[{}],"usage":{"total_tokens":21}}`+"\n\n")
+			abort()
+		}, 200, `data: {"choices":[{}],"usage":{"total_tokens":20}}` + "\n\n" + `data: {"choices":[{}],"usage":{"total_tokens":21}}` + "\n\nunexpected EOF", 21},
+		{"no usage", streamed, func(w http.ResponseWriter, _ string) { flush(w, hello+again+done) }, 200, hello + again + done, 18},
+		{"no events", streamed, func(w http.ResponseWriter, _ string) { flush(w, "") }, 200, "", 516},
+		{"an upstream that dies in its answer", streamed, func(w http.ResponseWriter, _ string) { flush(w, hello); abort() }, 200, hello + "unexpected EOF", 17},
+		{"an upstream that dies before its answer", streamed, func(w http.ResponseWriter, _ string) { flush(w, ": wait\n\n"); abort() }, 200, ": wait\n\nunexpected EOF", 0},
+		{"an upstream that dies before its response", streamed, func(http.ResponseWriter, string) { abort() }, 502, `{"error":{"code":"upstream_failed","message":"the upstream sends no response","type":"upstream_failed"}}` + "\n", 0},
+		{"an error of the upstream", plain, send(500, "oh"), 500, "oh", 0},
+		{"an error in a stream", streamed, func(w http.ResponseWriter, _ string) { flush(w, `data: {"error":{}}`+"\n\n") }, 200, `data: {"error":{}}` + "\n\n", 0},
+		{"a stream without an empty line at its end", streamed, func(w http.ResponseWriter, _ string) { flush(w, strings.TrimSpace(hello)) }, 200, strings.TrimSpace(hello), 17},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := start(t, tt.answer)
+			response := c.send(t.Context(), tt.request)
+			wantStatus(t, response, tt.status)
+			if got := read(response); got != tt.body {
+				t.Errorf("%q, want %q", got, tt.body)
+			}
+			c.wantUsed(tt.used)
+		})
+	}
+}
+
+// A client that hangs up pays for the prompt and what it has got. Before the first token it pays the
+// estimate. The upstream is told to stop.
+func TestHangUp(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		parts string
+		used  int64
+	}{{"in the answer", hello + again, 18}, {"before the answer", ": wait\n\n", 516}, {"before the response", "", 516}} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c *trial
+			ctx, hangUp := context.WithCancel(t.Context())
+			c = start(t, func(w http.ResponseWriter, _ string) {
+				request := <-c.asked
+				if tt.parts == "" {
+					hangUp()
+				} else {
+					flush(w, tt.parts)
+				}
+				<-request.Context().Done()
+			})
+			if tt.parts == "" {
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(streamed))
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Authorization", "Bearer sk-ann")
+				if response, err := http.DefaultClient.Do(request); err == nil {
+					_ = response.Body.Close()
+					t.Error("a response although the client has hung up")
+				}
+			} else if _, err := io.ReadFull(c.send(ctx, streamed).Body, make([]byte, len(tt.parts))); err != nil {
+				t.Fatal(err)
+			}
+			hangUp()
+			c.wantUsed(tt.used)
+		})
+	}
+}
+
+// A client that hangs up before the decision is charged, too.
+func TestHangUpBeforeTheDecision(t *testing.T) {
+	c := start(t, func(http.ResponseWriter, string) {})
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(streamed))
+	request.Header.Set("Authorization", "Bearer sk-ann")
+	c.proxy.ServeHTTP(httptest.NewRecorder(), request)
+	c.served <- true
+	c.wantUsed(516)
+}
+
+// When the program ends, streams may end within the time of grace. Then they are cut off and settled.
+func TestServe(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		grace time.Duration
+		rest  string
+		used  int64
+	}{{"graceful", time.Hour, usage40 + done, 40}, {"cut off", 0, "", 17}} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			var c *trial
+			c = start(t, func(w http.ResponseWriter, _ string) {
+				flush(w, hello)
+				<-ctx.Done()
+				if tt.rest == "" {
+					<-(<-c.asked).Context().Done()
+				}
+				flush(w, tt.rest)
+			})
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- serve(ctx, listener, c.proxy, tt.grace) }()
+			c.url = "http://" + listener.Addr().String()
+			response := c.send(t.Context(), streamed)
+			if _, err := io.ReadFull(response.Body, make([]byte, len(hello))); err != nil {
+				t.Fatal(err)
+			}
+			end()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			c.served <- true
+			c.wantUsed(tt.used)
+			if _, err := http.Get(c.url); err == nil {
+				t.Error("still served")
+			}
+		})
+	}
+}
+
+// A request that does not fit is refused with the time after which it would, and takes nothing. What
+// was used beyond the estimate is charged, and denies the next requests.
+func TestBudgets(t *testing.T) {
+	c := start(t, func(w http.ResponseWriter, _ string) {
+		fmt.Fprint(w, `{"usage":{"total_tokens":30000}}`)
+	})
+	if got := read(c.send(t.Context(), plain)); got != `{"usage":{"total_tokens":30000}}` {
+		t.Errorf("%q", got)
+	}
+	<-c.served
+	response := c.send(t.Context(), plain)
+	wantStatus(t, response, http.StatusTooManyRequests, "Content-Type: application/json",
+		`RateLimit: "org";r=19970000;t=43200, "team";r=970000;t=86400, "user";r=0;t=631`, "Retry-After: 631") // 10,000 of debt, and 516, of a thousand a minute
+	if got := read(response); got != `{"error":{"code":"rate_limit_exceeded","message":"the budget of the user is used up; try again in 631 s","type":"rate_limit_exceeded"}}`+"\n" {
+		t.Error(got)
+	}
+	<-c.served
+	response = c.sendAs(t.Context(), "sk-bob", `{"max_tokens":20000}`)
+	wantStatus(t, response, http.StatusTooManyRequests, "Retry-After: ", `RateLimit: "org";r=19970000;t=43200, "team";r=1000000;t=0, "user";r=20000`)
+	if got := read(response); !strings.Contains(got, "than the budget of the user ever allows at once; lower max_tokens") {
+		t.Error(got)
+	}
+	<-c.served
+	if len(c.asked) != 1 {
+		t.Errorf("the upstream got %d requests, want 1", len(c.asked))
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	c := start(t, func(w http.ResponseWriter, _ string) { t.Error("the upstream is asked") })
+	for _, tt := range []struct {
+		key, body string
+		status    int
+		text      string
+	}{
+		{"", plain, 401, "the API key is missing or unknown"},
+		{"sk-eve", plain, 401, "the API key is missing or unknown"},
+		{"sk-ann", "hello", 400, "the body is no chat completion: invalid character"},
+		{"sk-ann", `[]`, 400, "the body is no chat completion: json: cannot unmarshal array"},
+		{"sk-ann", `{"max_tokens":"many"}`, 400, "the body is no chat completion: json: cannot unmarshal string"},
+		{"sk-ann", `{"max_tokens":-1}`, 400, "n is 1 and max_tokens -1; give up to 1000 and up to 1073741824"},
+		{"sk-ann", `{"max_tokens":1073741825}`, 400, "max_tokens 1073741825;"},
+		{"sk-ann", `{"n":0}`, 400, "n is 0 and"},
+		{"sk-ann", `{"n":1001}`, 400, "n is 1001 and"},
+		{"sk-ann", `{"stream":1}`, 400, "the body is no chat completion"},
+		{"sk-ann", strings.Repeat(" ", maxBody+1), 413, "request body too large"},
+	} {
+		response := c.sendAs(t.Context(), tt.key, tt.body)
+		wantStatus(t, response, tt.status, "RateLimit: ")
+		if got := read(response); !strings.Contains(got, tt.text) {
+			t.Errorf("%.80s: %s, want %s", tt.body, got, tt.text)
+		}
+		c.wantUsed(0)
+	}
+}
+
+// Without a decision, requests are refused or, with the fallback FailOpen, served.
+func TestWithoutADecision(t *testing.T) {
+	previous := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(previous)
+	for name, tt := range map[string]struct {
+		fallback client.Fallback
+		status   int
+		fields   []string
+	}{
+		"an error": {client.ReturnError, 503, []string{"Retry-After: 5", "RateLimit: "}},
+		"closed":   {client.FailClosed, 503, []string{"Retry-After: 5", "RateLimit: "}},
+		"open":     {client.FailOpen, 200, []string{"RateLimit: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
+			gone := httptest.NewServer(nil)
+			gone.Close()
+			limiter, err := client.Open("redis://"+gone.Listener.Addr().String(), client.WithFallback(tt.fallback), client.WithTimeout(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer limiter.Close()
+			upstream := httptest.NewServer(http.HandlerFunc(pretend))
+			defer upstream.Close()
+			base, err := url.Parse(upstream.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.url = c.serve(&proxy{limiter: limiter, upstream: base, accounts: map[string]account{"sk-ann": c.who}})
+			wantStatus(t, c.send(t.Context(), plain), tt.status, tt.fields...)
+		})
+	}
+}

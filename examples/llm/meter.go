@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// chat is what the proxy reads of a request.
+type chat struct {
+	body       []byte // for the upstream; it asks for the usage of a stream
+	prompt     int64  // about as many tokens
+	estimate   int64  // of the tokens of the prompt and the answer
+	wantsUsage bool   // the client asks for the usage of a stream, too
+}
+
+// readChat reads a request. A token is about four bytes of a prompt.
+func readChat(body []byte, answer int64) (c chat, err error) {
+	var fields map[string]json.RawMessage // all of them, because most are only passed on
+	known := struct {
+		Stream        bool
+		StreamOptions map[string]any `json:"stream_options"`
+		N             int64
+		MaxTokens     int64 `json:"max_tokens"`
+		MaxCompletion int64 `json:"max_completion_tokens"` // the newer name
+	}{N: 1}
+	if err := cmp.Or(json.Unmarshal(body, &fields), json.Unmarshal(body, &known)); err != nil {
+		return c, fmt.Errorf("the body is no chat completion: %w", err)
+	}
+	longest := cmp.Or(known.MaxCompletion, known.MaxTokens, answer)
+	if known.N < 1 || known.N > 1000 || longest < 0 || longest > 1<<30 {
+		return c, fmt.Errorf("n is %d and max_tokens %d; give up to 1000 and up to %d", known.N, longest, 1<<30)
+	}
+	if known.Stream {
+		c.wantsUsage = known.StreamOptions["include_usage"] == true
+		if known.StreamOptions == nil {
+			known.StreamOptions = map[string]any{}
+		}
+		known.StreamOptions["include_usage"] = true
+		if fields["stream_options"], err = json.Marshal(known.StreamOptions); err != nil {
+			return c, err
+		}
+	}
+	c.prompt = int64(len(body)+3) / 4
+	c.estimate = c.prompt + known.N*longest
+	c.body, err = json.Marshal(fields) // also without names that are given twice, which others may read differently
+	return c, err
+}
+
+// meter passes a response on, event by event. At its end, it settles the estimate:
+//
+//   - to the usage, if the upstream has sent one;
+//   - otherwise, in a stream, to the prompt and a token for each event that was passed on: a client
+//     that hangs up pays for what it has got;
+//   - otherwise to 0, if the upstream failed;
+//   - otherwise nothing is known, and the estimate stays. If a client could hang up before the first
+//     token for free, it could send any number of prompts.
+type meter struct {
+	chat
+	hold *client.Hold
+	ctx  context.Context // of the request
+
+	body   io.Closer
+	events *bufio.Scanner
+	rest   []byte // of the event that is being passed on
+	stream bool
+	failed bool   // the upstream sent an error as an event
+	tokens int64  // about as many were passed on
+	used   *int64 // as the upstream says
+}
+
+// maxEvent bounds the bytes of an event, and of an answer that is no stream.
+const maxEvent = 16 << 20
+
+// response replaces the body of the upstream's response by m.
+func (m *meter) response(res *http.Response) error {
+	res.Header.Del("RateLimit") // the upstream's own limits are not the client's
+	res.Header.Del("RateLimit-Policy")
+	if res.StatusCode/100 != 2 {
+		m.settle(0)
+		return nil
+	}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	m.stream = kind == "text/event-stream"
+	m.body, m.events = res.Body, bufio.NewScanner(res.Body)
+	m.events.Buffer(nil, maxEvent)
+	m.events.Split(whole)
+	if m.stream {
+		m.events.Split(event)
+		res.Header.Del("Content-Length") // an event may be left out
+	}
+	res.Body = m
+	return nil
+}
+
+// unreachable answers a request to which the upstream sent no response.
+func (m *meter) unreachable(w http.ResponseWriter, _ *http.Request, err error) {
+	if m.ctx.Err() != nil {
+		return // the client has hung up; see meter
+	}
+	m.settle(0)
+	slog.ErrorContext(m.ctx, "the upstream sends no response", "error", err)
+	refuse(w, http.StatusBadGateway, "upstream_failed", "the upstream sends no response")
+}
+
+// whole is a [bufio.SplitFunc] that waits for the end.
+func whole(data []byte, atEOF bool) (int, []byte, error) {
+	if !atEOF || len(data) == 0 {
+		return 0, nil, nil
+	}
+	return len(data), data, nil
+}
+
+// event is a [bufio.SplitFunc] for server-sent events. Each ends with an empty line.
+func event(data []byte, atEOF bool) (int, []byte, error) {
+	for _, end := range []string{"\n\n", "\r\n\r\n"} {
+		if i := bytes.Index(data, []byte(end)); i >= 0 {
+			return i + len(end), data[:i+len(end)], nil
+		}
+	}
+	return whole(data, atEOF)
+}
+
+// Read implements [io.Reader].
+func (m *meter) Read(p []byte) (int, error) {
+	for len(m.rest) == 0 {
+		if !m.events.Scan() {
+			return 0, cmp.Or(m.events.Err(), io.EOF)
+		}
+		m.rest = m.count(m.events.Bytes())
+	}
+	n := copy(p, m.rest)
+	m.rest = m.rest[n:]
+	return n, nil
+}
+
+// count reads an event, or an answer as a whole, and returns what the client gets of it.
+func (m *meter) count(text []byte) []byte {
+	data := text
+	if m.stream {
+		data = nil
+		for line := range bytes.Lines(text) {
+			if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+				data = append(data, value...)
+			}
+		}
+	}
+	var part struct {
+		Choices []json.RawMessage
+		Usage   *struct {
+			Total int64 `json:"total_tokens"`
+		}
+		Error any
+	}
+	if json.Unmarshal(data, &part) != nil {
+		return text // "[DONE]", a comment, or something else without tokens
+	}
+	if m.stream {
+		m.tokens += int64(len(part.Choices))
+	}
+	m.failed = m.failed || part.Error != nil
+	if part.Usage == nil {
+		return text
+	}
+	m.used = &part.Usage.Total
+	if m.stream && len(part.Choices) == 0 && !m.wantsUsage {
+		return nil
+	}
+	return text
+}
+
+// Close implements [io.Closer]. It comes once, after the response, also if the client has hung up.
+func (m *meter) Close() error {
+	switch broken := m.events.Err() != nil && m.ctx.Err() == nil; {
+	case m.used != nil:
+		m.settle(*m.used)
+	case m.tokens > 0:
+		m.settle(m.prompt + m.tokens)
+	case broken || m.failed:
+		m.settle(0)
+	}
+	return m.body.Close()
+}
+
+// settle corrects the estimate. If it fails, the estimate stays.
+func (m *meter) settle(used int64) {
+	res, err := m.hold.Settle(context.WithoutCancel(m.ctx), used)
+	if err != nil || !res.Allowed {
+		slog.ErrorContext(m.ctx, "an estimate was not corrected", "tokens", used, "blocked", err == nil, "error", err)
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// budgets names the limits of the policy llm, in the order of policies.yaml.
+var budgets = []string{"org", "team", "user"}
+
+// account says whose tokens an API key spends.
+type account struct{ Org, Team, User string }
+
+// keys returns a key for each of the budgets. All have the hash tag {org}, so one node of a cluster
+// decides about them in one step.
+func (a account) keys() []string {
+	org := "llm:{" + a.Org + "}"
+	return []string{org, org + ":team:" + a.Team, org + ":user:" + a.User}
+}
+
+// proxy passes chat completions on to an upstream, as far as the budgets allow. It takes an estimate
+// of the tokens before each, and corrects it to what was used after it.
+type proxy struct {
+	limiter  *client.Client
+	accounts map[string]account // by API key
+	upstream *url.URL
+	key      string // of the upstream
+	answer   int64  // tokens of an answer, as an estimate for requests without max_tokens
+}
+
+// maxBody bounds the bytes of a request. Images in it are large.
+const maxBody = 16 << 20
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	who, known := p.accounts[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	if !known {
+		refuse(w, http.StatusUnauthorized, "invalid_api_key", "the API key is missing or unknown")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		refuse(w, http.StatusRequestEntityTooLarge, "request_too_large", err.Error())
+		return
+	}
+	var chat chat
+	if err == nil {
+		chat, err = readChat(body, p.answer)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+		return
+	}
+	// A client that hangs up is charged like any other, so the decision does not end with r's context.
+	hold, err := p.limiter.HoldRequest(context.WithoutCancel(r.Context()), client.Request{
+		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
+	})
+	if err == nil && !hold.OK() {
+		err = hold.Result().Err // of a Fallback
+	}
+	if err != nil { // to serve requests without a decision, open the client with WithFallback(FailOpen)
+		slog.ErrorContext(r.Context(), "no decision on a chat", "error", err)
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusServiceUnavailable, "no_decision", "whether the budgets allow the request could not be found out")
+		return
+	}
+	setFields(w.Header(), hold.Result())
+	if !hold.OK() {
+		deny(w, hold.Result())
+		return
+	}
+	m := &meter{chat: chat, hold: hold, ctx: r.Context()}
+	(&httputil.ReverseProxy{
+		Rewrite:        func(pr *httputil.ProxyRequest) { p.rewrite(pr, chat.body) },
+		ModifyResponse: m.response,
+		ErrorHandler:   m.unreachable,
+	}).ServeHTTP(w, r)
+}
+
+// rewrite makes the request for the upstream.
+func (p *proxy) rewrite(pr *httputil.ProxyRequest, body []byte) {
+	pr.SetURL(p.upstream)
+	pr.Out.Header = http.Header{ // no other field of the client concerns the upstream
+		"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"},
+		"Accept-Encoding": {"identity"}, // the meter reads the response
+	}
+	pr.Out.Body, pr.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// setFields sets RateLimit and RateLimit-Policy, with an item for each budget. Until the answer is
+// complete, the estimate counts as used.
+func setFields(h http.Header, res client.Result) {
+	var policies, limits []string
+	for i, each := range res.Each {
+		after := each.ResetAfter
+		if !each.Allowed {
+			after = each.RetryAfter
+		}
+		limit := fmt.Sprintf("%q;r=%d", budgets[i], each.Remaining)
+		if after != client.Never {
+			limit += fmt.Sprintf(";t=%d", seconds(after))
+		}
+		limits = append(limits, limit)
+		policies = append(policies, fmt.Sprintf("%q;q=%d", budgets[i], each.Limit))
+	}
+	if len(limits) > 0 { // without a server's decision there is nothing to say
+		h.Set("RateLimit-Policy", strings.Join(policies, ", "))
+		h.Set("RateLimit", strings.Join(limits, ", "))
+	}
+}
+
+func deny(w http.ResponseWriter, res client.Result) {
+	budget := budgets[res.Index-1]
+	text := fmt.Sprintf("the request may need more tokens than the budget of the %s ever allows at once; lower max_tokens", budget)
+	if res.RetryAfter != client.Never {
+		w.Header().Set("Retry-After", fmt.Sprint(seconds(res.RetryAfter)))
+		text = fmt.Sprintf("the budget of the %s is used up; try again in %d s", budget, seconds(res.RetryAfter))
+	}
+	refuse(w, http.StatusTooManyRequests, "rate_limit_exceeded", text)
+}
+
+// refuse sends an error in the form that clients of the API expect.
+func refuse(w http.ResponseWriter, status int, code, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "type": code, "message": text}})
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -1,0 +1,84 @@
+-- Overrides: another limit for a key, until a given time. Every decision on the key goes by it,
+-- whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
+--
+-- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
+-- the limit and after the part of a block. The key expires with the last of them. An override that
+-- has ended is ignored, and dropped when the state is next written.
+--
+-- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
+-- with the override's limit, and returns the override, which the decision then uses in the place of
+-- the call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
+-- has
+--   limit    the parsed limit, and text, what was written
+--   ends     in ms since the epoch
+-- and the fields from, expiry, owner and left of the state under it, as in the result of states.look.
+
+local PREFIX = 'limit:'
+local PART = '^limit:(%d+):(%d+):(%d+):()'
+local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+
+overrides.PREFIX = PREFIX
+
+-- begins reports whether a value, or what follows the part of its block, begins with an override.
+function overrides.begins(value)
+  return string.sub(value, 1, #PREFIX) == PREFIX
+end
+
+-- part returns what stands before a state.
+function overrides.part(override, expiry)
+  return string.format('limit:%d:%d:%d:', override.ends, expiry, #override.text) .. override.text
+end
+
+local function parse(text)
+  if string.sub(text, 1, 1) == '@' then
+    return nil, 'an override takes a limit such as 100/m; a policy may change while the override lasts'
+  elseif string.match(text, '^%s*([%a_]+)') == 'concurrency' then
+    return leases.limit(text)
+  end
+  local limit, err = limits.of(text)
+  if err then
+    return nil, err
+  elseif limit.capacity == 0 then
+    return nil, 'an override does not take the count 0; to deny keys, use ratelimit_block'
+  elseif limit.size > MOST_RATES then
+    return nil, string.format('%d rates; an override has at most %d', limit.size, MOST_RATES)
+  end
+  return limit
+end
+
+-- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
+-- it returns nil and the error.
+function overrides.limit(text)
+  return limits.checked(text, parse)
+end
+
+-- write stores the states of an override with the override before them.
+local function write(key, override, at)
+  local value, expiry = override.limit.form.save(override.limit, at)
+  states.put(key, overrides.part(override, expiry) .. value, math.max(override.ends, expiry))
+end
+
+local form = { load = states.load_other, write = write }
+
+-- read returns the override that begins after byte `from` of a value, and the first bytes of the state
+-- under it. It returns nil if the value is broken.
+function overrides.read(key, from)
+  local value = redis.call('GETRANGE', key, from, from + LAST)
+  local ends, expiry, length, at = string.match(value, PART)
+  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
+  if not (ends and expiry and length) then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return {
+    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
+    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at + length)
+end
+
+-- active returns the override in the result of states.look, if it has not ended.
+function overrides.active(found)
+  local override = found.override
+  return override and override.ends > clock.ms() and override or nil
+end

@@ -1,0 +1,33 @@
+-- ratelimit_override puts another limit on the keys for a time, whatever limits the calls name. Units
+-- taken before stay taken. A second override replaces the first.
+--   KEYS   one or more
+--   ARGV   limit, ms
+--   Output the number of keys, which are all overridden now
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
+
+clock.register{
+  function_name = 'ratelimit_override',
+  description = 'Puts another limit on the keys for some milliseconds.',
+  callback = function(keys, args)
+    local list, err = contents.of_all('override', keys, args, 2)
+    if err then return err end
+    local limit, ms
+    limit, err = overrides.limit(args[1])
+    if err then return err end
+    ms, err = contents.duration(args[2], 'an override')
+    if err then return err end
+    for i, key in ipairs(keys) do
+      local content = list[i]
+      local held = content.in_use or content.held and not limit.lease and 'leases or an override for them'
+        or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
+      if held then return states.in_use(key, held) end
+    end
+    err = contents.too_large(keys, list, 'override')
+    if err then return err end
+    local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
+    for i, key in ipairs(keys) do
+      contents.put(key, list[i], nil, override)
+    end
+    return #keys
+  end,
+}

@@ -1,0 +1,78 @@
+package integration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/overrides"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// TestOverrides checks that an application user can override limits in every slot, and that the
+// permissions that docs/overrides.md lists are enough to find the overrides of every primary.
+func TestOverrides(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		build, c := deployForClients(t, b)
+		const limit = "7/m, 700/d"
+		for _, tag := range tags() {
+			used, blocked, jobs := tag+":used", tag+":blocked", tag+":jobs"
+			if got, err := c.AllowN(ctx, used, client.PerDay(5), 5); err != nil || !got.Allowed {
+				t.Errorf("%s: before the override %+v, %v", tag, got, err)
+			}
+			if err := c.Override(ctx, limit, time.Hour, used, blocked); err != nil {
+				t.Errorf("%s: override: %v", tag, err)
+			}
+			if got, err := c.Allow(ctx, used, client.PerDay(5)); err != nil || got.Limit != 7 {
+				t.Errorf("%s: under the override %+v, %v", tag, got, err)
+			}
+			if err := c.Block(ctx, time.Minute, blocked); err != nil {
+				t.Errorf("%s: block: %v", tag, err)
+			}
+			if err := c.Override(ctx, client.Concurrency(2, time.Minute), time.Hour, jobs); err != nil {
+				t.Errorf("%s: override of leases: %v", tag, err)
+			}
+			for n := range 3 {
+				got, err := c.Lease(jobs, client.Concurrency(1, time.Second), "").Acquire(ctx)
+				if err != nil || got.Allowed != (n < 2) || got.Limit != 2 || got.Allowed && got.ResetAfter != time.Minute {
+					t.Errorf("%s: acquire number %d %+v, %v", tag, n+1, got, err)
+				}
+			}
+		}
+		if err := newClient(t, b).Set(ctx, "elsewhere", "limit:9000000000000:0:3:5/m", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
+		setUser(t, b, "client-overrides", append(rules, "+scan", "+type", "+getrange", "+zrange", "+zscore", "+time", "+dbsize"))
+		find := func() overrides.Snapshot {
+			scan := overrides.New(100, "")
+			if err := scan.Run(ctx, newClient(t, b, asUser("client-overrides"))); err != nil {
+				t.Fatal(err)
+			}
+			return scan.Snapshot()
+		}
+		found := find()
+		if !found.Complete || found.More != 0 || found.Refused != 1 || len(found.Overrides) != 36 {
+			t.Fatalf("%+v", found)
+		}
+		for i, o := range found.Overrides { // sorted by key: blocked, jobs, used
+			want := []string{limit, "concurrency 2 lease=60s", limit}[i%3]
+			if o.Limit != want || !within(o.Ends.Sub(o.Read), time.Hour) || o.Blocked.IsZero() == (i%3 == 0) {
+				t.Errorf("%+v", o)
+			}
+		}
+		for _, tag := range tags() {
+			if n, err := c.EndOverride(ctx, tag+":used", tag+":blocked", tag+":jobs", tag+":none"); err != nil || n != 3 {
+				t.Errorf("%s: EndOverride answers %d, %v; want 3", tag, n, err)
+			}
+			if got, err := c.Allow(ctx, tag+":used", client.PerDay(5)); err != nil || got.Limit != 5 {
+				t.Errorf("%s: after the override %+v, %v", tag, got, err)
+			}
+		}
+		if found := find(); !found.Complete || len(found.Overrides) != 0 {
+			t.Errorf("after the overrides %+v", found)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package integration_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// TestPolicyCalls checks that the permissions that docs/usage.md lists are enough to read what every
+// primary has counted for its policies, and that the sums are the calls that were made.
+func TestPolicyCalls(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		build, c := deployForClients(t, b)
+		for _, tag := range tags() {
+			for range 3 {
+				if _, err := c.Allow(ctx, tag+":export", "@export"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Lease(tag+":jobs", "@jobs", "").Acquire(ctx); err != nil {
+					t.Fatal(err)
+				}
+				req := client.Request{Keys: []string{tag + ":resource", tag + ":consumer"}, Limits: []client.Limit{"@calc"}, UsageKey: tag + ":usage"}
+				if _, err := c.Take(ctx, req); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		setUser(t, b, "client-calls", append(accessRules(t, build, loader.Peeker, "it:", b.Cluster), "+function|list"))
+		var mu sync.Mutex
+		sums, counting := map[string]client.PolicyCalls{}, 0
+		err := scan.EachPrimary(ctx, newClient(t, b, asUser("client-calls")), func(ctx context.Context, node *redis.Client) error {
+			libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
+			if err != nil {
+				return err
+			}
+			limiter, err := client.New(node, client.WithTimeout(time.Minute))
+			if err != nil {
+				return err
+			}
+			info, err := limiter.Info(ctx)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if policies, err := functions.ReadPolicies(libraries[0].Code); err != nil || len(policies) != 3 || len(info.PolicyCalls) != 3 {
+				t.Errorf("%d policies in the text, %v; %d with counts", len(policies), err, len(info.PolicyCalls))
+			}
+			for name, calls := range info.PolicyCalls {
+				sum := sums[name]
+				sum.Allowed += calls.Allowed
+				sum.Denied += calls.Denied
+				sums[name] = sum
+			}
+			if info.PolicyCalls["calc"].Allowed > 0 {
+				counting++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := int64(len(tags()))
+		for name, want := range map[string]client.PolicyCalls{"calc": {Allowed: 2 * all, Denied: all}, "export": {Allowed: all, Denied: 2 * all}, "jobs": {Allowed: 2 * all, Denied: all}} {
+			if sums[name] != want {
+				t.Errorf("%s: %+v, want %+v", name, sums[name], want)
+			}
+		}
+		if counting != len(primariesOf(ctx, t, b)) {
+			t.Errorf("%d primaries have counted calls", counting)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+// Package overrides finds the keys with an override on all primaries. It writes nothing. It needs the
+// rights +type, +getrange, +zrange and +zscore, and those of package scan.
+//
+// The files: overrides.go has the scan; step.go reads the keys of a step. functions/STATE.md describes
+// the values that they read.
+package overrides
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+)
+
+// Override is a key with an override that had not ended when it was read. Times are in UTC.
+type Override struct {
+	Key     string
+	Limit   string // with single blanks
+	Ends    time.Time
+	Blocked time.Time // end of the key's block; zero if it is not blocked
+	Read    time.Time // when the key was read, by the server's clock
+}
+
+// Snapshot is what a scan has found so far. It is a plain value that does not change later.
+type Snapshot struct {
+	Overrides []Override // sorted by key
+	More      int64      // number of overrides that are not in Overrides
+	Refused   int64      // keys that the user may not read
+
+	scan.Progress
+}
+
+// Scan is one pass over the keys of all primaries. It is safe for concurrent use, but Run must be
+// called only once.
+type Scan struct {
+	limit int
+	keys  scan.Keys
+
+	mu    sync.Mutex
+	found map[string]Override // by key
+	rest  Snapshot            // without Overrides and Progress
+}
+
+// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. It keeps the first limit
+// overrides that it finds, and counts the others.
+func New(limit int, match string) *Scan {
+	s := &Scan{limit: limit, keys: scan.Keys{Match: match}, found: map[string]Override{}}
+	s.keys.Read = s.read
+	return s
+}
+
+// Run concurrently scans all primaries that rdb knows. It returns the joined [*scan.NodeError]s of
+// the primaries whose scans failed. Snapshot includes what these scans found before they failed.
+func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
+
+// Snapshot returns what has been found so far.
+func (s *Scan) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.rest
+	found.Progress = s.keys.Progress()
+	found.Overrides = slices.SortedFunc(maps.Values(s.found), func(a, b Override) int { return cmp.Compare(a.Key, b.Key) })
+	return found
+}
+
+// read reads the keys of a step; now is the server's time.
+func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, _ error) {
+	step := step{ctx: ctx, rdb: rdb, now: now.UTC()}
+	err := step.read(keys)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest.Refused += step.refused
+	for _, o := range step.found {
+		if _, known := s.found[o.Key]; known || len(s.found) < s.limit {
+			s.found[o.Key] = o
+		} else {
+			s.rest.More++
+		}
+	}
+	return step.trips, err
+}

@@ -1,0 +1,193 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
+)
+
+const (
+	head    = 128  // bytes of a string that show its override, unless the text of the limit is long
+	longest = 1200 // bytes of a string that show any override
+)
+
+var (
+	inString = regexp.MustCompile(`^(?:blocked:(\d{1,16}):\d{1,16}:)?limit:(\d{1,16}):\d{1,16}:(\d{1,4}):`)
+	inSet    = regexp.MustCompile(`^override:(\d{1,16}):(\d{1,16}):(\d{1,16})$`)
+)
+
+// step reads the keys of one step, in at most three round trips: the types of all keys; the beginning
+// of each string and the last member of each sorted set; for overrides, what these do not show.
+type step struct {
+	ctx context.Context
+	rdb *redis.Client
+	now time.Time // the server's
+
+	found   []Override
+	refused int64
+	trips   int
+}
+
+func (s *step) read(keys []string) error {
+	var some, rest []string
+	sets := map[string]Override{} // the overrides of leases, by key
+	isSet := map[string]bool{}
+	err := s.ask(keys, func(key string) []any { return []any{"type", key} }, func(key string, reply any) error {
+		name, isText := reply.(string)
+		if !isText {
+			return badReply("TYPE", reply)
+		}
+		if isSet[key] = name == "zset"; isSet[key] || name == "string" {
+			some = append(some, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = s.ask(some, func(key string) []any {
+		if isSet[key] {
+			return []any{"zrange", key, -1, -1}
+		}
+		return []any{"getrange", key, 0, head - 1}
+	}, func(key string, reply any) error {
+		if !isSet[key] {
+			return s.readString(key, reply, func() { rest = append(rest, key) })
+		}
+		members, isList := reply.([]any)
+		if !isList || len(members) > 1 {
+			return badReply("ZRANGE", reply)
+		}
+		for _, member := range members {
+			text, isText := member.(string)
+			if !isText {
+				return badReply("ZRANGE", reply)
+			}
+			if o, ok := ofSet(text); ok {
+				sets[key], rest = o, append(rest, key)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.ask(rest, func(key string) []any {
+		if isSet[key] {
+			return []any{"zscore", key, "blocked"}
+		}
+		return []any{"getrange", key, 0, longest - 1}
+	}, func(key string, reply any) error {
+		if !isSet[key] {
+			return s.readString(key, reply, func() {}) // an override is not that long
+		}
+		o := sets[key]
+		switch score := reply.(type) {
+		case nil:
+		case float64:
+			o.Blocked = time.UnixMilli(int64(score)).UTC()
+		case string:
+			o.Blocked = at(score)
+		default:
+			return badReply("ZSCORE", reply)
+		}
+		s.keep(key, o)
+		return nil
+	})
+}
+
+// ask sends a command for each of keys in one round trip, and calls read with the replies. It leaves
+// out keys that the user may not read, and keys that are now of another type or on another server.
+func (s *step) ask(keys []string, command func(key string) []any, read func(key string, reply any) error) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	pipe := s.rdb.Pipeline()
+	replies := make([]*redis.Cmd, len(keys))
+	for i, key := range keys {
+		replies[i] = pipe.Do(s.ctx, command(key)...)
+	}
+	_, _ = pipe.Exec(s.ctx) // each command has its own error
+	s.trips++
+	for i, reply := range replies {
+		switch err := reply.Err(); {
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			s.refused++
+			continue
+		case scan.Gone(err):
+			continue
+		case err != nil && !errors.Is(err, redis.Nil):
+			return err
+		}
+		if err := read(keys[i], reply.Val()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readString reads the first bytes of a string. It calls cut if the limit of an override is longer.
+func (s *step) readString(key string, reply any, cut func()) error {
+	text, isText := reply.(string)
+	if !isText {
+		return badReply("GETRANGE", reply)
+	}
+	match := inString.FindStringSubmatch(text)
+	if match == nil {
+		return nil
+	}
+	rest := text[len(match[0]):]
+	size, _ := strconv.Atoi(match[3]) // has few digits
+	if len(rest) < size {
+		cut()
+		return nil
+	}
+	o := Override{Limit: strings.Join(strings.Fields(rest[:size]), " "), Ends: at(match[2])}
+	if match[1] != "" {
+		o.Blocked = at(match[1])
+	}
+	s.keep(key, o)
+	return nil
+}
+
+// ofSet returns the override in the last member of a set of leases, if it is there.
+func ofSet(member string) (o Override, ok bool) {
+	match := inSet.FindStringSubmatch(member)
+	if match == nil {
+		return o, false
+	}
+	lease := match[3] + "ms"
+	if seconds, whole := strings.CutSuffix(match[3], "000"); whole && seconds != "" {
+		lease = seconds + "s"
+	}
+	return Override{Limit: "concurrency " + match[2] + " lease=" + lease, Ends: at(match[1])}, true
+}
+
+// keep keeps the override of key, unless it has ended. A block that has ended is none.
+func (s *step) keep(key string, o Override) {
+	if o.Key, o.Read = key, s.now; !o.Ends.After(s.now) {
+		return
+	}
+	if !o.Blocked.After(s.now) {
+		o.Blocked = time.Time{}
+	}
+	s.found = append(s.found, o)
+}
+
+// at returns the time that is ms after the epoch.
+func at(ms string) time.Time {
+	n, _ := strconv.ParseInt(ms, 10, 64) // has few digits
+	return time.UnixMilli(n).UTC()
+}
+
+func badReply(command string, reply any) error {
+	return scan.BadReply("got %.60q from %s", fmt.Sprint(reply), command)
+}

@@ -1,0 +1,32 @@
+// Package problem writes errors of HTTP as application/problem+json (RFC 9457).
+package problem
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// Problem describes an error.
+type Problem struct {
+	Type     string   `json:"type,omitempty"` // empty: the status says everything
+	Title    string   `json:"title"`          // empty: the text of the status
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Reason   string   `json:"reason,omitempty"`            // a word for programs, such as BADLIMIT
+	Lost     bool     `json:"outcome_unknown,omitempty"`   // the call may have been executed
+	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
+}
+
+// Write sends p as the response.
+func (p Problem) Write(w http.ResponseWriter) {
+	if p.Title == "" {
+		p.Title = http.StatusText(p.Status)
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // impossible for strings, a number and a boolean
+		body = nil
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // the client may have hung up
+}

@@ -1,0 +1,192 @@
+// Package scan reads the keys of all primaries in small steps, and limits the load on the servers: see
+// [Share]. A scan needs the rights +scan, +time and +ping, and +dbsize for the progress.
+package scan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// Share is the largest share of a server's time that a scan uses. After each step the scan
+	// waits in proportion to the step's duration, not counting the network round trips.
+	Share = 0.05
+
+	// Step is the number of keys that one SCAN examines.
+	Step = 100
+
+	least = 4 * time.Millisecond // the shortest wait after a step; with it, a step of an ordinary server takes less than Share of the time
+)
+
+// Keys is one pass over the keys of all primaries. A key that exists during the whole pass is read at
+// least once. Progress may be called at any time, Run only once. Do not change the fields after Run.
+type Keys struct {
+	Match string // pattern of SCAN; "" matches all keys
+	Type  string // as TYPE names it; "" for keys of any type
+
+	// Read reads the keys that a step found. now is the server's time. Read returns how many round
+	// trips it made. It is called concurrently for different servers.
+	Read func(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, err error)
+
+	// Wait waits between two steps. nil is a wait that ends early, with an error, if the context
+	// ends.
+	Wait func(context.Context, time.Duration) error
+
+	mu       sync.Mutex
+	progress Progress
+}
+
+// Progress is how far a pass has come.
+type Progress struct {
+	Looked   int64 // keys that were examined, of any type
+	Keys     int64 // approximate number of keys to examine; 0 if no server reports it
+	Complete bool  // the pass finished on every server
+}
+
+// NodeError is the reason why the scan of one server ended early.
+type NodeError struct {
+	Addr string
+	Err  error // from go-redis or the context
+}
+
+func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// EachPrimary calls f concurrently for all primaries that rdb knows.
+func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		var some atomic.Bool
+		err := rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			some.Store(true)
+			return f(ctx, node)
+		})
+		if err == nil && !some.Load() {
+			err = errors.New("the cluster lists no primary")
+		}
+		return err
+	case *redis.Client:
+		return f(ctx, rdb)
+	}
+	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
+}
+
+// Run concurrently scans all primaries that rdb knows. It returns the joined [*NodeError]s of the
+// primaries whose scans failed.
+func (k *Keys) Run(ctx context.Context, rdb redis.UniversalClient) error {
+	var mu sync.Mutex
+	var failed []error
+	err := EachPrimary(ctx, rdb, func(ctx context.Context, node *redis.Client) error {
+		if err := k.node(ctx, node); err != nil {
+			mu.Lock()
+			failed = append(failed, &NodeError{node.Options().Addr, err})
+			mu.Unlock()
+		}
+		return nil
+	})
+	slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	err = errors.Join(append(failed, err)...)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.progress.Complete = err == nil; k.progress.Complete {
+		k.progress.Looked = max(k.progress.Looked, k.progress.Keys)
+	}
+	return err
+}
+
+// Progress returns how far the pass has come.
+func (k *Keys) Progress() Progress {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.progress
+}
+
+// node scans one server.
+func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
+	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without DBSIZE, the progress is unknown
+		k.mu.Lock()
+		k.progress.Keys += keys
+		k.mu.Unlock()
+	}
+	trip := time.Duration(1<<63 - 1) // duration of a network round trip
+	for range 3 {
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		trip = min(trip, time.Since(began))
+	}
+	pause := k.Wait
+	if pause == nil {
+		pause = wait
+	}
+	for cursor := uint64(0); ; {
+		began := time.Now()
+		pipe := rdb.Pipeline()
+		clock, scan := pipe.Time(ctx), pipe.ScanType(ctx, cursor, cmp.Or(k.Match, "*"), Step, k.Type)
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		if err := cmp.Or(clock.Err(), scan.Err()); err != nil {
+			return err
+		}
+		if s := clock.Val().Unix(); s < 0 || s > 1<<40 {
+			return BadReply("got %d s from TIME", s)
+		}
+		keys, next := scan.Val()
+		trips, err := k.Read(ctx, rdb, clock.Val(), keys)
+		if err != nil {
+			return err
+		}
+		k.looked()
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+		if err := pause(ctx, pauseAfter(time.Since(began), time.Duration(1+trips)*trip)); err != nil {
+			return err
+		}
+	}
+}
+
+// looked counts the keys of a step.
+func (k *Keys) looked() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.progress.Looked += Step; k.progress.Keys > 0 {
+		k.progress.Looked = min(k.progress.Looked, k.progress.Keys)
+	}
+}
+
+// pauseAfter returns how long to wait after a step. took is the step's duration, and way is the part
+// of it that the network round trips took.
+func pauseAfter(took, way time.Duration) time.Duration {
+	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Gone reports whether err, the reply to a command of Read, means that the key is now of another type
+// or on another server.
+func Gone(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+}
+
+// BadReply returns an error for a reply that no Redis server sends. The text starts like the errors
+// of go-redis, which is how dialing.Gibberish recognizes it.
+func BadReply(format string, args ...any) error { return fmt.Errorf("redis: "+format, args...) }

@@ -1,0 +1,78 @@
+package model
+
+// override is a limit that a key has instead of those in the calls.
+type override struct {
+	limit Limit
+	ends  int64 // in ms since the epoch; 0 for no override. An override that has ended is kept until something else is written
+}
+
+// mostOverridden is the largest number of rates of an override.
+const mostOverridden = 5
+
+// limitOf returns the limit by which a decision on key goes, given the limit in the call.
+func (m *Model) limitOf(key string, l Limit) Limit {
+	if o := m.keys[key].override; o.ends > m.ms() {
+		return o.limit
+	}
+	return l
+}
+
+// isFor reports whether a key is for leases or for a limiter's state, because of its content or its
+// override. Both are false if the key is empty or only blocked. An override, like other content, exists
+// until the end of the ms in which it ends.
+func (m *Model) isFor(key string) (forLeases, forState bool) {
+	switch m.content(key).(type) {
+	case leases:
+		forLeases = true
+	case limiter:
+		forState = true
+	}
+	if o := m.keys[key].override; o.ends > 0 && o.ends >= m.ms() {
+		forLeases, forState = o.limit.algorithm().Leases, !o.limit.algorithm().Leases
+	}
+	return forLeases, forState
+}
+
+// isInUse reports whether a key is a request key or a usage key.
+func (m *Model) isInUse(key string) bool {
+	switch m.content(key).(type) {
+	case reply, *usage:
+		return true
+	}
+	return false
+}
+
+func (m *Model) overrideKeys(c Call) (any, string) {
+	l := c.Limits[0].Limits[0]
+	if c.Limits[0].Name != "" || l.never() || len(l.Rates) > mostOverridden {
+		return nil, "BADLIMIT"
+	}
+	for _, key := range c.Keys {
+		forLeases, forState := m.isFor(key)
+		if m.isInUse(key) || forLeases && !l.algorithm().Leases || forState && l.algorithm().Leases {
+			return nil, "BADSTATE"
+		}
+	}
+	for _, key := range c.Keys {
+		e := m.keys[key]
+		if _, isState := e.holds.(limiter); isState == l.algorithm().Leases {
+			e.holds, e.until = nil, 0 // what is left of the other kind has expired
+		}
+		e.override = override{l, m.ms() + c.SpanMS}
+		m.keys[key] = e
+	}
+	return int64(len(c.Keys)), ""
+}
+
+// endOverrides removes overrides and returns how many were active.
+func (m *Model) endOverrides(keys []string) any {
+	removed := int64(0)
+	for _, key := range keys {
+		if e := m.keys[key]; e.override.ends > m.ms() {
+			removed++
+			e.override = override{}
+			m.store(key, e)
+		}
+	}
+	return removed
+}
