@@ -1,0 +1,7 @@
+# The image of ratelimit-gateway; container.sh builds the files that are copied.
+FROM scratch
+COPY ca-certificates.crt /etc/ssl/certs/
+COPY ratelimit-gateway /
+USER 65532:65532
+EXPOSE 8080 8081
+ENTRYPOINT ["/ratelimit-gateway"]

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+const keys = 10_000
+
+// load is what a process has to answer in a turn.
+type load struct {
+	descriptors, callers int
+	length               time.Duration
+	perSecond            float64 // 0: each caller asks again at once
+}
+
+// result adds up the turns of a process.
+type result struct {
+	mu        sync.Mutex
+	latency   *hdrhistogram.Histogram // us
+	decisions int
+	took      time.Duration
+}
+
+func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_000, 3)} }
+
+func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
+
+// quantile returns a quantile of the latency in ms.
+func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
+
+// run asks a process for a turn, after a warm-up of a tenth of it.
+func (l load) run(ctx context.Context, p *process, into *result) error {
+	warm := l
+	warm.length /= 10
+	if err := warm.turn(ctx, p, newResult()); err != nil {
+		return err
+	}
+	return l.turn(ctx, p, into)
+}
+
+func (l load) turn(ctx context.Context, p *process, into *result) error {
+	began := time.Now()
+	end := began.Add(l.length)
+	errs := make([]error, l.callers)
+	var wait sync.WaitGroup
+	for caller := range l.callers {
+		wait.Go(func() { errs[caller] = l.caller(ctx, p, caller, began, end, into) })
+	}
+	wait.Wait()
+	into.took += time.Since(began)
+	return errors.Join(errs...)
+}
+
+// caller sends requests until end. At a fixed rate, the latency of a request is measured from the time
+// at which it was due, so that it includes the wait for a slow answer to the request before.
+func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, into *result) error {
+	latency := hdrhistogram.New(1, 60_000_000, 3)
+	gap := time.Duration(0)
+	if l.perSecond > 0 {
+		gap = time.Duration(float64(time.Second) * float64(l.callers) / l.perSecond)
+	}
+	due := began.Add(gap * time.Duration(caller) / time.Duration(l.callers))
+	n := 0
+	for time.Now().Before(end) {
+		asked := time.Now()
+		if gap > 0 {
+			time.Sleep(time.Until(due))
+			asked = due
+			due = due.Add(gap)
+		}
+		response, err := p.client.ShouldRateLimit(ctx, l.request())
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if response.OverallCode != rls.RateLimitResponse_OK || len(response.Statuses) != l.descriptors {
+			return fmt.Errorf("%s answered %v", p.name, response)
+		}
+		_ = latency.RecordValue(max(1, time.Since(asked).Microseconds()))
+		n++
+	}
+	into.mu.Lock()
+	defer into.mu.Unlock()
+	into.latency.Merge(latency)
+	into.decisions += n
+	return nil
+}
+
+func (l load) request() *rls.RateLimitRequest {
+	request := &rls.RateLimitRequest{Domain: "bench"}
+	value := fmt.Sprint(rand.IntN(keys))
+	for _, key := range []string{"one", "two", "three"}[:l.descriptors] {
+		request.Descriptors = append(request.Descriptors, &entries.RateLimitDescriptor{
+			Entries: []*entries.RateLimitDescriptor_Entry{{Key: key, Value: value}},
+		})
+	}
+	return request
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// process is a running rate limit service.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	client rls.RateLimitServiceClient
+}
+
+// startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names.
+func startPeer(ctx context.Context, dir, redis string) (*process, error) {
+	program := filepath.Join(dir, "peer")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building envoyproxy/ratelimit: %w\n%s", err, out)
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.",
+		"RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1",
+		"DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2])
+	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0])
+}
+
+// startOurs builds and starts the gateway of this checkout.
+func startOurs(ctx context.Context, dir, redis string) (*process, error) {
+	program := filepath.Join(dir, "ratelimit-gateway")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the gateway: %w\n%s", err, out)
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--envoy-config", filepath.Join(dir, "config"),
+		"--grpc", "127.0.0.1:"+ports[0], "--http", "127.0.0.1:"+ports[1], "--timeout", "5s", "--log", "error")
+	return start(ctx, "gateway", cmd, ports[0])
+}
+
+// start starts a process and waits until it answers.
+func start(ctx context.Context, name string, cmd *exec.Cmd, port string) (*process, error) {
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	connection, err := grpc.NewClient("127.0.0.1:"+port, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: name, cmd: cmd, client: rls.NewRateLimitServiceClient(connection)}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		one := load{descriptors: 1}
+		_, err := p.client.ShouldRateLimit(ctx, one.request())
+		if err == nil {
+			return p, nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			p.stop()
+			return nil, fmt.Errorf("%s did not answer within 30 s: %w", name, errors.Join(err, ctx.Err()))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// memory returns the largest resident memory so far, in MB.
+func (p *process) memory() int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kb, _ := strconv.Atoi(fields[1])
+			return kb / 1024
+		}
+	}
+	return 0
+}
+
+// freePorts returns ports that were free a moment ago.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// No Envoy runs here, so the configuration is held against the types of its API: every field is there
+// and has a valid value.
+func TestEnvoyConfiguration(t *testing.T) {
+	file, err := os.ReadFile("../examples/gateway/envoy-ext-authz.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	if err := yaml.Load(file, &tree); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config bootstrap.Bootstrap
+	if err := protojson.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.ValidateAll(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,168 @@
+// Package api answers the plain API: calls of the library in JSON, for programs without a Redis
+// client. openapi.yaml describes it.
+package api
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/internal/problem"
+)
+
+// Prefix is the beginning of all paths.
+const Prefix = "/v1/"
+
+// mostBytes is the size limit of a request.
+const mostBytes = 64 << 10
+
+//go:embed openapi.yaml
+var document []byte
+
+// Options configures a handler. All fields are required.
+type Options struct {
+	Limiter *client.Client
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
+}
+
+type handler struct {
+	Options
+	logs rate.Sometimes // of errors
+}
+
+// New returns the handler of the paths that begin with [Prefix]. It refuses requests that a browser
+// sends for pages of other origins, because such a page could otherwise reset limits.
+func New(options Options) http.Handler {
+	h := &handler{Options: options, logs: rate.Sometimes{Interval: time.Second}}
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		problem.Problem{Status: http.StatusForbidden, Detail: "a page of another origin sent the request; call the API from a program"}.Write(w)
+	}))
+	return guard.Handler(h)
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, Prefix)
+	if name == "openapi.yaml" && r.Method == http.MethodGet {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(document) // the client may have hung up
+		return
+	}
+	op, found := operations[name]
+	switch {
+	case !found:
+		problem.Problem{Status: http.StatusNotFound, Detail: r.URL.Path + " is not a path of the API; " + Prefix + "openapi.yaml lists the paths"}.Write(w)
+	case r.Method != http.MethodPost && !(op.get && r.Method == http.MethodGet):
+		w.Header().Set("Allow", op.methods())
+		problem.Problem{Status: http.StatusMethodNotAllowed, Detail: r.URL.Path + " takes " + op.methods() + ", not " + r.Method}.Write(w)
+	default:
+		h.serve(w, r, name, op)
+	}
+}
+
+// serve executes an operation. A client that hangs up is charged, too; the timeout of the limiter
+// bounds the call.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op operation) {
+	began := time.Now()
+	body, err := read(w, r)
+	var answer answer
+	if err == nil {
+		answer, err = op.call(context.WithoutCancel(r.Context()), h.Limiter, body)
+	}
+	if answer.policy != "" {
+		name = answer.policy
+	}
+	if err != nil {
+		h.Metrics.Decided("api", name, "error", began)
+		h.refuse(w, name, err)
+		return
+	}
+	h.Metrics.Decided("api", name, answer.decision, began)
+	if answer.decision == "denied" {
+		h.Log.Debug("denied", "source", "api", "name", name)
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(answer.reply); err != nil { // impossible for replies
+		h.refuse(w, name, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text.Bytes()) // the client may have hung up
+}
+
+// refuse sends an error. It logs those that the caller cannot correct, at most once a second.
+func (h *handler) refuse(w http.ResponseWriter, name string, err error) {
+	p := describe(err)
+	if p.Status == http.StatusServiceUnavailable {
+		h.logs.Do(func() { h.Log.Error("no decision", "source", "api", "name", name, "error", remedy.For(err)) })
+	}
+	p.Write(w)
+}
+
+// invalid is a request that is not sent to a server. reason is the word that the library would use.
+type invalid struct {
+	status       int
+	reason, text string
+}
+
+func (i *invalid) Error() string { return i.text }
+
+// read reads the body of a request.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Method == http.MethodGet {
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBytes))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, &invalid{http.StatusRequestEntityTooLarge, "BADARGS", fmt.Sprintf("the body has more than %d bytes; send fewer keys in a call", mostBytes)}
+	}
+	if err != nil {
+		return nil, bad("the body did not arrive (%v); send it at once", err)
+	}
+	return body, nil
+}
+
+// describe returns the problem for an error.
+func describe(err error) problem.Problem {
+	if own, ok := errors.AsType[*invalid](err); ok {
+		return problem.Problem{Status: own.status, Reason: own.reason, Detail: own.text}
+	}
+	detail := strings.TrimPrefix(remedy.For(err).Error(), "ratelimit: ")
+	p := problem.Problem{Status: http.StatusServiceUnavailable, Reason: "UNAVAILABLE", Detail: detail, Lost: errors.Is(err, client.ErrOutcomeUnknown)}
+	call, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return p
+	}
+	if call.Code != "" {
+		p.Reason = call.Code
+	}
+	switch {
+	case errors.Is(err, client.ErrNoPolicy):
+		p.Status = http.StatusNotFound
+	case errors.Is(err, client.ErrNotDeployed):
+		p.Reason = "NOTDEPLOYED"
+	default:
+		for _, class := range []error{client.ErrBadArgs, client.ErrBadLimit, client.ErrBadCost, client.ErrBadKeys, client.ErrBadState, client.ErrCrossSlot} {
+			if errors.Is(err, class) {
+				p.Status = http.StatusBadRequest
+			}
+		}
+	}
+	return p
+}

@@ -1,0 +1,229 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
+)
+
+// decode sets the fields of a struct from a JSON object. Unlike package encoding/json, it takes names
+// in exact spelling only, and refuses unknown and repeated ones, null, empty text, and numbers with a
+// point or an exponent. The text must be UTF-8, and surrogates must be pairs, because invalid text
+// of two keys would become the same character.
+func decode(body []byte, request any) error {
+	if !utf8.Valid(body) {
+		return bad("the body is not UTF-8; encode it as UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	var object json.RawMessage
+	if err := d.Decode(&object); err != nil {
+		return malformed(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return bad("something follows the JSON object; send one object")
+	}
+	return fields("", object, reflect.ValueOf(request).Elem())
+}
+
+// malformed returns the error for a body that is not JSON.
+func malformed(err error) error {
+	if errors.Is(err, io.EOF) {
+		return bad(`the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`)
+	}
+	return bad("the body is not JSON (%v); send a JSON object", err)
+}
+
+// fields sets the fields of a struct from an object. path is that of the object, empty for the whole
+// request.
+func fields(path string, object json.RawMessage, into reflect.Value) error {
+	if object[0] != '{' {
+		return bad("%s is %s; send a JSON object", at(path), shown(object))
+	}
+	names := map[string]int{}
+	var list []string
+	for i := range into.NumField() {
+		name, _ := nameOf(into.Type().Field(i))
+		names[name] = i
+		list = append(list, name)
+	}
+	d := json.NewDecoder(bytes.NewReader(object))
+	_, _ = d.Token() // the brace; the object is valid JSON, so no token and no value is an error
+	given := map[string]bool{}
+	for d.More() {
+		token, _ := d.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		_ = d.Decode(&value)
+		i, known := names[name]
+		switch {
+		case !known:
+			return bad("%s has an unknown field %s; the fields are %s", at(path), printable.Key(cut(name)), strings.Join(list, ", "))
+		case given[name]:
+			return bad("%s has the field %s twice; keep one", at(path), name)
+		}
+		given[name] = true
+		if err := set(join(path, name), value, into.Field(i)); err != nil {
+			return err
+		}
+	}
+	for i := range into.NumField() {
+		if name, required := nameOf(into.Type().Field(i)); required && !given[name] {
+			return bad("the field %s is missing; the fields are %s", join(path, name), strings.Join(list, ", "))
+		}
+	}
+	return nil
+}
+
+// nameOf returns the name of a field in JSON, and whether requests must have it.
+func nameOf(field reflect.StructField) (name string, required bool) {
+	name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name, option != "omitempty"
+}
+
+// set sets a field.
+func set(path string, value json.RawMessage, into reflect.Value) error {
+	switch into.Interface().(type) {
+	case bool:
+		if text := string(value); text == "true" || text == "false" {
+			into.SetBool(text == "true")
+			return nil
+		}
+		return bad("%s is %s; write true or false", path, shown(value))
+	case whole:
+		n, err := number(path, "BADARGS", value)
+		into.SetInt(n)
+		return err
+	case costs:
+		return setCosts(path, value, into)
+	case *onceRequest:
+		into.Set(reflect.New(into.Type().Elem()))
+		return fields(path, value, into.Elem())
+	}
+	if into.Kind() == reflect.String {
+		return setText(path, value, into)
+	}
+	items, ok := list(value)
+	if !ok {
+		return bad("%s is %s; write a list such as [\"user:42\"]", path, shown(value))
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
+	for i, item := range items {
+		if err := setText(fmt.Sprintf("%s[%d]", path, i), item, into.Index(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setText(path string, value json.RawMessage, into reflect.Value) error {
+	var text string
+	if json.Unmarshal(value, &text) != nil || string(value) == "null" {
+		return bad("%s is %s; write a string", path, shown(value))
+	}
+	if halved(value) {
+		return bad("%s is %s, with half of a surrogate pair; write both halves", path, shown(value))
+	}
+	if text == "" {
+		return bad("%s is empty; give at least one character, or leave the field out", path)
+	}
+	into.SetString(text)
+	return nil
+}
+
+// halved reports whether a valid JSON string has half of a surrogate pair. All halves would become
+// the same character.
+func halved(value []byte) bool {
+	unit := func(i int) rune {
+		if i+6 > len(value) || value[i] != '\\' || value[i+1] != 'u' {
+			return 0
+		}
+		n, _ := strconv.ParseUint(string(value[i+2:i+6]), 16, 16)
+		return rune(n)
+	}
+	for i := 0; i < len(value); i++ {
+		if value[i] != '\\' {
+			continue
+		}
+		if r := unit(i); utf16.IsSurrogate(r) {
+			if utf16.DecodeRune(r, unit(i+6)) == utf8.RuneError {
+				return true
+			}
+			i += 10
+		}
+		i++ // the character after a backslash may be a backslash
+	}
+	return false
+}
+
+func setCosts(path string, value json.RawMessage, into reflect.Value) error {
+	items, ok := list(value)
+	if !ok {
+		items = []json.RawMessage{value}
+	}
+	all := make(costs, len(items))
+	for i, item := range items {
+		var err error
+		if all[i], err = number(path, "BADCOST", item); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		return bad("%s is an empty list; leave the field out for a cost of 1", path)
+	}
+	into.Set(reflect.ValueOf(all))
+	return nil
+}
+
+// number parses a whole number.
+func number(path, reason string, value json.RawMessage) (int64, error) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil {
+		return 0, &invalid{http.StatusBadRequest, reason, fmt.Sprintf("%s is %s; write a whole number of at most 2^53 in digits", path, shown(value))}
+	}
+	return n, nil
+}
+
+// list returns the items of a JSON list.
+func list(value json.RawMessage) (items []json.RawMessage, ok bool) {
+	return items, value[0] == '[' && json.Unmarshal(value, &items) == nil
+}
+
+func at(path string) string {
+	if path == "" {
+		return "the request"
+	}
+	return path
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// shown returns a value for an error: at most 60 bytes, printable.
+func shown(value json.RawMessage) string { return printable.Line(cut(string(value))) }
+
+func cut(text string) string {
+	const most = 60
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// bad returns the error for a request that is not of the described form.
+func bad(format string, args ...any) error {
+	return &invalid{http.StatusBadRequest, "BADARGS", fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,279 @@
+package api
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
+)
+
+// operation is what POST to a path does, and GET if get is true.
+type operation struct {
+	get            bool
+	request, reply reflect.Type
+	call           func(ctx context.Context, limiter *client.Client, body []byte) (answer, error)
+}
+
+func (o operation) methods() string {
+	if o.get {
+		return "GET, POST"
+	}
+	return "POST"
+}
+
+// answer is the result of an operation.
+type answer struct {
+	reply    any
+	policy   string // "@name", if the call names a policy; known even if the call fails
+	decision string // for the metrics
+}
+
+// operations lists the operations by the last part of their paths, which is the library's word.
+var operations = map[string]operation{
+	"take":    decision((*client.Client).Take, takeRequest.request),
+	"peek":    decision((*client.Client).PeekRequest, peekRequest.request),
+	"refund":  decision((*client.Client).Refund, refundRequest.request),
+	"acquire": lease[acquireRequest]((*client.Lease).Acquire, reply.NewLease),
+	"renew":   lease[leaseRequest]((*client.Lease).Renew, reply.NewLease),
+	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
+		held, err := lease.Release(ctx)
+		return client.Result{Allowed: held}, err
+	}, func(_, id string, res client.Result) reply.Released {
+		return reply.Released{Released: res.Allowed, LeaseID: id}
+	}),
+	"block": plain(func(ctx context.Context, limiter *client.Client, q blockRequest) (reply.Blocked, error) {
+		d, err := milliseconds("ms", q.MS)
+		if err != nil {
+			return reply.Blocked{}, err
+		}
+		if q.Extend {
+			err = limiter.BlockAtLeast(ctx, d, q.Keys...)
+		} else {
+			err = limiter.Block(ctx, d, q.Keys...)
+		}
+		return reply.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
+	}),
+	"unblock": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Unblocked, error) {
+		n, err := limiter.Unblock(ctx, q.Keys...)
+		return reply.Unblocked{Unblocked: n, Keys: len(q.Keys)}, err
+	}),
+	"reset": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Reset, error) {
+		n, err := limiter.Reset(ctx, q.Keys...)
+		return reply.Reset{Reset: n, Keys: len(q.Keys)}, err
+	}),
+	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (reply.Usage, error) {
+		usage, err := limiter.Usage(ctx, q.Key)
+		return reply.NewUsage(usage), err
+	}),
+	"info": info(),
+}
+
+// whole is a whole number, written without a point or an exponent.
+type whole int64
+
+// costs is a cost for all keys, or a list with one for each key.
+type costs []int64
+
+type onceRequest struct {
+	Key   string `json:"key"`
+	TTLMS whole  `json:"ttl_ms"`
+}
+
+type takeRequest struct {
+	Keys   []string       `json:"keys"`
+	Limits []client.Limit `json:"limits"`
+	Cost   costs          `json:"cost,omitempty"`
+	UpTo   bool           `json:"upto,omitempty"`
+	Force  bool           `json:"force,omitempty"`
+	Once   *onceRequest   `json:"once,omitempty"`
+	Track  string         `json:"track,omitempty"`
+	Each   bool           `json:"each,omitempty"`
+}
+
+type peekRequest struct {
+	Keys   []string       `json:"keys"`
+	Limits []client.Limit `json:"limits"`
+	Cost   costs          `json:"cost,omitempty"`
+	UpTo   bool           `json:"upto,omitempty"`
+	Each   bool           `json:"each,omitempty"`
+}
+
+type refundRequest struct {
+	Keys   []string       `json:"keys"`
+	Limits []client.Limit `json:"limits"`
+	Cost   costs          `json:"cost,omitempty"`
+	Once   *onceRequest   `json:"once,omitempty"`
+	Each   bool           `json:"each,omitempty"`
+}
+
+type acquireRequest struct {
+	Key     string       `json:"key"`
+	Limit   client.Limit `json:"limit"`
+	LeaseID string       `json:"lease_id,omitempty"` // random if absent
+}
+
+type leaseRequest struct {
+	Key     string       `json:"key"`
+	Limit   client.Limit `json:"limit"`
+	LeaseID string       `json:"lease_id"`
+}
+
+type blockRequest struct {
+	Keys   []string `json:"keys"`
+	MS     whole    `json:"ms"`
+	Extend bool     `json:"extend,omitempty"`
+}
+
+type keysRequest struct {
+	Keys []string `json:"keys"`
+}
+
+type usageRequest struct {
+	Key string `json:"key"`
+}
+
+func (q takeRequest) request() (client.Request, error) {
+	req, err := q.Once.of(q.Keys, q.Limits, q.Cost)
+	req.UpTo, req.Force, req.UsageKey, req.Each = q.UpTo, q.Force, q.Track, q.Each
+	return upTo(req), err
+}
+
+func (q peekRequest) request() (client.Request, error) {
+	req, err := (*onceRequest)(nil).of(q.Keys, q.Limits, q.Cost)
+	req.UpTo, req.Each = q.UpTo, q.Each
+	return upTo(req), err
+}
+
+func (q refundRequest) request() (client.Request, error) {
+	req, err := q.Once.of(q.Keys, q.Limits, q.Cost)
+	req.Each = q.Each
+	return req, err
+}
+
+// of returns a request with these keys, and with the key of o if o is not nil.
+func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (client.Request, error) {
+	req := client.Request{Keys: keys, Limits: limits, Costs: cost}
+	if o == nil {
+		return req, nil
+	}
+	var err error
+	req.OnceKey = o.Key
+	req.OnceTTL, err = milliseconds("once.ttl_ms", o.TTLMS)
+	return req, err
+}
+
+// upTo returns req with the cost that UPTO has by default.
+func upTo(req client.Request) client.Request {
+	if req.UpTo && len(req.Costs) == 0 {
+		req.Costs = []int64{1}
+	}
+	return req
+}
+
+// milliseconds returns the duration in a field.
+func milliseconds(field string, ms whole) (time.Duration, error) {
+	const most = 36500 * 24 * time.Hour
+	if ms < 1 || ms > whole(most.Milliseconds()) {
+		return 0, bad("%s is %d; give 1 to %d", field, ms, most.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// policyIn returns the first policy in limits, or "".
+func policyIn(limits ...client.Limit) string {
+	for _, limit := range limits {
+		if strings.HasPrefix(string(limit), "@") {
+			return string(limit)
+		}
+	}
+	return ""
+}
+
+// decided returns the word for the metrics.
+func decided(res client.Result) string {
+	if res.Allowed {
+		return "allowed"
+	}
+	return "denied"
+}
+
+// decision returns the operation for take, peek or refund.
+func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
+	return operation{
+		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[reply.Decision](),
+		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+			var q Q
+			if err := decode(body, &q); err != nil {
+				return answer{}, err
+			}
+			req, err := request(q)
+			if err != nil {
+				return answer{}, err
+			}
+			got := answer{policy: policyIn(req.Limits...)}
+			res, err := ask(limiter, ctx, req)
+			if err != nil {
+				return got, err
+			}
+			got.reply, got.decision = reply.NewDecision(req, res), decided(res)
+			return got, nil
+		},
+	}
+}
+
+// lease returns the operation for acquire, renew or release.
+func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
+	return operation{
+		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
+		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+			var given Q
+			if err := decode(body, &given); err != nil {
+				return answer{}, err
+			}
+			q := leaseRequest(given)
+			lease := limiter.Lease(q.Key, q.Limit, q.LeaseID)
+			got := answer{policy: policyIn(q.Limit)}
+			res, err := ask(lease, ctx)
+			if err != nil {
+				return got, err
+			}
+			got.reply, got.decision = report(q.Key, lease.ID(), res), decided(res)
+			return got, nil
+		},
+	}
+}
+
+// plain returns an operation that decides nothing.
+func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) operation {
+	return operation{
+		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
+		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+			var q Q
+			if err := decode(body, &q); err != nil {
+				return answer{}, err
+			}
+			got, err := ask(ctx, limiter, q)
+			return answer{reply: got, decision: "done"}, err
+		},
+	}
+}
+
+// info returns the operation info. Its request may be empty.
+func info() operation {
+	op := plain(func(ctx context.Context, limiter *client.Client, _ struct{}) (reply.Info, error) {
+		info, err := limiter.Info(ctx)
+		return reply.NewInfo(info), err
+	})
+	call := op.call
+	op.get = true
+	op.call = func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+		if len(body) == 0 {
+			body = []byte("{}")
+		}
+		return call(ctx, limiter, body)
+	}
+	return op
+}

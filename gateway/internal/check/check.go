@@ -1,0 +1,140 @@
+// Package check answers the sub-requests of proxies: 200 if a request may pass, 429 if not.
+package check
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/internal/problem"
+)
+
+// Options configures a [Handler]. Limiter, Metrics and Log are required.
+type Options struct {
+	Limiter        *client.Client
+	Metrics        *metrics.Metrics
+	Log            *slog.Logger
+	TrustedProxies []string // networks of the proxies whose X-Forwarded-For is read
+}
+
+// Handler answers /check/POLICY/KEY... and /deny403/check/POLICY/KEY... for requests with any method
+// and body. docs/gateway.md describes the keys.
+type Handler struct {
+	Options
+	address httplimit.Key
+	logs    rate.Sometimes // of errors
+	mu      sync.RWMutex
+	limits  map[string]http.Handler // by policy and keys, as in the path
+}
+
+// At most mostLimits handlers are kept, for paths of at most longestKept bytes. Others are made again
+// for each request.
+const (
+	mostLimits  = 1000
+	longestKept = 256
+)
+
+// New returns a Handler, or an error if a network is invalid.
+func New(options Options) (*Handler, error) {
+	var trust []httplimit.AddressOption
+	if len(options.TrustedProxies) > 0 {
+		trust = append(trust, httplimit.TrustedProxies(options.TrustedProxies...))
+	}
+	h := &Handler{Options: options, address: httplimit.Address(trust...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
+	if _, err := httplimit.New(options.Limiter, "check", "1/s", h.address); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Matches reports whether the handler serves this path. A ServeMux would redirect paths that are not
+// clean, and a proxy takes a redirect for a denial.
+func Matches(path string) bool {
+	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
+}
+
+// outcome is what the handler learns about a request, for the metrics.
+type outcome struct{ err error }
+
+type outcomeKey struct{}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	path, denies403 := strings.CutPrefix(r.URL.EscapedPath(), "/deny403")
+	policy, limit, err := h.limit(strings.TrimPrefix(path, "/check/"))
+	if err != nil {
+		h.Metrics.Decided("check", "unknown", "error", began)
+		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
+		return
+	}
+	var got outcome
+	answer := &recorder{ResponseWriter: w, denies403: denies403}
+	limit.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, &got)))
+	decision := "allowed"
+	switch {
+	case got.err != nil, answer.status == http.StatusServiceUnavailable, answer.status == http.StatusBadRequest:
+		decision = "error"
+	case answer.status != http.StatusOK:
+		decision = "denied"
+		h.Log.Debug("denied", "policy", policy)
+	}
+	h.Metrics.Decided("check", "@"+policy, decision, began)
+}
+
+// recorder notes the status. If denies403 is true, it changes 429 to 403.
+type recorder struct {
+	http.ResponseWriter
+	status    int
+	denies403 bool
+}
+
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	if r.denies403 && status == http.StatusTooManyRequests {
+		status = http.StatusForbidden
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// limit returns the policy and the handler for the path after /check/.
+func (h *Handler) limit(path string) (string, http.Handler, error) {
+	first, keys, _ := strings.Cut(path, "/")
+	keys, _ = cutPath("/" + keys)
+	policy, _ := url.PathUnescape(first) // the server has refused paths for which this fails
+	if policy == "" {
+		return "", nil, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
+	}
+	given := first + keys
+	h.mu.RLock()
+	limit := h.limits[given]
+	h.mu.RUnlock()
+	if limit != nil {
+		return policy, limit, nil
+	}
+	key, err := h.key(keys)
+	if err != nil {
+		return "", nil, err
+	}
+	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.RefuseOnError(time.Second),
+		httplimit.OnError(h.failed()))
+	if err != nil {
+		return "", nil, err
+	}
+	limit = middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.limits) < mostLimits && len(given) <= longestKept {
+		h.limits[given] = limit
+	}
+	return policy, limit, nil
+}

@@ -1,0 +1,281 @@
+package check_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/check"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// gate is a handler with its server, metrics and log.
+type gate struct {
+	http.Handler
+	server   *embedded.Server
+	registry *prometheus.Registry
+	log      bytes.Buffer
+}
+
+// newGate returns a handler on a server whose clock is stopped.
+func newGate(t *testing.T, trusted ...string) *gate {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
+		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "0/m"}}},
+		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
+		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
+	g.server = server
+	return g
+}
+
+func newGateOn(t *testing.T, url string, trusted ...string) *gate {
+	t.Helper()
+	limiter, err := client.Open(url, client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close() })
+	g := &gate{registry: prometheus.NewRegistry()}
+	g.Handler, err = check.New(check.Options{
+		Limiter: limiter, Metrics: metrics.New(g.registry), TrustedProxies: trusted,
+		Log: slog.New(slog.NewTextHandler(&g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// ask sends a request from 192.0.2.1 with header lines: name, value, name, value.
+func (g *gate) ask(method, target string, lines ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader("the body of the client's request"))
+	for i := 0; i < len(lines); i += 2 {
+		r.Header.Add(lines[i], lines[i+1])
+	}
+	answer := httptest.NewRecorder()
+	g.ServeHTTP(answer, r)
+	return answer
+}
+
+// keys returns the keys on the server.
+func (g *gate) keys(t *testing.T) string {
+	t.Helper()
+	found, err := g.server.Do("KEYS", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(found)
+}
+
+func (g *gate) wantMetric(t *testing.T, want string) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(answer.Body.String(), "ratelimit_gateway_"+want+"\n") {
+		t.Errorf("%s is not in\n%s", want, answer.Body)
+	}
+}
+
+// Any method, body and query is the same request to the limiter. Only 200 allows, because Envoy takes
+// no other status.
+func TestAnswers(t *testing.T) {
+	g := newGate(t)
+	for i, tt := range []struct {
+		method, target string
+		status         int
+		fields         [4]string // RateLimit-Policy, RateLimit, Retry-After, Content-Type
+	}{
+		{"GET", "/check/api", 200, [4]string{`"api";q=3`, `"api";r=2;t=20`, "", ""}},
+		{"POST", "/check/api/address?limit=1000/s", 200, [4]string{`"api";q=3`, `"api";r=1;t=40`, "", ""}},
+		{"DELETE", "/check/api/address/-/any/../path?x", 200, [4]string{`"api";q=3`, `"api";r=0;t=60`, "", ""}},
+		{"HEAD", "/check/api/", 429, [4]string{`"api";q=3`, `"api";r=0;t=20`, "20", "application/problem+json"}},
+		{"PURGE", "/check//api//address//", 429, [4]string{`"api";q=3`, `"api";r=0;t=20`, "20", "application/problem+json"}},
+		{"GET", "/deny403/check/api/address", 403, [4]string{`"api";q=3`, `"api";r=0;t=20`, "20", "application/problem+json"}},
+		{"GET", "/deny403/check/trial/address", 200, [4]string{`"trial";q=0`, `"trial";r=0;t=0`, "", ""}},
+		{"GET", "/check/none/address", 429, [4]string{`"none";q=0`, `"none";r=0`, "", "application/problem+json"}},
+	} {
+		answer := g.ask(tt.method, strings.Replace(tt.target, "//api//", "/api//", 1))
+		h := answer.Header()
+		if got := [4]string{h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After"), h.Get("Content-Type")}; answer.Code != tt.status || got != tt.fields {
+			t.Errorf("%d: %s %s: %d %q %s, want %d %q", i, tt.method, tt.target, answer.Code, got, answer.Body, tt.status, tt.fields)
+		}
+	}
+	if got, want := g.keys(t), "[api|address=192.0.2.1]"; got != want {
+		t.Errorf("keys %s, want %s", got, want)
+	}
+	var problem struct {
+		Status   int
+		Detail   string
+		Violated []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(g.ask("GET", "/check/api").Body.Bytes(), &problem); err != nil || problem.Status != 429 || problem.Detail != "try again in 20 s" || fmt.Sprint(problem.Violated) != "[api]" {
+		t.Errorf("%+v, %v", problem, err)
+	}
+	g.wantMetric(t, `requests_total{decision="allowed",name="@api",source="check"} 3`)
+	g.wantMetric(t, `requests_total{decision="denied",name="@api",source="check"} 4`)
+	g.wantMetric(t, `requests_total{decision="allowed",name="@trial",source="check"} 1`)
+	g.wantMetric(t, `requests_total{decision="denied",name="@none",source="check"} 1`)
+	if n := strings.Count(g.log.String(), "level=DEBUG msg=denied policy="); n != 5 {
+		t.Errorf("%d denials in the log\n%s", n, g.log.String())
+	}
+}
+
+func TestKeys(t *testing.T) {
+	const uri = "X-Forwarded-Uri"
+	for _, tt := range []struct {
+		path  string
+		lines []string
+		want  string // after "api|", or the detail of the error
+	}{
+		{"/header:X-Api-Key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
+		{"/header:x-api-key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
+		{"/cookie:session", []string{"Cookie", "a=b; session=secret"}, "cookie:session~2bb80d537b1da3e38bd30361aa855686"},
+		{"/header:X-Api-Key,address", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
+		{"/header:X-Api-Key,cookie:session,address", nil, "address=192.0.2.1"},
+		{"/path/1", []string{uri, "/items/42?page=2"}, "path/1=items"},
+		{"/path/2", []string{uri, "/items/42?page=2"}, "path/2=42"},
+		{"/path/2", []string{uri, "//items///42/"}, "path/2=42"},
+		{"/path/3", []string{uri, "/items/42"}, "path/3=-"},
+		{"/path/1", []string{uri, "/%69tems"}, "path/1=items"},
+		{"/path/1", []string{uri, "/%zz|{a}"}, "path/1=%25zz%7C%7Ba%7D"},
+		{"/path/1/-/items/42", []string{uri, "/forged"}, "path/1=items"},
+		{"/path/1/-/", []string{uri, "/forged"}, "path/1=-"},
+		{"/path/1/-", []string{uri, "/forged"}, "path/1=-"},
+		{"/address/path/1", []string{uri, "/items"}, "address=192.0.2.1|path/1=items"},
+		{"/%61ddress", nil, "address=192.0.2.1"},
+		{"/address/-/a%2Fb", nil, "address=192.0.2.1"},
+
+		{"/header:X-Api-Key", nil, "no header X-Api-Key"},
+		{"/header:X-Api-Key/address", nil, "no header X-Api-Key"},
+		{"/cookie:session", nil, "no cookie session"},
+		{"/path/1", nil, "no header X-Forwarded-Uri"},
+		{"/path/0", nil, "the key path/0 has no number; write path/1"},
+		{"/path/x", nil, "the key path/x has no number"},
+		{"/path", nil, `"path" is not a key; write address, header:NAME, cookie:NAME or path/N`},
+		{"/header:", nil, `"header:" is not a key`},
+		{"/header:Host", nil, "Host"},
+		{"/header:X,", nil, `"" is not a key`},
+		{"/ip", nil, `"ip" is not a key`},
+	} {
+		g := newGate(t)
+		answer := g.ask("GET", "/check/api"+tt.path, tt.lines...)
+		if answer.Code == http.StatusBadRequest {
+			var problem struct{ Detail string }
+			if err := json.Unmarshal(answer.Body.Bytes(), &problem); err != nil || !strings.Contains(problem.Detail, tt.want) {
+				t.Errorf("%s %q: %v, %s; want %s", tt.path, tt.lines, err, answer.Body, tt.want)
+			}
+		} else if got := g.keys(t); answer.Code != http.StatusOK || got != "[api|"+tt.want+"]" {
+			t.Errorf("%s %q: %d, keys %s; want %s", tt.path, tt.lines, answer.Code, got, tt.want)
+		}
+	}
+}
+
+func TestAddressBehindProxies(t *testing.T) {
+	forwarded := []string{"X-Forwarded-For", "203.0.113.7, 198.51.100.1"}
+	for _, tt := range []struct {
+		trusted []string
+		want    string
+	}{
+		{nil, "[api|address=192.0.2.1]"},
+		{[]string{"10.0.0.0/8"}, "[api|address=192.0.2.1]"},
+		{[]string{"192.0.2.0/24"}, "[api|address=198.51.100.1]"},
+		{[]string{"192.0.2.0/24", "198.51.100.1"}, "[api|address=203.0.113.7]"},
+	} {
+		g := newGate(t, tt.trusted...)
+		if answer := g.ask("GET", "/check/api", forwarded...); answer.Code != http.StatusOK || g.keys(t) != tt.want {
+			t.Errorf("%q: %d, keys %s, want %s", tt.trusted, answer.Code, g.keys(t), tt.want)
+		}
+	}
+	if _, err := check.New(check.Options{TrustedProxies: []string{"ten"}}); err == nil {
+		t.Error("no error for a network that is none")
+	}
+}
+
+// Requests that name nothing get 400, and those without a decision 503. The names of a flood are not
+// kept in the metrics.
+func TestNoDecision(t *testing.T) {
+	g := newGate(t)
+	for target, want := range map[string]int{
+		"/check/": 400, "/check//address": 400, "/deny403/check/": 400, "/check%2Fapi": 400,
+		"/check/unknown": 503, "/check/Api": 503, "/check/pair": 503,
+		"/check/" + strings.Repeat("a", 65): 400, "/check/a%20b": 400, "/check/a%7Cb": 400,
+	} {
+		answer := g.ask("GET", target)
+		if answer.Code != want || answer.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s, want %d", target, answer.Code, answer.Body, want)
+		}
+	}
+	if n := strings.Count(g.log.String(), "no decision"); n != 1 {
+		t.Errorf("%d lines in the log\n%s", n, g.log.String())
+	}
+
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = port.Close() // nothing listens
+	down := newGateOn(t, "redis://"+port.Addr().String())
+	for i := range 2000 { // more than the handler keeps
+		if answer := down.ask("GET", fmt.Sprintf("/check/p%d/address", i)); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
+			t.Fatalf("%d %s", answer.Code, answer.Body)
+		}
+	}
+	down.wantMetric(t, `requests_total{decision="error",name="unknown",source="check"} 2000`)
+	if !strings.Contains(down.log.String(), "level=ERROR msg=\"no decision\" source=check") {
+		t.Errorf("the log has\n%s", down.log.String())
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/check/api": true, "/deny403/check/api": true, "/check/../v1/reset": true,
+		"/check": false, "/checks/api": false, "/deny403/v1/take": false, "/v1/check/": false, "/": false,
+	} {
+		if got := check.Matches(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+// Concurrent requests for paths that are new share handlers without a race, and are counted exactly.
+func TestConcurrentRequests(t *testing.T) {
+	g := newGate(t)
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	counts := map[int]int{}
+	for range 20 {
+		wait.Go(func() {
+			status := g.ask("GET", "/check/api/address").Code
+			mu.Lock()
+			defer mu.Unlock()
+			counts[status]++
+		})
+	}
+	wait.Wait()
+	if counts[200] != 3 || counts[429] != 17 {
+		t.Errorf("%v", counts)
+	}
+}

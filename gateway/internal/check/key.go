@@ -1,0 +1,116 @@
+package check
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+)
+
+// uriField is the header in which a proxy passes the path and query of the client's request, unless
+// it adds the path to that of the check, behind /-.
+const uriField = "X-Forwarded-Uri"
+
+// cutPath cuts a path around /-, which separates keys from the path of the client. own is empty if
+// there is no /-.
+func cutPath(path string) (keys, own string) {
+	keys, own, found := strings.Cut(path+"/", "/-/")
+	if !found {
+		return path, ""
+	}
+	return keys, "/" + own
+}
+
+// key parses the keys of a path, such as /address or /header:X-Api-Key,address/path/1. Without keys,
+// it returns the address.
+func (h *Handler) key(path string) (httplimit.Key, error) {
+	var list []httplimit.Key
+	words := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+	for i := 0; i < len(words); i++ {
+		word, _ := url.PathUnescape(words[i]) // the server has refused paths for which this fails
+		if word == "path" && i+1 < len(words) {
+			i++
+			n, err := strconv.Atoi(words[i])
+			if err != nil || n < 1 {
+				return httplimit.Key{}, fmt.Errorf("the key path/%s has no number; write path/1 for the first segment of the client's path", words[i])
+			}
+			list = append(list, segment(n))
+			continue
+		}
+		var alternatives []httplimit.Key
+		for name := range strings.SplitSeq(word, ",") {
+			key, ok := h.single(name)
+			if !ok {
+				return httplimit.Key{}, fmt.Errorf("%q is not a key; write address, header:NAME, cookie:NAME or path/N, and /- before a path that is the client's", name)
+			}
+			alternatives = append(alternatives, key)
+		}
+		list = append(list, firstOf(alternatives))
+	}
+	switch len(list) {
+	case 0:
+		return h.address, nil
+	case 1:
+		return list[0], nil
+	}
+	return httplimit.Join(list...), nil
+}
+
+// single parses a key that is one word.
+func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
+	kind, name, _ := strings.Cut(word, ":")
+	switch {
+	case word == "address":
+		return h.address, true
+	case kind == "header" && name != "":
+		return httplimit.Header(name), true
+	case kind == "cookie" && name != "":
+		return httplimit.Cookie(name), true
+	}
+	return key, false
+}
+
+func firstOf(keys []httplimit.Key) httplimit.Key {
+	if len(keys) == 1 {
+		return keys[0]
+	}
+	return httplimit.FirstOf(keys...)
+}
+
+// segment counts a request under a segment of the client's path. A request without the segment
+// counts under an empty one, shown as "-".
+func segment(n int) httplimit.Key {
+	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
+		_, uri := cutPath(r.URL.EscapedPath())
+		if uri == "" {
+			uri = r.Header.Get(uriField)
+		}
+		if uri == "" {
+			return "", fmt.Errorf("%w: the path has no /- with the client's path behind it, and there is no header %s", httplimit.ErrNoKey, uriField)
+		}
+		path, _, _ := strings.Cut(uri, "?")
+		words := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+		if n > len(words) {
+			return "-", nil
+		}
+		// The same segment may be encoded in several ways.
+		if plain, err := url.PathUnescape(words[n-1]); err == nil {
+			return plain, nil
+		}
+		return words[n-1], nil
+	})
+}
+
+// failed returns the function that notes and logs an error, at most once a second.
+func (h *Handler) failed() func(*http.Request, error) {
+	return func(r *http.Request, err error) {
+		if got, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
+			got.err = err
+		}
+		h.logs.Do(func() { h.Log.Error("no decision", "source", "check", "error", remedy.For(err)) })
+	}
+}

@@ -1,0 +1,140 @@
+// Package envoyconfig reads the configuration files of envoyproxy/ratelimit, and finds the rule for
+// a descriptor. docs/gateway.md describes the files.
+package envoyconfig
+
+import (
+	"strings"
+
+	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
+)
+
+// Config has the rules of all domains. It does not change, so goroutines may share it.
+type Config struct {
+	domains map[string]*node
+	notices []string
+	rules   int
+}
+
+// Rule says how to decide a descriptor.
+type Rule struct {
+	Label     string       // for metrics: the domain and the keys and values of the rule in the file
+	Name      string       // the rule's name, to which Replaces of other rules refers; may be empty
+	Limit     client.Limit // empty if Unlimited
+	Count     uint32       // requests_per_unit; 0 if the file gives limit instead
+	Unit      rls.RateLimitResponse_RateLimit_Unit
+	Unlimited bool
+	Shadow    bool     // shadow_mode: decided and counted, but never over the limit
+	Quota     bool     // quota_mode: the same for the overall code
+	Replaces  []string // names of rules that this rule replaces within a request
+}
+
+// node is a level in the tree of descriptors.
+type node struct {
+	exact     map[pair]*node // a descriptor without a value has an empty value
+	wildcards []wildcard     // in the order of the file
+	rule      *Rule
+	shared    bool // share_threshold: all values that match the wildcard share a key
+}
+
+type pair struct{ key, value string }
+
+// wildcard is a descriptor whose value, or whose key if it has no value, ends with *.
+type wildcard struct {
+	key, prefix string // prefix of the value; if ofKey, prefix of the key
+	ofKey       bool
+	pattern     string // the value as written
+	node        *node
+}
+
+func (w *wildcard) matches(key, value string) bool {
+	if w.ofKey {
+		return strings.HasPrefix(key, w.prefix)
+	}
+	return key == w.key && strings.HasPrefix(value, w.prefix)
+}
+
+// Rules returns the number of rules.
+func (c *Config) Rules() int { return c.rules }
+
+// Notices returns what the files ask for and this service does not do, one sentence each.
+func (c *Config) Notices() []string { return c.notices }
+
+// Known reports whether there is a domain with this name.
+func (c *Config) Known(domain string) bool { return c.domains[domain] != nil }
+
+// Find returns the rule for a descriptor, and the key on the server. It returns nil if no rule has
+// exactly the descriptor's entries. For each entry, an exact value comes before a wildcard, and a
+// wildcard before a descriptor without a value.
+func (c *Config) Find(domain string, descriptor []*entries.RateLimitDescriptor_Entry) (*Rule, string) {
+	at := c.domains[domain]
+	if at == nil || len(descriptor) == 0 {
+		return nil, ""
+	}
+	var patterns map[int]string
+	for i, entry := range descriptor {
+		next := at.exact[pair{entry.Key, entry.Value}]
+		if next == nil {
+			for w := range at.wildcards {
+				if at.wildcards[w].matches(entry.Key, entry.Value) {
+					next = at.wildcards[w].node
+					if next.shared {
+						if patterns == nil {
+							patterns = map[int]string{}
+						}
+						patterns[i] = at.wildcards[w].pattern
+					}
+					break
+				}
+			}
+		}
+		if next == nil {
+			next = at.exact[pair{entry.Key, ""}]
+		}
+		if next == nil {
+			return nil, ""
+		}
+		at = next
+	}
+	if at.rule == nil {
+		return nil, ""
+	}
+	return at.rule, Key(domain, descriptor, patterns)
+}
+
+// Key returns the key on the server for a descriptor of a domain: "domain|key=value|key=value".
+// Special characters are percent-encoded and long values hashed, so that two descriptors never
+// share a key by accident. patterns replaces the values of some entries, by position.
+func Key(domain string, descriptor []*entries.RateLimitDescriptor_Entry, patterns map[int]string) string {
+	var key strings.Builder
+	key.WriteString(keytext.Escape(domain))
+	for i, entry := range descriptor {
+		value := entry.Value
+		if pattern, ok := patterns[i]; ok {
+			value = pattern
+		}
+		key.WriteByte('|')
+		key.WriteString(keytext.Value(escapeName(entry.Key), value))
+	}
+	return key.String()
+}
+
+// escapeName also escapes =, because it separates the name of an entry from its value.
+func escapeName(name string) string {
+	return strings.ReplaceAll(keytext.Escape(name), "=", "%3D")
+}
+
+// units are the periods of the units, as the library writes them. A week begins on Monday; months
+// and years are those of the calendar.
+var units = map[rls.RateLimitResponse_RateLimit_Unit]string{
+	rls.RateLimitResponse_RateLimit_SECOND: "s",
+	rls.RateLimitResponse_RateLimit_MINUTE: "m",
+	rls.RateLimitResponse_RateLimit_HOUR:   "h",
+	rls.RateLimitResponse_RateLimit_DAY:    "d",
+	rls.RateLimitResponse_RateLimit_WEEK:   "w",
+	rls.RateLimitResponse_RateLimit_MONTH:  "mo",
+	rls.RateLimitResponse_RateLimit_YEAR:   "y",
+}

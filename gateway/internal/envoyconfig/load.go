@@ -1,0 +1,253 @@
+package envoyconfig
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
+)
+
+// maxBytes is the size limit of a file: 100,000 rules take a fifth of it.
+const maxBytes = 64 << 20
+
+// Load reads the files of a folder whose names end in .yaml or .yml and do not begin with a dot. If
+// a file is invalid, the error has yamlfile.Problems. Two files with the same domain are an error,
+// unless merge is true.
+func Load(dir string, merge bool) (*Config, error) {
+	names, err := files(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := loader{config: &Config{domains: map[string]*node{}}, merge: merge}
+	var wrong []error
+	for _, name := range names {
+		content, err := yamlfile.ReadFile(filepath.Join(dir, name), maxBytes)
+		if err == nil {
+			err = l.file(filepath.Join(dir, name), content)
+		}
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	return l.config, nil
+}
+
+// files returns the names of the files that Load reads, sorted.
+func files(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name the folder that has the .yaml files", err)
+	}
+	var names []string
+	for _, entry := range list {
+		if extension := filepath.Ext(entry.Name()); !strings.HasPrefix(entry.Name(), ".") && (extension == ".yaml" || extension == ".yml") {
+			names = append(names, entry.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no file that ends in .yaml or .yml; put one there, or name another folder", dir)
+	}
+	return names, nil
+}
+
+type loader struct {
+	config *Config
+	merge  bool
+	source *yamlfile.Source // the current file
+}
+
+// file adds the rules of a file, or returns its problems.
+func (l *loader) file(name string, content []byte) error {
+	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
+	root := l.source.Document(content, "domain:")
+	if root == nil {
+		return l.source.Err()
+	}
+	var f struct {
+		Domain      *yaml.Node `yaml:"domain"`
+		Descriptors *yaml.Node `yaml:"descriptors"`
+	}
+	l.source.Decode(root, "the file", &f)
+	domain := ""
+	if f.Domain != nil && !yamlfile.Null(f.Domain) {
+		domain = l.source.Text(f.Domain, "domain")
+	}
+	at := l.config.domains[domain]
+	switch {
+	case domain == "" && len(l.source.Problems) == 0:
+		l.source.Wrong(root, "the field domain is missing or empty; write the domain that the proxy sends, as in domain: web")
+	case at != nil && !l.merge:
+		l.source.Wrong(f.Domain, "the domain %s is also in another file; put its descriptors into one file", yamlfile.Shown(domain))
+	case at == nil:
+		at = &node{exact: map[pair]*node{}}
+		l.config.domains[domain] = at
+	}
+	if at != nil {
+		l.descriptors(at, f.Descriptors, domain)
+	}
+	return l.source.Err()
+}
+
+// descriptors adds a list of descriptors to a level. label is that of the level.
+func (l *loader) descriptors(at *node, list *yaml.Node, label string) {
+	if list == nil || yamlfile.Null(list) {
+		return
+	}
+	for _, item := range l.source.Items(list, "descriptors") {
+		l.descriptor(at, item, label)
+	}
+}
+
+func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
+	var d struct {
+		Key            string     `yaml:"key"`
+		Value          *yaml.Node `yaml:"value"`
+		RateLimit      *yaml.Node `yaml:"rate_limit"`
+		Descriptors    *yaml.Node `yaml:"descriptors"`
+		ShadowMode     bool       `yaml:"shadow_mode"`
+		QuotaMode      bool       `yaml:"quota_mode"`
+		DetailedMetric bool       `yaml:"detailed_metric"`
+		ValueToMetric  bool       `yaml:"value_to_metric"`
+		ShareThreshold bool       `yaml:"share_threshold"`
+	}
+	before := len(l.source.Problems)
+	given := l.source.Decode(n, "a descriptor", &d)
+	if d.Key == "" {
+		if len(l.source.Problems) == before {
+			l.source.Wrong(n, "a descriptor has no key; write key: and the name of an entry")
+		}
+		return
+	}
+	value := ""
+	if d.Value != nil && !yamlfile.Null(d.Value) {
+		value = l.source.Text(d.Value, "value")
+	}
+	label += "." + d.Key
+	if value != "" {
+		label += "_" + value
+	}
+	next := &node{exact: map[pair]*node{}, shared: d.ShareThreshold}
+	last := value
+	if value == "" {
+		last = d.Key
+	}
+	if at.exact[pair{d.Key, value}] != nil {
+		l.source.Wrong(n, "the descriptor %s is there twice; remove one of them", yamlfile.Shown(label))
+		return
+	}
+	at.exact[pair{d.Key, value}] = next
+	if prefix, ok := strings.CutSuffix(last, "*"); ok {
+		at.wildcards = append(at.wildcards, wildcard{d.Key, prefix, value == "", last, next})
+	} else if d.ShareThreshold {
+		l.source.Wrong(given["share_threshold"].Key, "share_threshold is for a value that ends with *, and the value is %s", yamlfile.Shown(value))
+	}
+	if d.DetailedMetric || d.ValueToMetric {
+		l.notice("%s:%d: detailed_metric and value_to_metric are ignored: a metric names the rule, not the values of requests", l.source.Name, n.Line)
+	}
+	if d.RateLimit != nil && !yamlfile.Null(d.RateLimit) {
+		next.rule = l.rule(d.RateLimit, label)
+		next.rule.Shadow, next.rule.Quota = d.ShadowMode, d.QuotaMode
+		l.config.rules++
+	}
+	l.descriptors(next, d.Descriptors, label)
+}
+
+// notice adds a notice; of very many, only the first.
+func (l *loader) notice(format string, args ...any) {
+	const most = 20
+	if len(l.config.notices) < most {
+		l.config.notices = append(l.config.notices, fmt.Sprintf(format, args...))
+	}
+}
+
+// rule decodes rate_limit. If it has a problem, the rule is incomplete, and so not used.
+func (l *loader) rule(n *yaml.Node, label string) *Rule {
+	var r struct {
+		Limit     *yaml.Node   `yaml:"limit"`
+		Unit      string       `yaml:"unit"`
+		Count     int64        `yaml:"requests_per_unit"`
+		Unlimited bool         `yaml:"unlimited"`
+		Name      *yaml.Node   `yaml:"name"`
+		Replaces  []*yaml.Node `yaml:"replaces"`
+	}
+	before := len(l.source.Problems)
+	given := l.source.Decode(n, "rate_limit", &r)
+	rule := &Rule{Label: label, Unlimited: r.Unlimited}
+	if r.Name != nil && !yamlfile.Null(r.Name) {
+		rule.Name = l.source.Text(r.Name, "name")
+	}
+	for _, item := range r.Replaces {
+		rule.Replaces = append(rule.Replaces, l.replaced(item, rule.Name))
+	}
+	if len(l.source.Problems) > before {
+		return rule
+	}
+	unit := rls.RateLimitResponse_RateLimit_Unit(rls.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(r.Unit)])
+	_, counted := given["requests_per_unit"]
+	switch {
+	case r.Limit != nil && (r.Unit != "" || counted || r.Unlimited):
+		l.source.Wrong(given["limit"].Key, "rate_limit has limit and one of unit, requests_per_unit and unlimited; keep limit alone")
+	case r.Limit != nil:
+		rule.Limit = client.Limit(l.source.Text(r.Limit, "limit"))
+	case r.Unlimited && unit != 0:
+		l.source.Wrong(given["unit"].Key, "rate_limit has unlimited and a unit; keep one of them")
+	case r.Unlimited:
+	case unit == 0:
+		at := n
+		if e, ok := given["unit"]; ok {
+			at = e.Value
+		}
+		l.source.Wrong(at, "the unit is %s; write second, minute, hour, day, week, month or year", yamlfile.Shown(r.Unit))
+	case r.Count > math.MaxUint32:
+		l.source.Wrong(given["requests_per_unit"].Value, "requests_per_unit is %d; the most is %d", r.Count, uint32(math.MaxUint32))
+	default:
+		if !counted {
+			l.notice("%s:%d: rate_limit has no requests_per_unit, which counts as 0: every request is denied", l.source.Name, n.Line)
+		}
+		rule.Count, rule.Unit, rule.Limit = uint32(r.Count), unit, Window(uint32(r.Count), unit, 1)
+	}
+	return rule
+}
+
+// replaced decodes an item of replaces.
+func (l *loader) replaced(n *yaml.Node, own string) string {
+	var r struct {
+		Name *yaml.Node `yaml:"name"`
+	}
+	l.source.Decode(n, "an item of replaces", &r)
+	if r.Name == nil || yamlfile.Null(r.Name) || r.Name.Value == "" {
+		l.source.Wrong(n, "an item of replaces is empty; write - name: and the name of another rate_limit")
+		return ""
+	}
+	if r.Name.Value == own {
+		l.source.Wrong(r.Name, "the rate_limit %s replaces itself; name another", yamlfile.Shown(own))
+	}
+	return r.Name.Value
+}
+
+// Window returns the limit of a rule with a unit: a window that ends with the clock. A count of 0
+// denies every request. For several units in a window, a week is 7 days, a month 30 and a year 365.
+func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
+	period := units[unit]
+	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]
+	switch {
+	case count == 0:
+		return "0/s"
+	case multiplier > 1 && days > 0:
+		period = fmt.Sprintf("%dd", days*uint64(multiplier))
+	case multiplier > 1:
+		period = fmt.Sprintf("%d%s", multiplier, period)
+	}
+	return client.Limit(fmt.Sprintf("fixed_window %d/%s align=clock", count, period))
+}

@@ -1,0 +1,153 @@
+package envoyconfig_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
+)
+
+// Each error names the file, the line, the column and what to write.
+func TestProblems(t *testing.T) {
+	rule := func(text string) string {
+		return "domain: web\ndescriptors:\n  - key: a\n    rate_limit: " + text + "\n"
+	}
+	for _, tt := range []struct{ content, want string }{
+		{"", "the file is empty; begin with domain:"},
+		{"'''", "1:4: found unexpected end of stream"},
+		{"descriptors:\n", "1:1: the field domain is missing or empty"},
+		{"domain: ''\n", "1:1: the field domain is missing or empty"},
+		{"0.25: web\n", `1:1: unknown field "0.25"; the file has domain, descriptors`},
+		{"domain: web\ndescriptors: [a, b]\n", "2:15: a descriptor is \"a\"; it has to be a mapping"},
+		{"domain: web\ndescriptors:\n  - value: x\n", "3:5: a descriptor has no key"},
+		{"domain: web\ndescriptors:\n  - key: a\n    ratelimit: {}\n", `4:5: unknown field "ratelimit"; a descriptor has key, value, rate_limit`},
+		{"domain: web\ndescriptors:\n  - {key: a, value: b}\n  - {key: a, value: b}\n", `4:5: the descriptor "web.a_b" is there twice`},
+		{"domain: web\ndescriptors:\n  - {key: a, value: b, share_threshold: true}\n", "3:24: share_threshold is for a value that ends with *"},
+		{"domain: web\ndescriptors:\n  - {key: a, shadow_mode: perhaps}\n", `3:27: shadow_mode is "perhaps"; write true or false`},
+		{rule("{unit: foo, requests_per_unit: 5}"), `4:24: the unit is "foo"; write second, minute`},
+		{rule("{requests_per_unit: 5}"), `4:17: the unit is ""; write second, minute`},
+		{rule("{unit: unknown, requests_per_unit: 5}"), `4:24: the unit is "unknown"`},
+		{rule("{unit: day, requestsperunit: 5}"), `4:29: unknown field "requestsperunit"`},
+		{rule("{unit: day, requests_per_unit: -1}"), `4:48: requests_per_unit is "-1"`},
+		{rule("{unit: day, requests_per_unit: 4294967296}"), "4:48: requests_per_unit is 4294967296; the most is 4294967295"},
+		{rule("{unlimited: true, unit: day}"), "4:35: rate_limit has unlimited and a unit"},
+		{rule("{limit: 5/s, unit: day}"), "4:18: rate_limit has limit and one of unit"},
+		{rule("{unit: day, requests_per_unit: 1, name: me, replaces: [{name: me}]}"), `4:79: the rate_limit "me" replaces itself`},
+		{rule("{unit: day, requests_per_unit: 1, replaces: [{name: }]}"), "4:62: an item of replaces is empty"},
+	} {
+		dir := folder(t, "a.yaml", tt.content)
+		_, err := envoyconfig.Load(dir, false)
+		var problems yamlfile.Problems
+		if !errors.As(err, &problems) || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "a.yaml")+":") {
+			t.Errorf("%q:\n%v\nwant ...%s", tt.content, err, tt.want)
+		}
+	}
+}
+
+func TestTwoFilesWithADomain(t *testing.T) {
+	dir := folder(t,
+		"1.yaml", "domain: web\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+		"2.yml", "domain: web\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 2}}]\n",
+		"README", "not read", ".hidden.yaml", "not: read")
+	if _, err := envoyconfig.Load(dir, false); err == nil || !strings.Contains(err.Error(), `2.yml:1:9: the domain "web" is also in another file`) {
+		t.Errorf("without merging: %v", err)
+	}
+	config, err := envoyconfig.Load(dir, true)
+	if err != nil || config.Rules() != 2 {
+		t.Fatalf("merged: %v, %v", config, err)
+	}
+	if rule, key := config.Find("web", descriptor("b=x")); rule == nil || rule.Count != 2 || key != "web|b=x" {
+		t.Errorf("b: %+v, %q", rule, key)
+	}
+}
+
+func TestFoldersThatCannotBeLoaded(t *testing.T) {
+	empty := t.TempDir()
+	named := filepath.Join(t.TempDir(), "dir")
+	if err := os.MkdirAll(filepath.Join(named, "x.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	loop := t.TempDir()
+	if err := os.Symlink("loop.yaml", filepath.Join(loop, "loop.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		filepath.Join(empty, "none"): "name the folder that has the .yaml files",
+		empty:                        "has no file that ends in .yaml or .yml",
+		named:                        "is a directory",
+		loop:                         "too many levels of symbolic links",
+	} {
+		if _, err := envoyconfig.Load(dir, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", dir, err, want)
+		}
+	}
+}
+
+// What the files ask for and the service does not do is said, once for each place.
+func TestNotices(t *testing.T) {
+	config := load(t, "domain: web\ndescriptors:\n  - key: a\n    detailed_metric: true\n    rate_limit: {unit: day}\n")
+	if got := config.Notices(); len(got) != 2 || !strings.Contains(got[0], "config.yaml:3: detailed_metric and value_to_metric are ignored") ||
+		!strings.Contains(got[1], "config.yaml:5: rate_limit has no requests_per_unit") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A Watcher loads a folder when its content changes, even if only a symbolic link does, as in a
+// ConfigMap of Kubernetes; and not if only a time does.
+func TestWatcher(t *testing.T) {
+	content := func(n string) string {
+		return "domain: web\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: " + n + "}}]\n"
+	}
+	one, two, bad := folder(t, "a.yaml", content("1")), folder(t, "a.yaml", content("2")), folder(t, "a.yaml", "domain: [")
+	dir := t.TempDir()
+	link := func(to string) {
+		t.Helper()
+		data := filepath.Join(dir, "..data")
+		_ = os.Remove(data)
+		if err := os.Symlink(to, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(one)
+	if err := os.Symlink(filepath.Join("..data", "a.yaml"), filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	watcher := envoyconfig.NewWatcher(dir, false)
+	check := func(what string, want uint32) {
+		t.Helper()
+		config, err := watcher.Check()
+		switch {
+		case err != nil:
+			t.Fatalf("%s: %v", what, err)
+		case want == 0 && config != nil:
+			t.Fatalf("%s: loaded again", what)
+		case want > 0:
+			if config == nil {
+				t.Fatalf("%s: not loaded", what)
+			}
+			if rule, _ := config.Find("web", descriptor("a=x")); rule == nil || rule.Count != want {
+				t.Fatalf("%s: %+v", what, rule)
+			}
+		}
+	}
+	check("at first", 1)
+	check("unchanged", 0)
+	link(two)
+	check("another link", 2)
+	if err := os.Chtimes(filepath.Join(two, "a.yaml"), time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	check("another time", 0)
+	link(bad)
+	if _, err := watcher.Check(); err == nil {
+		t.Fatal("no error for a bad file")
+	}
+	check("the bad file again", 0)
+	link(two)
+	check("after the bad file", 2)
+}

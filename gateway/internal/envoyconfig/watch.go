@@ -1,0 +1,59 @@
+package envoyconfig
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Watcher reports changes of a folder. Its methods must not be called concurrently.
+type Watcher struct {
+	dir     string
+	merge   bool
+	seen    string            // paths, sizes and times of the files
+	content [sha256.Size]byte // of their names and content
+}
+
+// NewWatcher returns a Watcher for a folder; see [Load].
+func NewWatcher(dir string, merge bool) *Watcher { return &Watcher{dir: dir, merge: merge} }
+
+// Check loads the folder if its content has changed since the last call, or if this is the first.
+// It returns nil and no error if nothing has changed. It reads the files only if a path, a size or a
+// time has changed. Kubernetes replaces a ConfigMap by changing a symbolic link, and so the paths.
+func (w *Watcher) Check() (*Config, error) {
+	names, err := files(w.dir)
+	seen := fmt.Sprint(err)
+	for _, name := range names {
+		path, linkErr := filepath.EvalSymlinks(filepath.Join(w.dir, name))
+		info, statErr := os.Stat(path)
+		if linkErr != nil || statErr != nil {
+			seen += fmt.Sprintln(name, linkErr, statErr)
+			continue
+		}
+		seen += fmt.Sprintln(path, info.Size(), info.ModTime().UnixNano())
+	}
+	if seen == w.seen {
+		return nil, nil
+	}
+	sum := w.sum(names)
+	if w.seen != "" && sum == w.content && err == nil {
+		w.seen = seen
+		return nil, nil
+	}
+	w.seen, w.content = seen, sum
+	return Load(w.dir, w.merge)
+}
+
+// sum returns a hash of the names and the content of the files. A file that cannot be read counts as
+// empty.
+func (w *Watcher) sum(names []string) (sum [sha256.Size]byte) {
+	hash := sha256.New()
+	for _, name := range names {
+		content, _ := os.ReadFile(filepath.Join(w.dir, name))
+		fmt.Fprintf(hash, "%q %d ", name, len(content))
+		hash.Write(content)
+	}
+	hash.Sum(sum[:0])
+	return sum
+}

@@ -1,0 +1,79 @@
+// Package metrics counts the decisions of the gateway for Prometheus.
+package metrics
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics has the counters of the process. Its methods may be called concurrently.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	reloads  *prometheus.CounterVec
+	breakers *prometheus.GaugeVec
+	policies sync.Map // names with @ that have decided
+}
+
+// New registers the metrics.
+func New(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimit_gateway_requests_total",
+			Help: "Decisions by source (grpc, check, api), name (a policy or a rule) and decision.",
+		}, []string{"source", "name", "decision"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "ratelimit_gateway_request_seconds",
+			Help:    "Time to answer, by source.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .015, .02, .05, .1, .5},
+		}, []string{"source"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimit_gateway_config_reloads_total",
+			Help: "Times that the files were loaded, by result (ok, error).",
+		}, []string{"result"}),
+	}
+	m.breakers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ratelimit_gateway_breaker_open",
+		Help: "1 if the circuit breaker of a Redis node is open.",
+	}, []string{"node"})
+	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers)
+	return m
+}
+
+// Decided counts a decision. decision is a word such as "allowed", "denied" or "error". name is
+// "@" and a policy, or a text that does not come from a request, because each name is kept. A policy
+// that has never decided is counted as "unknown".
+func (m *Metrics) Decided(source, name, decision string, began time.Time) {
+	if strings.HasPrefix(name, "@") {
+		if _, known := m.policies.Load(name); !known {
+			if decision == "error" {
+				name = "unknown"
+			} else {
+				m.policies.Store(name, true)
+			}
+		}
+	}
+	m.requests.WithLabelValues(source, name, decision).Inc()
+	m.seconds.WithLabelValues(source).Observe(time.Since(began).Seconds())
+}
+
+// Reloaded counts an attempt to load the files.
+func (m *Metrics) Reloaded(err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.reloads.WithLabelValues(result).Inc()
+}
+
+// Breaker records whether the circuit breaker of a node is open.
+func (m *Metrics) Breaker(node string, open bool) {
+	value := 0.0
+	if open {
+		value = 1
+	}
+	m.breakers.WithLabelValues(node).Set(value)
+}

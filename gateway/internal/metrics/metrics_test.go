@@ -1,0 +1,61 @@
+package metrics_test
+
+import (
+	"errors"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+)
+
+// check checks the series whose names contain part.
+func check(t *testing.T, registry *prometheus.Registry, part string, want ...string) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	var got []string
+	for line := range strings.Lines(answer.Body.String()) {
+		if name, ok := strings.CutPrefix(line, "ratelimit_gateway_"); ok && strings.Contains(name, part) {
+			got = append(got, strings.TrimSpace(name))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestNamesAreBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry)
+	for _, name := range []string{"@a", "@b", "@c"} { // a flood of names from requests
+		m.Decided("check", name, "error", time.Now())
+	}
+	m.Decided("check", "@api", "allowed", time.Now())
+	m.Decided("check", "@api", "error", time.Now()) // the policy is known by now
+	m.Decided("grpc", "web.key", "error", time.Now())
+	check(t, registry, "requests_total",
+		`requests_total{decision="allowed",name="@api",source="check"} 1`,
+		`requests_total{decision="error",name="@api",source="check"} 1`,
+		`requests_total{decision="error",name="unknown",source="check"} 3`,
+		`requests_total{decision="error",name="web.key",source="grpc"} 1`)
+	check(t, registry, "request_seconds_count", `request_seconds_count{source="check"} 5`, `request_seconds_count{source="grpc"} 1`)
+}
+
+func TestReloadsAndBreakers(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry)
+	m.Reloaded(nil)
+	m.Reloaded(errors.New("invalid"))
+	m.Reloaded(errors.New("invalid"))
+	m.Breaker("10.0.0.1:6379", true)
+	m.Breaker("10.0.0.2:6379", true)
+	m.Breaker("10.0.0.2:6379", false)
+	check(t, registry, "", `breaker_open{node="10.0.0.1:6379"} 1`, `breaker_open{node="10.0.0.2:6379"} 0`,
+		`config_reloads_total{result="error"} 2`, `config_reloads_total{result="ok"} 1`)
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
+	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// denialMemory is how long a denial is remembered. It takes the load of retried keys off Redis.
+const denialMemory = 100 * time.Millisecond
+
+// connect opens the client. It sends nothing: the gateway starts without Redis.
+func (g *Gateway) connect() error {
+	o := g.options
+	if o.Timeout <= 0 {
+		return fmt.Errorf("--timeout %v is not above 0; give one such as 15ms", o.Timeout)
+	}
+	build, err := o.build()
+	if err != nil {
+		return err
+	}
+	url := o.Redis
+	if o.Dev {
+		server, err := embedded.Start(embedded.WithLibrary(build.Text()))
+		if err != nil {
+			return err
+		}
+		g.close = append(g.close, func() { _ = server.Close() })
+		url = "redis://" + server.Addr()
+	}
+	settings := []client.Option{
+		client.WithTimeout(o.Timeout),
+		client.WithDenialMemory(denialMemory),
+		client.WithObserver(client.Observer{Breaker: func(c client.BreakerChange) {
+			o.Log.Warn("circuit breaker", "node", c.Node, "from", c.From, "to", c.To)
+			g.metrics.Breaker(c.Node, c.To == "open")
+		}}),
+	}
+	if o.Deploy {
+		settings = append(settings, client.WithHealer(loader.Healer(build))) // for a server that loses the library later
+		g.deploy = func(ctx context.Context) error { return deploy(ctx, url, build) }
+	}
+	if o.Batches != "" {
+		n, ttl, err := batches(o.Batches)
+		if err != nil {
+			return err
+		}
+		settings = append(settings, client.WithBatches(n, ttl))
+	}
+	limiter, err := client.Open(url, settings...)
+	if err != nil {
+		return fmt.Errorf("--redis: %s", strings.TrimPrefix(err.Error(), "ratelimit: client.Open: "))
+	}
+	g.limiter = limiter
+	g.close = append(g.close, func() { _ = limiter.Close() })
+	return nil
+}
+
+// deploy puts the library on all servers that lack it.
+func deploy(ctx context.Context, url string, build functions.Build) error {
+	servers, err := redisurl.Parse(url)
+	if err != nil {
+		return err
+	}
+	rdb := servers.Open()
+	defer func() { _ = rdb.Close() }()
+	l, err := loader.New(rdb)
+	if err != nil {
+		return err
+	}
+	return l.Repair(ctx, build)
+}
+
+// build returns the library with the policies, if there are any.
+func (o Options) build() (functions.Build, error) {
+	if o.Policies == "" {
+		return functions.New()
+	}
+	if !o.Deploy && !o.Dev {
+		return functions.Build{}, fmt.Errorf("--policies %s is for --deploy and --dev; add one of them, or leave it out", o.Policies)
+	}
+	file, err := policies.Read(o.Policies)
+	if err != nil {
+		return functions.Build{}, err
+	}
+	return file.Build()
+}
+
+// batches parses "n,ttl".
+func batches(text string) (int64, time.Duration, error) {
+	first, second, _ := strings.Cut(text, ",")
+	n, err := strconv.ParseInt(first, 10, 64)
+	ttl, ttlErr := time.ParseDuration(second)
+	if err != nil || ttlErr != nil || n < 2 || ttl < time.Millisecond {
+		return 0, 0, fmt.Errorf("--batches %q is not of the form n,ttl; write 2 units or more and a time of 1ms or more, as in 100,100ms", text)
+	}
+	return n, ttl, nil
+}

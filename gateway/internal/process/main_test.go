@@ -1,0 +1,343 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthapi "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// output is a log that can be read while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// gateway is a gateway that runs until the test ends.
+type gateway struct {
+	grpc, http net.Addr
+	log        *output
+	options    process.Options
+	cancel     context.CancelFunc
+	ended      chan error
+}
+
+// start starts a gateway. Fields of options that are not set have values for tests.
+func start(t *testing.T, options process.Options) *gateway {
+	t.Helper()
+	g := &gateway{log: &output{}, ended: make(chan error, 1)}
+	if options.GRPC == "" {
+		options.GRPC = "127.0.0.1:0"
+	}
+	if options.HTTP == "" {
+		options.HTTP = "127.0.0.1:0"
+	}
+	if options.Timeout == 0 {
+		options.Timeout = time.Minute
+	}
+	options.Log = slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g.options = options
+	var ctx context.Context
+	ctx, g.cancel = context.WithCancel(context.Background())
+	listening := make(chan struct{})
+	go func() {
+		g.ended <- process.Run(ctx, options, func(grpc, http net.Addr) {
+			g.grpc, g.http = grpc, http
+			close(listening)
+		})
+	}()
+	t.Cleanup(func() {
+		if err := g.stop(); err != nil {
+			t.Errorf("the gateway ended: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the log:\n%s", g.log)
+		}
+	})
+	select {
+	case <-listening:
+	case err := <-g.ended:
+		g.ended <- nil
+		t.Fatalf("the gateway ended: %v", err)
+	}
+	return g
+}
+
+// stop ends the gateway, and waits until it has ended.
+func (g *gateway) stop() error {
+	g.cancel()
+	err := <-g.ended
+	g.ended <- nil // for the next call
+	return err
+}
+
+// client returns an HTTP client of the gateway, with this configuration of TLS, or nil for none.
+func (g *gateway) client(config *tls.Config) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, g.http.Network(), g.http.String())
+		},
+		TLSClientConfig: config, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+	}}
+}
+
+// get returns the status and the body of a response.
+func (g *gateway) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	return g.send(t, "GET", path, "")
+}
+
+func (g *gateway) send(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	status, text, err := g.request(t.Context(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, text
+}
+
+func (g *gateway) request(ctx context.Context, method, path, body string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := g.client(nil).Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// dial returns a gRPC connection to the gateway.
+func (g *gateway) dial(t *testing.T, config *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	secure := insecure.NewCredentials()
+	if config != nil {
+		secure = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(secure),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, g.grpc.Network(), g.grpc.String())
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ready waits until the gateway serves, and checks that both ports say so.
+func (g *gateway) ready(t *testing.T) {
+	t.Helper()
+	watch, err := healthapi.NewHealthClient(g.dial(t, nil)).Watch(t.Context(), &healthapi.HealthCheckRequest{Service: rls.RateLimitService_ServiceDesc.ServiceName})
+	for err == nil {
+		var state *healthapi.HealthCheckResponse
+		if state, err = watch.Recv(); state.GetStatus() == healthapi.HealthCheckResponse_SERVING {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := g.get(t, "/readyz"); status != http.StatusOK {
+		t.Fatalf("/readyz: %d %s", status, body)
+	}
+}
+
+// says waits until the log has a text.
+func (g *gateway) says(t *testing.T, text string) {
+	t.Helper()
+	redistest.Eventually(t, "the log says "+text, func() bool { return strings.Contains(g.log.String(), text) })
+}
+
+// fails checks that a gateway does not start, and that the error has each part.
+func fails(t *testing.T, options process.Options, parts ...string) {
+	t.Helper()
+	if options.Timeout == 0 {
+		options.Timeout = time.Second
+	}
+	if options.GRPC == "" {
+		options.GRPC = "127.0.0.1:0"
+	}
+	if options.HTTP == "" {
+		options.HTTP = "127.0.0.1:0"
+	}
+	options.Log = slog.New(slog.DiscardHandler)
+	err := process.Run(t.Context(), options, func(_, _ net.Addr) { t.Errorf("it listens; want an error with %q", parts) })
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v; want %q", err, part)
+		}
+	}
+}
+
+// write writes a file, and returns its path.
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(t.TempDir(), path)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const policyFile = "policies:\n  api:\n    limit: 3/m\n"
+
+// server runs a server with the policy api.
+func server(t *testing.T, options ...embedded.Option) *embedded.Server {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return embedded.Run(t, append(options, embedded.WithLibrary(build.Text()))...)
+}
+
+// relay passes connections on to a server. It can hold what the server sends, as if the server hung,
+// and counts the takes.
+type relay struct {
+	addr string
+
+	mu    sync.Mutex
+	moved sync.Cond // held has changed
+	held  bool
+	takes int
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{addr: port.Addr().String()}
+	r.moved.L = &r.mu
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			from, err := port.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, from, to)
+			r.mu.Unlock()
+			all.Go(func() { pass(from, to, r.count) })
+			all.Go(func() { pass(to, from, r.wait) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = port.Close()
+		r.hold(false)
+		r.mu.Lock()
+		for _, conn := range r.conns {
+			_ = conn.Close()
+		}
+		r.mu.Unlock()
+		all.Wait()
+	})
+	return r
+}
+
+// hold begins or ends to hold replies.
+func (r *relay) hold(held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = held
+	r.moved.Broadcast()
+}
+
+func (r *relay) wait([]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.held {
+		r.moved.Wait()
+	}
+}
+
+func (r *relay) count(text []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.takes += bytes.Count(text, []byte("ratelimit_take"))
+}
+
+// calls returns the number of takes so far.
+func (r *relay) calls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.takes
+}
+
+// pass copies until an error, and calls see with each text before it writes it.
+func pass(from, to net.Conn, see func([]byte)) {
+	defer func() { _, _ = from.Close(), to.Close() }()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			see(buffer[:n])
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+}
+
+// library returns the text of the library without policies.
+func library(t *testing.T) string {
+	t.Helper()
+	build, err := functions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build.Text()
+}

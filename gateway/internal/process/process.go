@@ -1,0 +1,268 @@
+// Package process runs the gateway: its listeners, its client of Redis, and its life from start to
+// drain.
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthapi "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+)
+
+// Options says what the gateway does. Main sets them from flags.
+type Options struct {
+	Redis          string        // URL of the servers; ignored if Dev
+	GRPC, HTTP     string        // addresses, host:port or unix:/path
+	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
+	AllOrNone      bool          // if a descriptor of the files is denied, the others are not charged
+	MergeDomains   bool          // several files may have the same domain
+	Timeout        time.Duration // of a decision
+	TrustedProxies []string      // networks of the proxies in front of the HTTP port
+	Policies       string        // policies.yaml, for Deploy and Dev
+	Deploy         bool          // put the library on servers that lack it
+	Dev            bool          // run an embedded server
+	Batches        string        // "n,ttl" for hot keys; empty for none
+	Headers        bool          // add X-RateLimit fields to gRPC responses
+	TLS            TLSFiles
+	Log            *slog.Logger
+}
+
+const (
+	drain      = 10 * time.Second     // the longest time that requests get to end
+	checkEvery = time.Second          // until the first check passes
+	pollEvery  = time.Second          // of the files
+	margin     = 2 * time.Millisecond // before the deadline of a gRPC request
+	clientTime = 5 * time.Second      // for a client to connect, to send a request, and to receive the response
+	idleTime   = 2 * time.Minute      // of an HTTP connection
+)
+
+// Gateway is a running gateway.
+type Gateway struct {
+	options Options
+	limiter *client.Client
+	metrics *metrics.Metrics
+	service *rls.Server
+	health  *health.Server
+	ready   atomic.Bool
+	grpc    *grpc.Server
+	http    *http.Server
+	deploy  func(context.Context) error // nil: the library is deployed by others
+	streams context.Context             // of gRPC; ends before the drain, because clients do not end streams
+	cut     context.CancelFunc
+	close   []func()
+}
+
+// Run runs a gateway until ctx ends, and then lets the requests in progress end. listening is called
+// with the addresses once both ports are open.
+func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	g := &Gateway{options: options, metrics: metrics.New(registry), health: health.NewServer()}
+	defer func() {
+		for _, end := range slices.Backward(g.close) {
+			end()
+		}
+	}()
+	if err := g.connect(); err != nil {
+		return err
+	}
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
+	var watcher *envoyconfig.Watcher
+	if options.EnvoyConfig != "" {
+		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
+		if err := g.reload(watcher); err != nil {
+			return err
+		}
+	}
+	handler, err := g.routes(registry)
+	if err != nil {
+		return err
+	}
+	config, err := options.TLS.config(options.Log)
+	if err != nil {
+		return err
+	}
+	grpcPort, err := listen("--grpc", options.GRPC)
+	if err != nil {
+		return err
+	}
+	httpPort, err := listen("--http", options.HTTP)
+	if err != nil {
+		_ = grpcPort.Close()
+		return err
+	}
+	g.serveGRPC(config)
+	g.http = &http.Server{
+		Handler: handler, ReadTimeout: clientTime, WriteTimeout: clientTime, IdleTimeout: idleTime, TLSConfig: config,
+		ErrorLog: slog.NewLogLogger(options.Log.Handler(), slog.LevelDebug),
+	}
+	listening(grpcPort.Addr(), httpPort.Addr())
+	return g.serve(ctx, grpcPort, httpPort, watcher)
+}
+
+// serve runs the servers and the background work until ctx or a server ends.
+func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(g.grpc.Serve(grpcPort)) }()
+	go func() {
+		if g.http.TLSConfig != nil {
+			cancel(g.http.ServeTLS(httpPort, "", ""))
+		} else {
+			cancel(g.http.Serve(httpPort))
+		}
+	}()
+	var background sync.WaitGroup
+	background.Go(func() { g.untilReady(ctx) })
+	background.Go(func() { g.follow(ctx, watcher) })
+	<-ctx.Done()
+	background.Wait()
+	g.ready.Store(false)
+	g.health.Shutdown()
+	g.cut()
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer stop()
+	g.drain(end)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// drain closes the ports, and waits for the requests in progress until ctx ends.
+func (g *Gateway) drain(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		g.grpc.GracefulStop()
+		close(done)
+	}()
+	_ = g.http.Shutdown(ctx)
+	select {
+	case <-done:
+	case <-ctx.Done():
+		g.grpc.Stop()
+		<-done
+	}
+	_ = g.http.Close()
+}
+
+func (g *Gateway) serveGRPC(config *tls.Config) {
+	g.streams, g.cut = context.WithCancel(context.Background())
+	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.StreamInterceptor(g.stream)}
+	if config != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	g.grpc = grpc.NewServer(options...)
+	rlsapi.RegisterRateLimitServiceServer(g.grpc, g.service)
+	healthapi.RegisterHealthServer(g.grpc, g.health)
+	reflection.Register(g.grpc)
+	g.setReady(false)
+}
+
+// stream serves a stream, of health or reflection, until g.streams ends.
+func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(g.streams, cancel)()
+	return serve(service, bounded{stream, ctx})
+}
+
+// bounded is a stream with a context of its own.
+type bounded struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (b bounded) Context() context.Context { return b.ctx }
+
+func (g *Gateway) setReady(ready bool) {
+	state := healthapi.HealthCheckResponse_NOT_SERVING
+	if ready {
+		state = healthapi.HealthCheckResponse_SERVING
+	}
+	g.ready.Store(ready)
+	g.health.SetServingStatus("", state)
+	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
+}
+
+// untilReady checks the servers until they are ready, or ctx ends. Later outages do not make the
+// gateway unready, because the proxies then decide by their failure mode at once.
+func (g *Gateway) untilReady(ctx context.Context) {
+	said := ""
+	for ctx.Err() == nil {
+		err := g.limiter.Check(ctx)
+		if errors.Is(err, client.ErrNotDeployed) && g.deploy != nil {
+			if err = g.deploy(ctx); err == nil {
+				err = g.limiter.Check(ctx)
+			}
+		}
+		if err == nil {
+			g.setReady(true)
+			g.options.Log.Info("ready")
+			return
+		}
+		if err = remedy.For(err); err.Error() != said {
+			said = err.Error()
+			g.options.Log.Warn("not ready", "error", err)
+		}
+		pause(ctx, checkEvery)
+	}
+}
+
+// follow loads the files again when they change, until ctx ends.
+func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
+	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
+		if err := g.reload(watcher); err != nil {
+			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
+		}
+	}
+}
+
+// reload loads the files if they have changed.
+func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
+	config, err := watcher.Check()
+	if config == nil && err == nil {
+		return nil
+	}
+	g.metrics.Reloaded(err)
+	if err != nil {
+		return err
+	}
+	g.service.Use(config)
+	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
+	for _, notice := range config.Notices() {
+		g.options.Log.Warn(notice)
+	}
+	return nil
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

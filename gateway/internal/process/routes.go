@@ -1,0 +1,44 @@
+package process
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/api"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/check"
+)
+
+// routes returns the handler of the HTTP port.
+func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !g.ready.Load() {
+			http.Error(w, "not ready; see the log", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle(api.Prefix, api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log}))
+	trusted := g.options.TrustedProxies
+	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // whoever connects has no other address than that in the header
+		trusted = append(slices.Clone(trusted), unixPrefix)
+	}
+	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted})
+	if err != nil {
+		return nil, fmt.Errorf("--trusted-proxies: %w", err)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if check.Matches(r.URL.Path) {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
+}

@@ -1,0 +1,100 @@
+package process
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// TLSFiles are files in PEM form for both ports. Without them, the ports are plain.
+type TLSFiles struct {
+	Cert, Key string
+	ClientCA  string // authorities of client certificates; empty if clients need none
+}
+
+// config returns the TLS configuration, or nil if there is none. It reads the files again when they
+// change, so certificates can be renewed without a restart. If they are invalid then, it logs that,
+// and the previous ones stay in use.
+func (f TLSFiles) config(log *slog.Logger) (*tls.Config, error) {
+	switch {
+	case f.Cert == "" && f.Key == "" && f.ClientCA == "":
+		return nil, nil
+	case f.Cert == "" || f.Key == "":
+		return nil, errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs both; give both")
+	}
+	r := &reloader{files: f, log: log, seen: f.stamp()}
+	first, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	r.current = first
+	config := first.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.config(), nil }
+	return config, nil
+}
+
+func (f TLSFiles) load() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert and --tls-key: %w; name files in PEM form that belong together", err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if f.ClientCA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(f.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-client-ca: %w; name a file with certificates", err)
+	}
+	config.ClientCAs = x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--tls-client-ca: %s contains no certificate; name a file in PEM form", f.ClientCA)
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	return config, nil
+}
+
+// stamp returns a text that changes when a file does.
+func (f TLSFiles) stamp() string {
+	stamp := ""
+	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
+		if info, err := os.Stat(name); err == nil {
+			stamp += fmt.Sprintln(name, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return stamp
+}
+
+// reloader keeps the current configuration.
+type reloader struct {
+	files   TLSFiles
+	log     *slog.Logger
+	mu      sync.Mutex
+	current *tls.Config
+	seen    string
+	looked  time.Time
+}
+
+// config returns the current configuration. It looks at the files at most once a second.
+func (r *reloader) config() *tls.Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.looked) < time.Second {
+		return r.current
+	}
+	r.looked = time.Now()
+	if stamp := r.files.stamp(); stamp != r.seen {
+		r.seen = stamp
+		if config, err := r.files.load(); err != nil {
+			r.log.Error("the certificates were not loaded; the previous ones stay in use", "error", err)
+		} else {
+			r.current = config
+		}
+	}
+	return r.current
+}

@@ -1,0 +1,192 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// decide fills in the results. Descriptors by policy are one decision, unless a cluster has their
+// keys on several servers. Any other descriptor is a decision of its own. decide returns the first
+// error.
+func (s *Server) decide(ctx context.Context, list []question) error {
+	var policies, rules, others []*question
+	for i := range list {
+		switch q := &list[i]; {
+		case q.limit == "":
+		case q.hits == 0 || q.back:
+			others = append(others, q)
+		case q.together:
+			policies = append(policies, q)
+		default:
+			rules = append(rules, q)
+		}
+	}
+	for _, group := range [][]*question{policies, rules} {
+		rest, err := s.group(ctx, group)
+		if err != nil {
+			return err
+		}
+		others = append(others, rest...)
+	}
+	return s.each(ctx, others)
+}
+
+// group decides several descriptors in one call, and returns those that are still to be decided by
+// themselves. If the call is allowed, all are charged, as by calls of their own. If it is denied,
+// nothing is charged: that is the decision by policy and with AllOrNone. By rules those that were not
+// denied are still to be charged.
+func (s *Server) group(ctx context.Context, list []*question) (rest []*question, err error) {
+	if len(list) < 2 || s.clustered.Load() || !distinct(list) {
+		return list, nil
+	}
+	allowed, err := s.all(ctx, list)
+	switch {
+	case errors.Is(err, client.ErrCrossSlot):
+		s.clustered.Store(true)
+		return list, nil
+	case err != nil || allowed || list[0].together || s.AllOrNone:
+		return nil, err
+	}
+	for _, q := range list {
+		if q.result.Allowed {
+			rest = append(rest, q)
+		} else if err := s.overshoot(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// each decides descriptors by themselves: concurrently, or in order if a key is there twice.
+func (s *Server) each(ctx context.Context, list []*question) error {
+	if len(list) <= 1 || !distinct(list) {
+		for _, q := range list {
+			if err := s.one(ctx, q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	errs := make([]error, len(list))
+	var wait sync.WaitGroup
+	for i, q := range list {
+		wait.Go(func() { errs[i] = s.one(ctx, q) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// distinct reports whether no key is there twice.
+func distinct(list []*question) bool {
+	for i, q := range list {
+		for _, other := range list[:i] {
+			if other.key == q.key {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// all takes from several keys in one call: from all or from none. It reports whether the call was
+// allowed. A shadow policy never denies its descriptor, although its entry says what it would decide.
+func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
+	request := client.Request{Each: true}
+	for _, q := range list {
+		request.Keys = append(request.Keys, q.key)
+		request.Limits = append(request.Limits, q.limit)
+		request.Costs = append(request.Costs, q.hits)
+	}
+	result, err := s.Limiter.Take(ctx, request)
+	if err != nil {
+		return false, err
+	}
+	for i, q := range list {
+		q.result = of(result)
+		if i < len(result.Each) {
+			q.result = result.Each[i]
+		}
+		if q.result.Allowed || result.Shadow == nil {
+			continue
+		}
+		if q.result.Allowed = result.Allowed; result.Allowed {
+			continue // only shadow policies would deny
+		}
+		alone, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
+		if err != nil {
+			return false, err
+		}
+		q.result = of(alone)
+	}
+	return result.Allowed, nil
+}
+
+// one decides a descriptor by itself.
+func (s *Server) one(ctx context.Context, q *question) error {
+	var result client.Result
+	var err error
+	switch {
+	case q.back:
+		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
+	case q.hits == 0:
+		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
+		if err == nil && result.Allowed && result.Remaining == 0 { // denied: ask for the wait
+			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
+		}
+	default:
+		result, err = s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)
+	}
+	if err != nil {
+		return err
+	}
+	q.result = of(result)
+	return s.overshoot(ctx, q)
+}
+
+// overshoot charges several hits of a denied descriptor, if its rule has the usual service's window,
+// because that service charges them too.
+func (s *Server) overshoot(ctx context.Context, q *question) error {
+	if !q.window || q.hits < 2 || q.back || q.result.Allowed {
+		return nil
+	}
+	q.result.Remaining = 0
+	_, err := s.Limiter.Take(ctx, client.Request{Keys: []string{q.key}, Limits: []client.Limit{q.limit}, Costs: []int64{q.hits}, Force: true})
+	return err
+}
+
+func of(r client.Result) client.KeyResult {
+	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
+}
+
+// headers returns X-RateLimit fields for the status that is over its limit, or else for that with
+// the least remaining.
+func headers(statuses []*rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+	var least *rls.RateLimitResponse_DescriptorStatus
+	for _, status := range statuses {
+		switch {
+		case status.CurrentLimit == nil:
+		case least == nil,
+			status.Code == rls.RateLimitResponse_OVER_LIMIT && least.Code != status.Code,
+			status.Code == least.Code && status.LimitRemaining < least.LimitRemaining:
+			least = status
+		}
+	}
+	if least == nil {
+		return nil
+	}
+	header := func(key string, value int64) *core.HeaderValue {
+		return &core.HeaderValue{Key: key, Value: strconv.FormatInt(value, 10)}
+	}
+	return []*core.HeaderValue{
+		header("X-RateLimit-Limit", int64(least.CurrentLimit.RequestsPerUnit)),
+		header("X-RateLimit-Remaining", int64(least.LimitRemaining)),
+		header("X-RateLimit-Reset", least.DurationUntilReset.GetSeconds()),
+	}
+}

@@ -1,0 +1,178 @@
+package rls
+
+import (
+	"math"
+	"slices"
+
+	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+)
+
+// question is what a descriptor asks, and the answer.
+type question struct {
+	label string // for metrics
+	limit client.Limit
+	key   string
+	hits  int64
+	back  bool // is_negative_hits: give the hits back
+
+	together  bool // decided with the other descriptors of the request: all are charged, or none
+	window    bool // the limit is a window of the usual service
+	unlimited bool
+	shadow    bool
+	quota     bool
+	current   *rls.RateLimitResponse_RateLimit
+
+	result client.KeyResult
+}
+
+// policyEntry is the key of the entry that names a policy.
+const policyEntry = "policy"
+
+// questions returns a question for each descriptor. Descriptors without a limit have none.
+func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
+	config := s.config.Load()
+	known := config != nil && config.Known(request.Domain)
+	list := make([]question, len(request.Descriptors))
+	replaced := map[string]bool{}
+	names := make([]string, len(list))
+	for i, descriptor := range request.Descriptors {
+		q := &list[i]
+		q.hits, q.back = hits(request, descriptor), descriptor.GetIsNegativeHits()
+		if q.hits < 0 {
+			return nil, badDescriptor(i, "hits_addend is above 2^53, the most")
+		}
+		var rule *envoyconfig.Rule
+		if config != nil {
+			rule, q.key = config.Find(request.Domain, descriptor.GetEntries())
+		}
+		switch override := descriptor.GetLimit(); {
+		case override != nil && (known || config == nil):
+			if err := q.override(i, request.Domain, descriptor, override); err != nil {
+				return nil, err
+			}
+		case known:
+			if q.rule(rule); rule != nil {
+				names[i] = rule.Name
+				for _, name := range rule.Replaces {
+					replaced[name] = true
+				}
+			}
+		default:
+			q.policy(descriptor)
+		}
+		if q.label == "" {
+			q.label = unmatched
+		}
+	}
+	for i, name := range names {
+		if name != "" && replaced[name] {
+			list[i] = question{label: list[i].label}
+		}
+	}
+	return list, nil
+}
+
+const unmatched = "none" // the metrics label of descriptors without a limit
+
+// hits returns how many units a descriptor takes: its own number, which may be 0, or the request's,
+// where 0 means 1. It is negative if the number is above 2^53.
+func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor) int64 {
+	if own := descriptor.GetHitsAddend(); own != nil {
+		if own.Value > 1<<53 {
+			return -1
+		}
+		return int64(own.Value)
+	}
+	return int64(max(1, request.HitsAddend))
+}
+
+// override takes the limit from the request.
+func (q *question) override(i int, domain string, descriptor *entries.RateLimitDescriptor, override *entries.RateLimitDescriptor_RateLimitOverride) error {
+	unit := rls.RateLimitResponse_RateLimit_Unit(override.Unit)
+	multiplier := max(1, override.GetUnitMultiplier().GetValue())
+	if unit == rls.RateLimitResponse_RateLimit_UNKNOWN {
+		return badDescriptor(i, "the unit of its limit is %v; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", override.Unit)
+	}
+	q.label, q.window = domain+".override", true
+	q.limit = envoyconfig.Window(override.RequestsPerUnit, unit, multiplier)
+	q.key = envoyconfig.Key(domain, descriptor.GetEntries(), nil) + "|" + string(q.limit)
+	q.current = &rls.RateLimitResponse_RateLimit{RequestsPerUnit: override.RequestsPerUnit, Unit: unit}
+	if multiplier > 1 {
+		q.current.UnitMultiplier = wrapperspb.UInt32(multiplier)
+	}
+	return nil
+}
+
+// rule takes the limit from a rule of the files; nil means that there is none.
+func (q *question) rule(rule *envoyconfig.Rule) {
+	if rule == nil {
+		return
+	}
+	q.label, q.limit, q.unlimited, q.shadow, q.quota = rule.Label, rule.Limit, rule.Unlimited, rule.Shadow, rule.Quota
+	if rule.Unlimited {
+		return
+	}
+	q.window = rule.Unit != rls.RateLimitResponse_RateLimit_UNKNOWN
+	q.current = &rls.RateLimitResponse_RateLimit{Name: rule.Name, RequestsPerUnit: rule.Count, Unit: rule.Unit}
+}
+
+// policy takes the limit from the entry that names a policy. The other entries make the key.
+func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
+	all := descriptor.GetEntries()
+	at := slices.IndexFunc(all, func(e *entries.RateLimitDescriptor_Entry) bool { return e.Key == policyEntry })
+	if at < 0 || all[at].Value == "" {
+		return
+	}
+	name := all[at].Value
+	q.label, q.limit, q.together = "@"+name, client.Limit("@"+name), true
+	q.key = envoyconfig.Key(name, slices.Delete(slices.Clone(all), at, at+1), nil)
+	q.current = &rls.RateLimitResponse_RateLimit{Name: name}
+}
+
+// over reports whether the descriptor is over its limit.
+func (q *question) over() bool { return q.limit != "" && !q.result.Allowed && !q.shadow }
+
+// decision returns the decision for metrics. A rule in shadow mode says what it would have decided.
+func (q *question) decision() string {
+	switch {
+	case q.limit == "":
+		return "no_limit"
+	case q.result.Allowed:
+		return "allowed"
+	case q.shadow:
+		return "shadow_denied"
+	}
+	return "denied"
+}
+
+// status returns the status of the descriptor.
+func (q *question) status() *rls.RateLimitResponse_DescriptorStatus {
+	answer := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+	switch {
+	case q.unlimited:
+		answer.LimitRemaining = math.MaxUint32
+		return answer
+	case q.limit == "":
+		return answer
+	}
+	answer.CurrentLimit = q.current
+	if q.current.Unit == rls.RateLimitResponse_RateLimit_UNKNOWN {
+		q.current.RequestsPerUnit = count(q.result.Limit)
+	}
+	answer.LimitRemaining = count(q.result.Remaining)
+	until := q.result.ResetAfter
+	if !q.result.Allowed {
+		until = q.result.RetryAfter
+	}
+	answer.DurationUntilReset = &durationpb.Duration{Seconds: seconds(until)}
+	if q.over() && !q.quota {
+		answer.Code = rls.RateLimitResponse_OVER_LIMIT
+	}
+	return answer
+}

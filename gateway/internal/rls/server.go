@@ -1,0 +1,123 @@
+// Package rls answers Envoy's rate limit service, version 3, with decisions of package client.
+// docs/gateway.md describes what descriptors mean.
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+)
+
+// mostDescriptors is the most descriptors in a request, as many as limits in a call of the library.
+// Envoy sends a few.
+const mostDescriptors = 50
+
+// Options configures a [Server]. Limiter, Metrics and Log are required.
+type Options struct {
+	Limiter   *client.Client
+	Metrics   *metrics.Metrics
+	Log       *slog.Logger
+	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
+	AllOrNone bool          // descriptors of rules are charged together or not at all, as by policy
+	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
+}
+
+// Server is the rate limit service. Its methods may be called concurrently.
+type Server struct {
+	rls.UnimplementedRateLimitServiceServer
+	Options
+	config    atomic.Pointer[envoyconfig.Config]
+	clustered atomic.Bool // keys of one request were on several servers
+}
+
+// New returns a Server that has no files yet.
+func New(options Options) *Server { return &Server{Options: options} }
+
+// Use replaces the files. Requests that have begun are answered with the previous ones.
+func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
+
+// ShouldRateLimit decides a request: one status for each descriptor, in order. If there is no
+// decision, the error has the code UNAVAILABLE. The proxy then does what its failure mode says.
+func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	began := time.Now()
+	switch n := len(request.GetDescriptors()); {
+	case request.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "the domain is empty; set it in the proxy's rate limit filter")
+	case n == 0:
+		return nil, status.Error(codes.InvalidArgument, "the request has no descriptor; give at least one")
+	case n > mostDescriptors:
+		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors; the most is %d", n, mostDescriptors)
+	}
+	list, err := s.questions(request)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-s.Margin))
+		defer cancel()
+	}
+	if err := s.decide(ctx, list); err != nil {
+		for i := range list {
+			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
+				list[i].label = "unknown" // the name came from the request
+			}
+			s.Metrics.Decided("grpc", list[i].label, "error", began)
+		}
+		return nil, refusal(err)
+	}
+	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}
+	for i := range list {
+		q := &list[i]
+		s.Metrics.Decided("grpc", q.label, q.decision(), began)
+		response.Statuses = append(response.Statuses, q.status())
+		if q.over() && !q.quota {
+			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	if s.Headers {
+		response.ResponseHeadersToAdd = headers(response.Statuses)
+	}
+	if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
+		s.Log.Debug("denied", "domain", request.Domain, "descriptors", len(list))
+	}
+	return response, nil
+}
+
+// refusal returns the gRPC error for an error of the client. If a retry cannot help, the error says
+// what to correct. The code is never UNKNOWN, because Envoy lets a request pass in every failure
+// mode if the code is UNKNOWN.
+func refusal(err error) error {
+	code := codes.Unavailable
+	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
+		code = codes.InvalidArgument
+	}
+	return status.Error(code, err.Error())
+}
+
+// seconds rounds a duration up to whole seconds.
+func seconds(d time.Duration) int64 {
+	if d < 0 { // never
+		return math.MaxInt32
+	}
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+// count returns n as the protocol has it: at most 2^32 - 1.
+func count(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+
+func badDescriptor(i int, format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, "descriptor %d: %s", i+1, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,370 @@
+package rls_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	api "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+)
+
+// start is 15 s into a minute.
+var start = time.Date(2026, 11, 1, 12, 0, 15, 0, time.UTC)
+
+// testbed is a service over gRPC with an embedded server, whose clock stands.
+type testbed struct {
+	t       *testing.T
+	server  *embedded.Server
+	service *rls.Server
+	client  api.RateLimitServiceClient
+}
+
+func newTestbed(t *testing.T, config string, policies ...functions.Policy) *testbed {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(policies...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(start))
+	b := connect(t, "redis://"+server.Addr(), config)
+	b.server = server
+	return b
+}
+
+// connect starts a service that uses the server at a URL.
+func connect(t *testing.T, url, config string) *testbed {
+	t.Helper()
+	limiter, err := client.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close() })
+	service := rls.New(rls.Options{
+		Limiter: limiter, Metrics: metrics.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Margin: 2 * time.Millisecond, Headers: true,
+	})
+	if config != "" {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := envoyconfig.Load(dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		service.Use(loaded)
+	}
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := grpc.NewServer()
+	api.RegisterRateLimitServiceServer(running, service)
+	go func() { _ = running.Serve(port) }()
+	t.Cleanup(running.Stop)
+	connection, err := grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	return &testbed{t: t, service: service, client: api.NewRateLimitServiceClient(connection)}
+}
+
+// ask sends a request and returns the response in short: the overall code, then for each status the
+// code, the limit as name:count/unit, what remains, and the seconds until the reset.
+func (b *testbed) ask(request *api.RateLimitRequest) string {
+	b.t.Helper()
+	response, err := b.client.ShouldRateLimit(b.t.Context(), request)
+	if err != nil {
+		return status.Code(err).String() + ": " + status.Convert(err).Message()
+	}
+	text := response.OverallCode.String()
+	for _, s := range response.Statuses {
+		text += " | " + s.Code.String()
+		if l := s.CurrentLimit; l != nil {
+			text += fmt.Sprintf(" %s:%d/%s", l.Name, l.RequestsPerUnit, strings.ToLower(l.Unit.String()))
+			if l.UnitMultiplier != nil {
+				text += fmt.Sprintf("*%d", l.UnitMultiplier.Value)
+			}
+		}
+		text += fmt.Sprintf(" %d", s.LimitRemaining)
+		if s.DurationUntilReset != nil {
+			text += fmt.Sprintf(" %ds", s.DurationUntilReset.Seconds)
+		}
+	}
+	return text
+}
+
+// descriptor parses "key=value key=value".
+func descriptor(text string) *entries.RateLimitDescriptor {
+	d := &entries.RateLimitDescriptor{}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		d.Entries = append(d.Entries, &entries.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+func request(hits uint32, descriptors ...string) *api.RateLimitRequest {
+	r := &api.RateLimitRequest{Domain: "web", HitsAddend: hits}
+	for _, text := range descriptors {
+		r.Descriptors = append(r.Descriptors, descriptor(text))
+	}
+	return r
+}
+
+// expect asks several times in a row.
+func (b *testbed) expect(r *api.RateLimitRequest, want ...string) {
+	b.t.Helper()
+	for i, w := range want {
+		if got := b.ask(r); got != w {
+			b.t.Errorf("request %d:\n%s\nwant\n%s", i+1, got, w)
+		}
+	}
+}
+
+const config = `
+domain: web
+descriptors:
+  - key: address
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: quick
+    rate_limit: {unit: second, requests_per_unit: 10}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: quota
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: free
+    rate_limit: {unlimited: true, name: free}
+  - key: banned
+    rate_limit: {unit: hour, requests_per_unit: 0}
+  - key: general
+    rate_limit: {unit: minute, requests_per_unit: 1, name: general}
+  - key: special
+    rate_limit: {unit: minute, requests_per_unit: 5, name: special, replaces: [{name: general}]}
+  - key: two
+    rate_limit: {limit: "10/s burst=3, 1000/h"}
+  - key: broken
+    rate_limit: {limit: "10/fortnight"}
+`
+
+func TestRules(t *testing.T) {
+	b := newTestbed(t, config)
+	b.expect(request(0, "address=1.1.1.1"),
+		"OK | OK :2/minute 1 45s", "OK | OK :2/minute 0 45s", "OVER_LIMIT | OVER_LIMIT :2/minute 0 45s")
+	b.server.Advance(45 * time.Second)
+	b.expect(request(0, "address=1.1.1.1"), "OK | OK :2/minute 1 60s")
+	b.expect(request(0, "shadow=x"), "OK | OK :1/minute 0 60s", "OK | OK :1/minute 0 60s")
+	b.expect(request(0, "quota=x"), "OK | OK :1/minute 0 60s", "OK | OK :1/minute 0 60s")
+	b.expect(request(0, "free=x"), "OK | OK 4294967295")
+	b.expect(request(0, "banned=x"), "OVER_LIMIT | OVER_LIMIT :0/hour 0 2147483647s")
+	b.expect(request(0, "none=x"), "OK | OK 0")
+	b.expect(request(0, "two=x"), "OK | OK :3/unknown 2 4s", "OK | OK :3/unknown 1 8s", "OK | OK :3/unknown 0 11s", "OVER_LIMIT | OVER_LIMIT :3/unknown 0 1s")
+	b.expect(request(0, "general=x"), "OK | OK general:1/minute 0 60s", "OVER_LIMIT | OVER_LIMIT general:1/minute 0 60s")
+	b.expect(request(0, "general=x", "special=x"), "OK | OK 0 | OK special:5/minute 4 60s")
+	if got := b.ask(request(0, "broken=x")); !strings.HasPrefix(got, "Unavailable: ") || !strings.Contains(got, "BADLIMIT") {
+		t.Error(got)
+	}
+	unknown := request(0, "address=1.1.1.1")
+	unknown.Domain = "unknown"
+	b.expect(unknown, "OK | OK 0")
+}
+
+// Descriptors of rules are charged apart: a denied one does not keep others from being charged.
+func TestRulesAreChargedApart(t *testing.T) {
+	b := newTestbed(t, config)
+	b.expect(request(0, "address=a", "general=x"),
+		"OK | OK :2/minute 1 45s | OK general:1/minute 0 45s",
+		"OVER_LIMIT | OK :2/minute 0 45s | OVER_LIMIT general:1/minute 0 45s")
+	b.expect(request(0, "address=a", "address=a"), "OVER_LIMIT | OVER_LIMIT :2/minute 0 45s | OVER_LIMIT :2/minute 0 45s")
+}
+
+// A shadow policy never denies, whether its descriptor comes alone or with others.
+func TestShadowPolicies(t *testing.T) {
+	policy := func(name, limit string, shadow bool) functions.Policy {
+		return functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: limit}}, Shadow: shadow}
+	}
+	rules := "domain: rules\ndescriptors:\n  - key: trial\n    rate_limit: {limit: \"@trial\"}\n  - key: api\n    rate_limit: {limit: \"@api\"}\n"
+	b := newTestbed(t, rules, policy("trial", "1/m", true), policy("api", "2/m", false))
+	b.expect(request(0, "policy=trial a=1"), "OK | OK trial:1/unknown 0 60s", "OK | OK trial:1/unknown 0 60s")
+	want := []string{
+		"OK | OK %s:1/unknown 0 60s | OK %s:2/unknown 1 30s",
+		"OK | OK %s:1/unknown 0 60s | OK %s:2/unknown 0 60s",
+		"OVER_LIMIT | OK %s:1/unknown 0 60s | OVER_LIMIT %s:2/unknown 0 30s",
+	}
+	byRule := request(0, "trial=1", "api=1")
+	byRule.Domain = "rules"
+	for _, w := range want {
+		b.expect(request(0, "policy=trial a=2", "policy=api a=2"), fmt.Sprintf(w, "trial", "api"))
+		b.expect(byRule, fmt.Sprintf(w, "", ""))
+	}
+}
+
+// With AllOrNone, a denied descriptor keeps the others from being charged.
+func TestAllOrNone(t *testing.T) {
+	b := newTestbed(t, config)
+	b.service.AllOrNone = true
+	b.expect(request(0, "address=a", "general=x"),
+		"OK | OK :2/minute 1 45s | OK general:1/minute 0 45s",
+		"OVER_LIMIT | OK :2/minute 1 45s | OVER_LIMIT general:1/minute 0 45s")
+}
+
+// Several hits are charged even if they do not fit; none only look; negative ones are given back.
+func TestHits(t *testing.T) {
+	b := newTestbed(t, config)
+	with := func(hits uint64) *api.RateLimitRequest {
+		r := request(0, "quick=x")
+		r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+		return r
+	}
+	b.expect(with(0), "OK | OK :10/second 10 0s")
+	b.expect(with(4), "OK | OK :10/second 6 1s")
+	b.expect(request(3, "quick=x"), "OK | OK :10/second 3 1s")
+	back := with(5)
+	back.Descriptors[0].IsNegativeHits = true
+	b.expect(back, "OK | OK :10/second 8 1s")
+	b.expect(with(9), "OVER_LIMIT | OVER_LIMIT :10/second 0 1s")
+	b.expect(with(1), "OVER_LIMIT | OVER_LIMIT :10/second 0 1s")
+	b.expect(with(0), "OVER_LIMIT | OVER_LIMIT :10/second 0 1s")
+	b.server.Advance(time.Second)
+	b.expect(with(0), "OK | OK :10/second 10 0s")
+	if got := b.ask(with(1<<53 + 1)); got != "InvalidArgument: descriptor 1: hits_addend is above 2^53, the most" {
+		t.Error(got)
+	}
+}
+
+func TestOverride(t *testing.T) {
+	b := newTestbed(t, config)
+	with := func(count uint32, unit types.RateLimitUnit, multiplier uint32) *api.RateLimitRequest {
+		r := request(0, "address=a")
+		r.Descriptors[0].Limit = &entries.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: count, Unit: unit}
+		if multiplier > 0 {
+			r.Descriptors[0].Limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+		}
+		return r
+	}
+	b.expect(with(1, types.RateLimitUnit_HOUR, 0), "OK | OK :1/hour 0 3585s", "OVER_LIMIT | OVER_LIMIT :1/hour 0 3585s")
+	b.expect(with(1, types.RateLimitUnit_MINUTE, 5), "OK | OK :1/minute*5 0 285s", "OVER_LIMIT | OVER_LIMIT :1/minute*5 0 285s")
+	b.expect(request(0, "address=a"), "OK | OK :2/minute 1 45s")
+	if got := b.ask(with(1, types.RateLimitUnit_UNKNOWN, 0)); !strings.HasPrefix(got, "InvalidArgument: descriptor 1: the unit") {
+		t.Error(got)
+	}
+	unknown := with(1, types.RateLimitUnit_HOUR, 0)
+	unknown.Domain = "unknown"
+	b.expect(unknown, "OK | OK 0", "OK | OK 0")
+}
+
+var policies = []functions.Policy{
+	{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
+	{Name: "tenant", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
+}
+
+// Descriptors by policy are one decision: if one is denied, none is charged.
+func TestPolicies(t *testing.T) {
+	b := newTestbed(t, "", policies...)
+	b.expect(request(0, "policy=api address=a"), "OK | OK api:3/unknown 2 20s")
+	b.expect(request(0, "policy=api address=a", "policy=tenant id=t"), "OK | OK api:3/unknown 1 40s | OK tenant:1/unknown 0 60s")
+	b.expect(request(0, "policy=api address=a", "policy=tenant id=t"), "OVER_LIMIT | OK api:3/unknown 1 40s | OVER_LIMIT tenant:1/unknown 0 60s")
+	b.expect(request(2, "policy=api address=a"), "OVER_LIMIT | OVER_LIMIT api:3/unknown 1 20s")
+	b.expect(request(0, "policy=api address=b", "policy=api address=b"), "OK | OK api:3/unknown 2 20s | OK api:3/unknown 1 40s")
+	if got := b.ask(request(0, "policy=missing address=a")); !strings.HasPrefix(got, "Unavailable: ") || !strings.Contains(got, "NOPOLICY") {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(b.server.Do("FCALL", "ratelimit_peek", "1", "api|address=a", "@api")); !strings.HasPrefix(got, "[1 3 0 ") {
+		t.Errorf("the key on the server: %s", got)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	b := newTestbed(t, config)
+	response, err := b.client.ShouldRateLimit(t.Context(), request(0, "quick=x", "general=x", "free=x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, h := range response.ResponseHeadersToAdd {
+		got += h.Key + "=" + h.Value + " "
+	}
+	if got != "X-RateLimit-Limit=1 X-RateLimit-Remaining=0 X-RateLimit-Reset=45 " {
+		t.Error(got)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	b := newTestbed(t, config)
+	many := request(0)
+	for range 10_000 {
+		many.Descriptors = append(many.Descriptors, descriptor("address=a"))
+	}
+	for _, tt := range []struct {
+		request *api.RateLimitRequest
+		want    string
+	}{
+		{&api.RateLimitRequest{Descriptors: many.Descriptors[:1]}, "InvalidArgument: the domain is empty"},
+		{request(0), "InvalidArgument: the request has no descriptor"},
+		{many, "InvalidArgument: the request has 10000 descriptors; the most is 50"},
+		{&api.RateLimitRequest{Domain: "web", Descriptors: []*entries.RateLimitDescriptor{{}}}, "OK | OK 0"},
+		{request(0, "address="+strings.Repeat("x", 1<<20)), "OK | OK :2/minute 1 45s"},
+		{request(0, "address=\xff"), "Internal: "},
+	} {
+		if got := b.ask(tt.request); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// A server that does not answer is UNAVAILABLE before the deadline of the request, never UNKNOWN.
+func TestDeadline(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = port.Close() }()
+	b := connect(t, "redis://"+port.Addr().String(), config)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := b.client.ShouldRateLimit(ctx, request(0, "address=a"))
+		if code := status.Code(err); code != codes.Unavailable || ctx.Err() != nil {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+}
+
+func TestReload(t *testing.T) {
+	b := newTestbed(t, config)
+	b.expect(request(0, "address=a"), "OK | OK :2/minute 1 45s")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("domain: web\ndescriptors: [{key: address, rate_limit: {unit: minute, requests_per_unit: 9}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := envoyconfig.Load(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.service.Use(loaded)
+	b.expect(request(0, "address=a"), "OK | OK :9/minute 7 45s")
+}

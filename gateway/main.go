@@ -1,0 +1,77 @@
+// Command ratelimit-gateway answers proxies that ask whether a request may pass: Envoy's rate limit
+// service over gRPC, and forward auth over HTTP. docs/gateway.md describes it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "ratelimit-gateway:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var o process.Options
+	var level string
+	cmd := &cobra.Command{
+		Use:   "ratelimit-gateway --redis URL",
+		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
+		Example: `  ratelimit-gateway --dev --policies policies.yaml
+  ratelimit-gateway --redis redis://127.0.0.1:6379 --envoy-config /etc/ratelimit`,
+		Version:       functions.Version(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var threshold slog.Level
+			if err := threshold.UnmarshalText([]byte(level)); err != nil {
+				return fmt.Errorf("--log %q is not a level; write debug, info, warn or error", level)
+			}
+			if url := os.Getenv("REDIS_URL"); url != "" && !cmd.Flags().Changed("redis") {
+				o.Redis = url
+			}
+			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			return process.Run(cmd.Context(), o, func(grpc, http net.Addr) {
+				o.Log.Info("listening", "grpc", grpc, "http", http)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Redis, "redis", "redis://127.0.0.1:6379", "URL of the servers; rediss, redis+cluster and redis-sentinel too; REDIS_URL if absent")
+	flags.StringVar(&o.GRPC, "grpc", "127.0.0.1:8081", "address for Envoy's rate limit service; unix:/path for a socket")
+	flags.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "address for forward auth, the plain API, health and metrics; unix:/path for a socket")
+	flags.StringVar(&o.EnvoyConfig, "envoy-config", "", "folder with the files of envoyproxy/ratelimit")
+	flags.BoolVar(&o.MergeDomains, "merge-domains", false, "several files may have the same domain")
+	flags.BoolVar(&o.AllOrNone, "all-or-none", false, "if one descriptor of a request is denied by a file's rule, charge none of the others")
+	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
+	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
+	flags.StringVar(&o.Policies, "policies", "", "policies.yaml, for --deploy and --dev")
+	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
+	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")
+	flags.StringVar(&o.Batches, "batches", "", "n,ttl: take n units of a hot key at once and spend them within ttl, as in 100,100ms")
+	flags.BoolVar(&o.Headers, "headers", false, "add X-RateLimit-Limit, -Remaining and -Reset to gRPC responses")
+	flags.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports, in PEM form")
+	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
+	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
+	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
+	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
+	return cmd
+}

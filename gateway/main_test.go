@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// output is what the command writes, which can be read meanwhile.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// addresses finds the ports in the log.
+var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)
+
+// startGateway runs the command until the test ends, on ports that it chooses. It returns the address
+// of the HTTP port, and a function that stops the command.
+func startGateway(t *testing.T, args ...string) (addr string, stop func()) {
+	t.Helper()
+	var log output
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := command()
+	cmd.SetErr(&log)
+	cmd.SetArgs(append(args, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--timeout", "1m"))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil || t.Failed() {
+			t.Errorf("the gateway: %v; its log:\n%s", err, &log)
+		}
+	})
+	t.Cleanup(stop)
+	redistest.Eventually(t, "the gateway listens", func() bool {
+		found := addresses.FindStringSubmatch(log.String())
+		if found != nil {
+			addr = found[2]
+		}
+		return found != nil
+	})
+	return addr, stop
+}
+
+// policies writes a file with the policy api, and returns its path.
+func policies(t *testing.T, limit string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(path, []byte("policies:\n  api:\n    limit: "+limit+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWrongUse(t *testing.T) {
+	for args, want := range map[string]string{
+		"--dev --redis redis://h": "[dev redis]",
+		"--dev --log loud":        `--log "loud" is not a level; write debug, info, warn or error`,
+		"--dev more":              `unknown command "more"`,
+		"--dev --timeout x":       `"--timeout"`,
+		"--dev --http 127.0.0.1:0 --grpc 127.0.0.1:99999999": "--grpc 127.0.0.1:99999999: ",
+		"--dev --trusted-proxies 10.0.0.0/8,x":               `"x" is not a network`,
+		"--rediss x":                                         "unknown flag: --rediss",
+	} {
+		cmd := command()
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(strings.Fields(args))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// The manifest's flags are those of the command.
+func TestFlagsOfKubernetes(t *testing.T) {
+	file, err := os.ReadFile("../examples/gateway/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(file), "args: [--http, ")
+	line, _, _ = strings.Cut(line, "]")
+	args := append([]string{"--http"}, strings.Split(strings.ReplaceAll(line, `"`, ""), ", ")...)
+	cmd := command()
+	if err := cmd.ParseFlags(args); err != nil || !found || cmd.Flags().Lookup("grpc").Value.String() != ":8081" {
+		t.Errorf("%q: %v", args, err)
+	}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// recipes is the folder with the configurations of proxies.
+const recipes = "../examples/gateway/"
+
+// proxy describes how to run a recipe with the proxy of Debian. It needs Linux, where clients can have
+// any address of 127.0.0.0/8.
+type proxy struct {
+	files   []string // of the recipe, which are copied
+	main    string   // a file main.conf that includes the recipe; empty for none
+	command []string // runs in the folder with the files
+	debian  string   // the packages
+
+	fields    bool // responses that are not denied have the fields, too
+	down      int  // the status while the gateway is down
+	undecided int  // the status while the gateway has no decision
+}
+
+var proxies = map[string]proxy{
+	"nginx": {
+		files: []string{"nginx.conf"}, main: nginxMain,
+		command: []string{"/usr/sbin/nginx", "-e", "stderr", "-p", ".", "-c", "main.conf"}, debian: "nginx", fields: true, down: 200, undecided: 200,
+	},
+	"caddy": {
+		files:   []string{"Caddyfile"},
+		command: []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, debian: "caddy", fields: true, down: 502, undecided: 503,
+	},
+	"caddy, short": {
+		files:   []string{"Caddyfile.short"},
+		command: []string{"caddy", "run", "--config", "Caddyfile.short", "--adapter", "caddyfile"}, debian: "caddy", down: 502, undecided: 503,
+	},
+	"haproxy": {
+		files:   []string{"haproxy.cfg", "haproxy-limit.lua"},
+		command: []string{"/usr/sbin/haproxy", "-db", "-f", "haproxy.cfg"}, debian: "haproxy", fields: true, down: 200, undecided: 200,
+	},
+	"apache": {
+		files: []string{"apache.conf", "apache-limit.lua"}, main: apacheMain,
+		command: []string{"/usr/sbin/apache2", "-d", ".", "-f", "main.conf", "-D", "FOREGROUND"}, debian: "apache2-bin lua-socket", fields: true, down: 200, undecided: 200,
+	},
+}
+
+const nginxMain = `daemon off;
+pid nginx.pid;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    include nginx.conf;
+}
+`
+
+const apacheMain = `ServerName test
+PidFile apache.pid
+DefaultRuntimeDir .
+ErrorLog /dev/stderr
+LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+LoadModule proxy_module /usr/lib/apache2/modules/mod_proxy.so
+LoadModule proxy_http_module /usr/lib/apache2/modules/mod_proxy_http.so
+LoadModule lua_module /usr/lib/apache2/modules/mod_lua.so
+Include apache.conf
+`
+
+// freePort returns an address of 127.0.0.1 that is free.
+func freePort(t *testing.T) string {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	return port.Addr().String()
+}
+
+// start runs the proxy until the test ends, and returns its address. The addresses in its files are
+// replaced by those of the gateway and the application.
+func (p proxy) start(t *testing.T, gateway, application string) string {
+	t.Helper()
+	for range 3 { // another program may take the port
+		if addr := p.try(t, gateway, application); addr != "" {
+			return addr
+		}
+	}
+	t.Fatalf("%s does not start", p.command[0])
+	return ""
+}
+
+func (p proxy) try(t *testing.T, gateway, application string) string {
+	t.Helper()
+	dir, addr := t.TempDir(), freePort(t)
+	change := strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", gateway, "127.0.0.1:3000", application,
+		"/etc/apache2", dir, "/tmp/try-nginx", filepath.Join(dir, "try-nginx"), "100ms", "1m", "timeout = 100,", "timeout = 60000,", "TIMEOUT = 0.1", "TIMEOUT = 60") // a busy machine is slow
+	put := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range p.files {
+		text, err := os.ReadFile(recipes + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(name, change.Replace(string(text)))
+	}
+	put("main.conf", p.main)
+	cmd := exec.CommandContext(context.Background(), p.command[0], p.command[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+	var log output
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v (Debian, Ubuntu: apt-get install %s)", err, p.debian)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	stop := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.command[0], &log)
+		}
+	})
+	t.Cleanup(stop)
+	redistest.Eventually(t, p.command[0]+" listens or ends", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+			return true
+		}
+		select {
+		case <-ended:
+			t.Logf("%s ended:\n%s", p.command[0], &log)
+			addr = ""
+			return true
+		default:
+			return false
+		}
+	})
+	return addr
+}
+
+// answer is the response to a request.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends a request from a local address, with a header that must not be trusted.
+func ask(t *testing.T, from, method, url string) answer {
+	t.Helper()
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
+		DisableKeepAlives: true,
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("the body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Forwarded-For", "203.0.113.7")
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, string(body)}
+}
+
+// want checks the status, a part of the body, and fields, each written as name=pattern.
+func (a answer) want(t *testing.T, status int, body string, fields ...string) {
+	t.Helper()
+	if a.status != status || !strings.Contains(a.body, body) {
+		t.Errorf("%d %q, want %d %q", a.status, a.body, status, body)
+	}
+	for _, field := range fields {
+		name, pattern, _ := strings.Cut(field, "=")
+		if got := strings.Join(a.header.Values(name), ", "); !regexp.MustCompile("^(" + pattern + ")$").MatchString(got) {
+			t.Errorf("%s is %q, want %q", name, got, pattern)
+		}
+	}
+}
+
+// Each recipe counts by the client's address, denies with 429 and the fields, passes other requests to
+// the application as they are, and does what its comments say while the gateway is down.
+func TestRecipes(t *testing.T) {
+	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if r.URL.Path == "/forbidden" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprintf(w, "%s %s %s %v", r.Method, r.RequestURI, body, err)
+	}))
+	defer application.Close()
+	for name, p := range proxies {
+		t.Run(name, func(t *testing.T) {
+			gateway, stop := startGateway(t, "--dev", "--policies", policies(t, "3/h"), "--trusted-proxies", "127.0.0.1")
+			url := "http://" + p.start(t, gateway, application.Listener.Addr().String())
+
+			left := func(n int) []string {
+				if !p.fields {
+					return []string{"RateLimit=", "RateLimit-Policy=", "Retry-After="}
+				}
+				return []string{fmt.Sprintf(`RateLimit="api";r=%d;t=\d+`, n), `RateLimit-Policy="api";q=3`, "Retry-After="}
+			}
+			ask(t, "127.0.0.2", "GET", url+"/a?limit=1").want(t, 200, "GET /a?limit=1 the body <nil>", left(2)...)
+			ask(t, "127.0.0.2", "POST", url+"/b").want(t, 200, "POST /b the body <nil>", left(1)...)
+			ask(t, "127.0.0.2", "PUT", url+"/forbidden").want(t, 403, "PUT /forbidden the body <nil>", left(0)...)
+			for range 2 {
+				ask(t, "127.0.0.2", "POST", url+"/c?a=1").want(t, 429, `"status":429`, `RateLimit="api";r=0;t=\d+`, `RateLimit-Policy="api";q=3`,
+					`Retry-After=1[12]\d\d`, `Content-Type=application/problem\+json`)
+			}
+			ask(t, "127.0.0.3", "DELETE", url+"/d").want(t, 200, "DELETE /d the body <nil>", left(2)...)
+
+			stop()
+			ask(t, "127.0.0.2", "GET", url+"/e").want(t, p.down, "", "RateLimit=", "Retry-After=")
+
+			gateway, stop = startGateway(t, "--dev") // without the policy
+			url = "http://" + p.start(t, gateway, application.Listener.Addr().String())
+			ask(t, "127.0.0.2", "GET", url+"/f").want(t, p.undecided, "", "RateLimit=")
+			stop()
+		})
+	}
+}
