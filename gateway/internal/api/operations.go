@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 // operation is what POST to a path does, and GET if get is true.

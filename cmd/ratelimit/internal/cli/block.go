@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 func (a *app) blockCommand() *cobra.Command {

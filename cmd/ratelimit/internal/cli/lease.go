@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 func (a *app) usageCommand() *cobra.Command {

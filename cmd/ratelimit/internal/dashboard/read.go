@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
