@@ -32,8 +32,8 @@ func (o offline) Do(words ...string) (any, error) {
 }
 
 // TestAgreement compares the library in the offline engine with the model of the contract: every
-// field of every reply, and the expiry of every key, in two databases, because a library serves all
-// databases of a server. If RATELIMIT_SOAK is set, it is the number of generated steps.
+// field of every reply, and the expiry of every key. It uses two databases, because a library
+// serves all databases of a server. If RATELIMIT_SOAK is set, it is the number of generated steps.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 3000)
 	build, err := generate.Library()

@@ -13,11 +13,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// probe is appended to the library's text, where it can use the library's local tables. It
-// registers a function that returns for every algorithm its name, the names of its options, and the
-// fields of its table as "field: type". The function also parses a limit with one rate and a limit
-// with two. It returns the fields of each limit and of its last rate, and the error of parsing it,
-// or "".
+// probe is Lua code appended to the library's text, so it can use the library's local tables. It
+// registers a function that returns, for every algorithm, its name, the names of its options, and
+// the fields of its table as "field: type". The function also parses two limits, one with one rate
+// and one with two rates. It returns the fields of each limit and of its last rate, and the parse
+// error, or "" if there is none.
 const probe = `
 redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
   local list = {}
@@ -47,7 +47,7 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
 end}
 `
 
-// The fields that are required by the comments at the top of src/45_limits.lua and src/35_packed.lua.
+// Fields that the comments at the top of src/45_limits.lua and src/35_packed.lua require.
 var (
 	ofAlgorithm = []string{"name: string", "options: table", "charge: function", "refund: function",
 		"spend: function", "reset: function", "wait: function"}
@@ -65,17 +65,17 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// section returns the text from a heading to the next heading.
+// section returns the part of text from heading to the next heading.
 func section(text, heading string) string {
 	_, after, _ := strings.Cut(text, "\n"+heading+"\n")
 	before, _, _ := strings.Cut(after, "\n## ")
 	return before
 }
 
-// TestEveryAlgorithmIsComplete checks that every algorithm of the library has all fields that the
-// library requires, vectors, a file in the reference model, a row in the tables of CONTRACT.md,
-// STATE.md and README.md, and its decisions in CONTRACT.md. None of these may exist for an
-// algorithm that the library does not have.
+// TestEveryAlgorithmIsComplete checks that every algorithm of the library has all required fields,
+// vectors, a file in the reference model, a row in the tables of CONTRACT.md, STATE.md and
+// README.md, and a description of its decisions in CONTRACT.md. It also checks that none of these
+// exist for an unknown algorithm.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
 	reply, err := server.Do("FCALL_RO", "probe", 0)
@@ -105,7 +105,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				t.Helper()
 				for _, field := range wanted {
 					if !slices.Contains(words(has), field) {
-						t.Errorf("functions/src/algorithms/%s.lua: %s has no %s; see the head of src/%s.lua", name, what, field, head)
+						t.Errorf("functions/src/algorithms/%s.lua: %s has no %s; see the top of src/%s.lua", name, what, field, head)
 					}
 				}
 			}
@@ -118,7 +118,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				lacks(fields[2], of, "35_packed", ofPacked)
 				for i, limit := range []string{name + " 5/10s", name + " 5/10s, 7/m"} {
 					if raised := fields[7].([]any)[i].(string); raised != "" {
-						t.Errorf("functions/src/algorithms/%s.lua: reading the limit %q fails: %s (a line of functions/ratelimit.lua); see the heads of src/45_limits.lua and src/35_packed.lua", name, limit, raised)
+						t.Errorf("functions/src/algorithms/%s.lua: reading the limit %q fails: %s (a line of functions/ratelimit.lua); see the tops of src/45_limits.lua and src/35_packed.lua", name, limit, raised)
 						break
 					}
 					lacks(fields[3+i], limit, "45_limits", ofLimit)
@@ -129,7 +129,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				t.Errorf("there is no functions/src/%s.lua", file)
 			}
 			if !vectors[name] {
-				t.Errorf("there is no functions/vectors/%s.json: calls and what they return; functions/vectors/README.md has its form", name)
+				t.Errorf("there is no functions/vectors/%s.json: calls and their replies; functions/vectors/README.md describes the format", name)
 			}
 			if inModel, ok := model.Algorithms[name]; !ok {
 				t.Errorf("there is no lua_test/model/%s.go that puts %q into model.Algorithms; TestAgreement compares the library with it", name, name)
@@ -141,18 +141,18 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 			}
 			inLimits := tableRow(limits, name)
 			if inLimits == "" {
-				t.Errorf("CONTRACT.md, A limit: the table has no row of `%s`", name)
+				t.Errorf("CONTRACT.md, A limit: the table has no row for `%s`", name)
 			}
 			for _, option := range options {
 				if !strings.Contains(inLimits, "`"+option+"=") {
-					t.Errorf("CONTRACT.md, A limit: the row of %s does not name its option `%s=`", name, option)
+					t.Errorf("CONTRACT.md, A limit: the row for %s does not name its option `%s=`", name, option)
 				}
 			}
 			if !strings.Contains(kept, "`"+name+"`") {
-				t.Errorf("functions/STATE.md: the table has no row of `%s`: what its keys hold", name)
+				t.Errorf("functions/STATE.md: the table has no row for `%s`, which says what its keys hold", name)
 			}
 			if tableRow(section(readme, "## Limits"), name) == "" {
-				t.Errorf("README.md, Limits: the table has no row of `%s`", name)
+				t.Errorf("README.md, Limits: the table has no row for `%s`", name)
 			}
 		})
 	}
@@ -163,12 +163,12 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 	for name := range model.Algorithms {
 		if !slices.Contains(names, name) {
-			t.Errorf("lua_test/model has %s, and the library does not", name)
+			t.Errorf("lua_test/model has %s, which the library does not have", name)
 		}
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllStringSubmatch(limits+section(readme, "## Limits"), -1) {
 		if !slices.Contains(names, row[1]) {
-			t.Errorf("a table of CONTRACT.md or README.md has a row of %s, and the library does not have it", row[1])
+			t.Errorf("a table of CONTRACT.md or README.md has a row for %s, which the library does not have", row[1])
 		}
 	}
 }
@@ -183,7 +183,8 @@ func words(list any) []string {
 	return all
 }
 
-// tableRow returns the row of a table whose first cell begins with `name, or "" if there is none.
+// tableRow returns the table row whose first cell begins with a backquote and name, or "" if there
+// is none.
 func tableRow(text, name string) string {
 	return regexp.MustCompile("(?m)^\\| `" + name + "\\b.*$").FindString(text)
 }

@@ -21,8 +21,9 @@ func names(n int) []string {
 	return keys
 }
 
-// TestBoundsOfACall checks how much one call may contain, and that a call beyond a bound changes
-// nothing. functions/vectors/bounds.json tests the bounds of buckets, logs, leases and bytes.
+// TestBoundsOfACall checks how many keys, limits and rates one call may contain, and that a call
+// over a bound changes nothing. functions/vectors/bounds.json tests the bounds of buckets, logs,
+// leases and bytes.
 func TestBoundsOfACall(t *testing.T) {
 	sixteen := "1/d" + strings.Repeat(", 1/d", 15)
 	rates := slices.Repeat([]string{sixteen}, 15)
@@ -31,7 +32,7 @@ func TestBoundsOfACall(t *testing.T) {
 		verb   string
 		keys   int
 		args   []string
-		beyond []string // arguments for one more key
+		beyond []string // arguments that one more key needs
 		want   string
 	}{
 		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
@@ -66,9 +67,9 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
-// A call may read 2,500,000 bytes. It reads another state only if it has read at most 20,000
-// buckets so far. A value of exactly 2,500,000 bytes is read, and rejected because no limiter wrote
-// it.
+// TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in all.
+// Once it has read more than 20,000 buckets, it reads no further state. A value of exactly
+// 2,500,000 bytes is read, but then rejected because no limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
 		limit  string
@@ -94,13 +95,13 @@ func TestMostThatOneCallReads(t *testing.T) {
 	}
 }
 
-// buckets returns a state of sliding_window with n counts.
+// buckets returns a sliding_window state with n counts.
 func buckets(n int) string {
 	return "sliding_window:1:1:" + strings.Repeat("0,", n-1) + "0"
 }
 
-// The library's cache of parsed limits is bounded. A caller that writes a different number into
-// each limit cannot fill the memory.
+// TestWhatIsRememberedIsBounded checks that the library's cache of parsed limits is bounded, so
+// that a caller that varies a number in its limits cannot fill the memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 local read, memory = 0, {}
@@ -135,7 +136,7 @@ end)
 }
 
 // TestManyLeasesAreCut checks that all leases of a key are shortened to the lease time, even if
-// there are too many for one command.
+// there are more than one command can handle.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}
 	words := []string{"ZADD", "k"}
@@ -153,9 +154,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 	}
 }
 
-// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all leases lapse too far in the future. If all have the same length, a single
-// call shortens them all. With several lengths, each call shortens 2000.
+// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases and then sets
+// the clock back, so that all leases lapse too late. If all leases have the same length, one call
+// shortens them all. If their lengths differ, each call shortens 2000.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
@@ -194,7 +195,7 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	fill()
 	renew("30s")
 	if n := between(now+60000, now+60000); n != most {
-		t.Errorf("a second length comes: %d leases lapse in a minute, want %d", n, most)
+		t.Errorf("after a lease of a second length: %d leases lapse in a minute, want %d", n, most)
 	}
 	if n := between(-now, -now); n != most+1 {
 		t.Errorf("%d leases were given now, want %d", n, most+1)

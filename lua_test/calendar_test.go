@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// ends is appended to the library's text. It registers a function that returns the ends of
-// successive windows of the limit args[1], in ms since the epoch: from the first end after args[2]
-// to the first at args[3] or later.
+// ends is Lua code appended to the library's text. It registers a function that returns the ends of
+// successive windows of the limit args[1], in ms since the epoch. The first is the first end after
+// args[2]; the last is the first end at args[3] or later.
 const ends = `
 redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback = function(_, args)
   local rate, now, last, list = limits.of(args[1]).rate, tonumber(args[2]), tonumber(args[3]), {}
@@ -24,7 +24,7 @@ redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback 
 end}
 `
 
-// calendarLimits lists limits whose windows follow the calendar. Every window is tested up to
+// calendarLimits lists limits whose windows follow the calendar. The test covers every window up to
 // the end of lastYear. The calendar repeats after 400 years.
 var calendarLimits = []struct {
 	period   string
@@ -118,7 +118,7 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 				check(now, end)
 				check(end.Add(-time.Second), end)
 				check(end, windowEnd(c.period, c.from, end))
-				if end.Before(exact) { // after that, a double cannot represent every microsecond
+				if end.Before(exact) { // past this date, a double cannot represent every microsecond
 					check(end.Add(-time.Millisecond), end)
 				}
 			}

@@ -10,13 +10,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
 )
 
-// database is another database of the embedded server, which is reached through a connection.
+// database is another database of the embedded server, accessed through its own connection.
 type database struct {
 	offline
 	rdb *redis.Client
 }
 
-// secondDatabase returns database 1 of a server.
+// secondDatabase returns database 1 of server.
 func secondDatabase(t *testing.T, server offline) agree.Server {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 1, Protocol: 2})
@@ -41,8 +41,8 @@ func (d database) Do(words ...string) (any, error) {
 }
 
 // TestDatabasesAreSeparate checks that keys of the same name in two databases have independent
-// states, even just after one of them was denied. A library serves all databases of a server, and
-// Lua cannot find out which database a call uses.
+// states, even right after a call on one of the keys was denied. A library serves all databases of
+// a server, and Lua code cannot find out which database a call uses.
 func TestDatabasesAreSeparate(t *testing.T) {
 	server := offline{start(t)}
 	other := secondDatabase(t, server)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// exactTakes returns how many takes TestExactness makes over all rates: with RATELIMIT_SOAK more
-// than a million.
+// exactTakes returns how many takes TestExactness makes over all rates. If RATELIMIT_SOAK is set,
+// there are more than a million.
 func exactTakes() int {
 	if os.Getenv("RATELIMIT_SOAK") != "" {
 		return 1200000
@@ -33,11 +33,11 @@ var exactRates = []model.Rate{
 	{N: 100, Period: "1m"},
 }
 
-// TestExactness makes many takes (more than a million in the long run), and checks that the library
-// admits exactly those that exact arithmetic admits. The same call is allowed at retry_after, and
-// not a millisecond earlier. If the contract rounds the emission interval, the arithmetic uses the
-// rounded interval. In that case, the number of admitted takes of cost 1 differs at any time by at
-// most one from the number without rounding.
+// TestExactness makes many takes, and checks that the library admits exactly those that exact
+// arithmetic admits. It also checks that a denied call is allowed at retry_after and not a
+// millisecond earlier. If the contract rounds the emission interval, the exact arithmetic uses the
+// rounded interval. The number of admitted takes of cost 1 then differs at any time by at most one
+// from the number without rounding.
 func TestExactness(t *testing.T) {
 	server := offline{start(t)}
 	each := exactTakes() / (2 * len(exactRates))
@@ -67,7 +67,7 @@ func TestExactness(t *testing.T) {
 // of a microsecond.
 type perfect struct {
 	capacity, interval, parts int64
-	clock                     int64 // the unit of the clock, in microseconds
+	clock                     int64 // the clock's unit, in microseconds
 	at, debt                  int64
 }
 
@@ -86,9 +86,9 @@ func (p *perfect) take(now, cost int64) bool {
 	return true
 }
 
-// takeManyTimes compares a server with a perfect limiter. tolerance is the maximum difference between
-// the numbers of admitted takes. If it is not 0, all takes have cost 1, and the limiter is nearly
-// empty from the start.
+// takeManyTimes compares the takes that server and exact admit. tolerance is the maximum difference
+// between the numbers of admitted takes. If tolerance is not 0, all takes have cost 1, and the
+// limiter is nearly empty from the start.
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, tolerance int) {
 	r := l.Rates[0]
 	exact.at, exact.debt = generate.StartUS, 0
@@ -129,7 +129,7 @@ func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perf
 		}
 	}
 	if admitted == 0 || admitted == takes {
-		t.Errorf("%d of %d takes were admitted: the test must see both outcomes", admitted, takes)
+		t.Errorf("%d of %d takes were admitted; the test needs both admitted and denied takes", admitted, takes)
 	}
 }
 
@@ -140,16 +140,16 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 	return 1 + random.Int64N(r.Capacity())
 }
 
-// pause returns a random time to wait before the next take, in microseconds. On average it is
-// somewhat less than the time to refill the take's cost, and all pauses together take at most
-// thirteen years.
+// pause returns a random time to wait before the next take, in microseconds. The average is
+// slightly less than the time to refill the take's cost. All pauses together take at most thirteen
+// years.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))
 	return int64(most * random.Float64())
 }
 
-// retryIsExact checks that a denied call is still denied a millisecond before retry_after, and
+// retryIsExact checks that a denied call is still denied one millisecond before retry_after, and
 // allowed at retry_after.
 func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, retry int64) {
 	t.Helper()
@@ -170,7 +170,7 @@ func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, r
 	}
 }
 
-// decision makes a call whose reply is a decision, and returns it.
+// decision makes a call whose reply is a decision, and returns that decision.
 func decision(server agree.Server, c model.Call) ([6]int64, error) {
 	reply, err := server.Do(c.Words()...)
 	if err != nil {

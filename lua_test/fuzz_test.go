@@ -55,7 +55,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "100/m\nCOST\n9007199254740991"}, {"k", "100/m\nCOST\n" + int64Max}, {"k", "100/m\nCOST\n-1"}, {"k", "100/m\nCOST\nnan"},
 	{"k", "100/m\nCOST\ninf"}, {"k", "100/m\nCOST\n0x10"}, {"k", "100/m\nCOST\n1e3"}, {"k", "100/m\nCOST\n"}, {"k", "100/m\nCOST\n0"},
 	{"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2"}, {"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2\n3"},
-	// numbers that overflowed in the GCRA that Redis withdrew
+	// numbers that overflowed in the GCRA command that Redis withdrew
 	{"k", int64Max + "/1ms"}, {"k", int64Max + "/1ms burst=" + int64Max}, {"k", "1/" + int64Max + "d"}, {"k", "1/ms burst=" + int64Max},
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
@@ -107,8 +107,8 @@ func vocabulary() (keys, words []string) {
 
 // FuzzArguments passes arbitrary keys and arguments to every function. Each call must return a
 // reply of the right form or an error that the contract defines, and a call that returns an error
-// must change nothing. picks selects more keys and arguments from the seeds, because a fuzzer that
-// changes bytes rarely writes an option.
+// must change nothing. picks selects additional keys and arguments from the seeds, because a fuzzer
+// that mutates bytes rarely produces an option name.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -171,8 +171,9 @@ var nearStates = []string{
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
-// nearLeases returns sorted sets that resemble a key's leases, as alternate lines of members and
-// scores. Each set has two leases and sometimes other members, with scores that a server accepts.
+// nearLeases returns sorted sets that resemble a key's leases. Each set is a text whose lines are
+// members and scores alternately. It has two leases and sometimes other members, with scores that a
+// server accepts.
 func nearLeases() (values []string) {
 	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
 	for _, x := range scores {
@@ -233,7 +234,7 @@ func FuzzGarbage(f *testing.F) {
 			if name != "refund" {
 				callAndCheck(t, server, at, []string{"k"}, append(slices.Clone(args), "UPTO"))
 			}
-			if _, err := server.Do("FCALL", "ratelimit_take", "1", "other", "3/3s"); err != nil { // gives a refund something to write
+			if _, err := server.Do("FCALL", "ratelimit_take", "1", "other", "3/3s"); err != nil { // so that there is something to refund
 				t.Fatal(err)
 			}
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
@@ -262,8 +263,8 @@ func FuzzGarbage(f *testing.F) {
 	})
 }
 
-// put fills a key, and reports whether that worked. For a list, set, hash, sorted set or stream,
-// value contains its elements, one per line.
+// put stores a value of the given kind in key, and reports whether the server accepted it. For a
+// list, set, hash, sorted set or stream, value contains its elements, one per line.
 func put(server offline, kind, key, value string, ttlMS int64) bool {
 	lines := strings.Split(value, "\n")
 	if len(lines)%2 == 1 && (kind == "hash" || kind == "stream" || kind == "zset") {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestStoredBytesAreNotShown checks that replies and errors never contain a value that no limiter
-// wrote. Such a value may be a password or a session token, and errors appear in logs and on web
-// pages.
+// TestStoredBytesAreNotShown checks that replies and errors never contain a stored value that no
+// limiter wrote. A stored value may be a password or a session token, and errors appear in logs and
+// on web pages.
 func TestStoredBytesAreNotShown(t *testing.T) {
 	const secret = "5ecret"
 	type value struct{ kind, value string }

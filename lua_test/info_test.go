@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestInfoOfALimit checks that ratelimit_info with a limit returns the parsed limit, key by key,
-// after the description of the library.
+// TestInfoOfALimit checks that ratelimit_info, if called with a limit, returns the description of
+// the library followed by the fields of the parsed limit.
 func TestInfoOfALimit(t *testing.T) {
 	server, _ := withPolicies(t)
 	ints := func(n ...int64) []any {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestALongLog compares a log of hundreds of calls, which the library searches without reading it
-// as a whole, with a list of times.
+// as a whole, with a plain list of times.
 func TestALongLog(t *testing.T) {
 	const limit, n, period = "sliding_log 800/10s", 800, 10 * time.Second
 	for _, text := range []string{limit, limit + ", 50000/m"} {
@@ -24,7 +24,7 @@ func TestALongLog(t *testing.T) {
 				}
 				return strings.Trim(fmt.Sprint(reply), "[]")
 			}
-			var taken []time.Time // the time of each unit that counts
+			var taken []time.Time // when each unit that still counts was taken
 			for i := range 1200 {
 				now := began.Add(time.Duration(i) * 23 * time.Millisecond)
 				server.SetTime(now)
@@ -56,7 +56,7 @@ func TestALongLog(t *testing.T) {
 				reset := taken[len(taken)-1].Add(period).Sub(now).Milliseconds()
 				want := fmt.Sprintf("%d %d %d %d %d 1", allowed, n, n-len(taken), retry, reset)
 				got := do("FCALL", "ratelimit_"+verb, 1, "k", text, "COST", cost)
-				if text != limit { // the second rate resets at another time
+				if text != limit { // the second rate resets at a different time
 					fields := strings.Fields(got)
 					fields[4] = fmt.Sprint(reset)
 					got = strings.Join(fields, " ")
@@ -67,7 +67,7 @@ func TestALongLog(t *testing.T) {
 				if left := do("PTTL", "k"); text == limit && left != fmt.Sprint(reset) {
 					t.Errorf("call %d: the key expires after %s ms, want %d", i, left, reset)
 				}
-				if i%50 == 0 && i <= 400 { // before any call has left the window
+				if i%50 == 0 && i <= 400 { // before any call leaves the window
 					counted := strings.Fields(do("FCALL", "ratelimit_peek", 1, "k", "token_bucket 1000/d", "COST", 0))
 					if want := fmt.Sprint(1000 - len(taken)); counted[2] != want {
 						t.Errorf("call %d: another algorithm has %s of 1000 left, want %s", i, counted[2], want)
@@ -78,13 +78,13 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// TestTwoLogsAreNotOne checks that the logs of two rates are never read as a single log, although
-// for some times and sums their bytes look like one log.
+// TestTwoLogsAreNotOne checks that the stored logs of two rates are never read as a single log. For
+// some times and sums, the bytes of the two look like one log.
 func TestTwoLogsAreNotOne(t *testing.T) {
 	const (
-		us   = 1700000000000000>>32<<32 | 0x3a31373a // its lower bytes are those of ":17:"
-		sums = 246952198016                          // the number at which sums wrap around to 0
-		past = (0x3a31373a00 + 3) % sums             // the sum of a log that appears to have three units
+		us   = 1700000000000000>>32<<32 | 0x3a31373a // the lower bytes spell ":17:"
+		sums = 246952198016                          // sums wrap around to 0 at this number
+		past = (0x3a31373a00 + 3) % sums             // the sum stored in a log that appears to have three units
 	)
 	last := func(bytes int, number uint64) string {
 		return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// mutated returns a library's text. If tools/mutate runs these tests, mutated makes the change that
-// tools/mutate has requested.
+// mutated returns the library's text. If tools/mutate runs the tests, mutated first applies the
+// change that tools/mutate asks for.
 func mutated(t testing.TB, text string) string {
 	t.Helper()
 	var change struct {

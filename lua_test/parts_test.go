@@ -10,8 +10,8 @@ import (
 )
 
 // TestPartsOfTheLibrary tests parts of the library directly. Calls in the embedded engine cannot
-// test them, because there the time does not change during a call, no user lacks permissions, and
-// tables keep their insertion order.
+// reach all their cases: the time does not change during a call, every user has all permissions,
+// and tables keep their insertion order.
 func TestPartsOfTheLibrary(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 algorithms.a_later_one = algorithms.gcra
@@ -45,7 +45,7 @@ end}
 	}
 }
 
-// textOf returns a reply, or the text of an error, as a string.
+// textOf returns a reply or an error as a string.
 func textOf(reply any, err error) string {
 	if err != nil {
 		return err.Error()

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// policyVectors returns the vectors of policies, and the library for them.
+// policyVectors returns the vectors of policies, and a library with these policies.
 func policyVectors(t *testing.T) (functions.VectorFile, functions.Build) {
 	t.Helper()
 	files, err := functions.LoadPolicyVectors()
@@ -40,8 +40,8 @@ func TestUnknownPolicy(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatLeaveTheCache checks that a policy's limit is parsed again, with the same result,
-// after other limits have pushed it out of the library's cache.
+// TestPoliciesThatLeaveTheCache checks that the library parses a policy's limit again, with the
+// same result, after other limits have evicted it from the cache.
 func TestPoliciesThatLeaveTheCache(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {

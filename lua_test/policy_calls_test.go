@@ -90,7 +90,7 @@ func TestPolicyCalls(t *testing.T) {
 			if err := server.Load(mutated(t, build.Text())); err != nil {
 				t.Fatal(err)
 			}
-			for round := range int64(2) { // in the second round, the limits are known
+			for round := range int64(2) { // in the second round, the limits are cached
 				for _, command := range []string{"FLUSHALL", "SADD {v}:set x"} {
 					if _, err := server.Do(commandOf(command)...); err != nil {
 						t.Fatal(err)
@@ -119,7 +119,7 @@ func commandOf(command string) []any {
 	return list
 }
 
-// counts returns the counts of each policy in the fields policy_calls and shadow_denied of
+// counts returns the counts of each policy from the fields policy_calls and shadow_denied of
 // ratelimit_info. It checks the names and their order, and the shares of canaries.
 func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]int64) {
 	t.Helper()
@@ -159,7 +159,8 @@ func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]
 	return calls, shadows
 }
 
-// compare compares counts with the wanted ones, times a factor. Counts that are not listed are 0.
+// compare compares got with the counts in want, multiplied by times. Counts that want does not list
+// must be 0.
 func compare(t *testing.T, what string, got map[string][]int64, want string, times int64) {
 	t.Helper()
 	for part := range strings.SplitSeq(want, "; ") {

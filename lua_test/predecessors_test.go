@@ -9,10 +9,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// A predecessor is a published rate limiter that the library replaces. Each test makes the calls of
-// one predecessor and checks the library's replies, including those for calls to which the
-// predecessor replies wrongly. Times are in seconds after the start, which is 20 s after the
-// beginning of a minute.
+// Each test makes the calls of one predecessor, a published rate limiter that the library replaces,
+// and checks the library's replies. Some of these calls get a wrong reply from the predecessor.
+// Times are in seconds after the start, which is 20 s after the beginning of a minute.
 
 type predecessor struct {
 	t      *testing.T
@@ -54,9 +53,9 @@ func take(keys int, words ...any) []any {
 }
 
 // The predecessor's document says: "-1 result indicates there were already max requests in the
-// window." Our reply says so in the first field, and also says when to retry. Our key always has an
-// expiry. If the predecessor's key expires between GET and INCR, INCR creates a key without an
-// expiry.
+// window." Our reply contains this result in its first field, and also contains the time to retry.
+// Our key always has an expiry. If the predecessor's key expires between GET and INCR, INCR creates
+// a key without an expiry.
 func TestPredecessorCounterThatAnswersMinusOne(t *testing.T) {
 	p := newPredecessor(t)
 	for _, left := range []int{2, 1, 0} {
@@ -67,8 +66,9 @@ func TestPredecessorCounterThatAnswersMinusOne(t *testing.T) {
 	p.want(61, "1 3 2 0 60000 1", take(1, "KEY1", "fixed_window 3/m")...)
 }
 
-// The predecessor uses a key per user and minute: "20 requests in any given minute". Here one key is
-// enough. Its name contains no minute, and it expires with the minute.
+// The predecessor uses a key per user and minute: "20 requests in any given minute". The library
+// needs only one key per user. The key's name contains no minute, and the key expires at the end of
+// the minute.
 func TestPredecessorCounterPerKeyAndMinute(t *testing.T) {
 	p := newPredecessor(t)
 	limit := "fixed_window 20/m align=clock"
@@ -80,8 +80,8 @@ func TestPredecessorCounterPerKeyAndMinute(t *testing.T) {
 	p.want(221, "0", "EXISTS", "zA21X31")
 }
 
-// The predecessor is a counter with additional data for each token: last use, totals and a series.
-// Here TRACK records these in the same call, without a separate trigger.
+// The predecessor is a counter with additional data for each token: last use, totals and a time
+// series. The library's TRACK records these in the same call, without a separate trigger.
 func TestPredecessorCounterWithUsageData(t *testing.T) {
 	p := newPredecessor(t)
 	words := take(2, "{api:0ubo9qku7y}", "{api:0ubo9qku7y}:data", "fixed_window 2/m align=clock", "TRACK")
@@ -93,7 +93,7 @@ func TestPredecessorCounterWithUsageData(t *testing.T) {
 }
 
 // The predecessor is a sorted set of times. It stores whole seconds, so two calls in one second are
-// one member and count once. Here each call counts, to the microsecond.
+// one member and count once. The library counts each call, with times in microseconds.
 func TestPredecessorSortedSetLog(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 3 2 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
@@ -105,7 +105,8 @@ func TestPredecessorSortedSetLog(t *testing.T) {
 }
 
 // The predecessor is a sorted set and a hash with a bucket per second. The hash grows without
-// bound, and neither key expires. Here one key holds at most 61 counters and expires with them.
+// bound, and neither key expires. The library uses one key, which holds at most 61 counters and
+// expires with them.
 func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 	p := newPredecessor(t)
 	limit := "sliding_window 6/m buckets=60"
@@ -124,8 +125,8 @@ func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 }
 
 // The predecessor's document shows two sessions, with limits of 5 and 3 in 10 s. One session makes
-// a call every second, the other every two seconds. Their redis-cli waits that long between calls,
-// and each call also takes time, here 10 and 20 ms.
+// a call every second, the other every two seconds. The waits come from redis-cli, so each call
+// also takes time; the test assumes 10 and 20 ms.
 func TestPredecessorResourceAndConsumer(t *testing.T) {
 	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
 	sessions := func(p predecessor, calls int) (one, two []string) {
@@ -180,8 +181,8 @@ func TestPredecessorResourceAndConsumer(t *testing.T) {
 }
 
 // The predecessor tests "If (rcount == limit)". After the limit is lowered, its count is above the
-// limit and never equal to it, so everything passes. Ours denies calls until the log is below the
-// new limit.
+// limit and never equal to it, so every call passes. The library denies calls until the log is
+// below the new limit.
 func TestPredecessorResourceUnderALoweredLimit(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 5 0 0 10000 1", take(1, "global:calc{a}", "sliding_log 5/10s", "COST", 5)...)
@@ -190,8 +191,8 @@ func TestPredecessorResourceUnderALoweredLimit(t *testing.T) {
 }
 
 // The predecessor runs INCR, EXPIRE NX and GET in a transaction: "the key value can get over max
-// since we're incrementing regardless". Ours counts only allowed calls, so a stream of denied calls
-// does not increase the count or prolong the denial.
+// since we're incrementing regardless". The library counts only allowed calls, so a stream of
+// denied calls does not increase the count or prolong the denial.
 func TestPredecessorMultiCounterDoesNotOvershoot(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 2 0 0 60000 1", take(1, "key", "fixed_window 2/m", "COST", 2)...)

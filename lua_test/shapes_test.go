@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// verbs lists all functions of the library, with checks of the form of their replies.
+// verbs lists all functions of the library, each with a check of its reply's form.
 var verbs = []struct {
 	name  string
 	shape func(reply any, keys int, upto bool) error
@@ -73,15 +73,14 @@ func listShape(reply any, _ int, _ bool) error {
 
 var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
 
-// refusalShape returns an error if the text of an error reply does not have the form that the
-// contract requires.
+// refusalShape checks that the text of an error reply has the form that the contract requires.
 func refusalShape(text string) error {
 	words := strings.SplitN(text, " ", 3)
 	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
 		return fmt.Errorf("%q is not an error that the contract defines", text)
 	}
 	for _, raw := range []string{"user_function", "script:", "attempt to", "function:", "nil value", "bad argument"} {
-		// An error may quote the rejected value. Outside the quotes, these words come from Lua.
+		// Outside the quoted value, these words can only come from an error in Lua.
 		if strings.Contains(unquoted(text), raw) {
 			return fmt.Errorf("%q shows an error from Lua", text)
 		}

@@ -1,5 +1,5 @@
 // Package lua_test tests the library's text in the offline engine: all vectors, and properties that
-// do not fit into a vector.
+// a vector cannot express.
 package lua_test
 
 import (
@@ -16,8 +16,8 @@ func start(t testing.TB) *embedded.Server {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
-// TestVectors runs the vectors in both ways in which the library reads the time. The offline engine
-// reports that it is Redis 7.2.
+// TestVectors runs the vectors twice, once for each way in which the library can read the time. The
+// offline engine reports that it is Redis 7.2.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {
@@ -49,7 +49,7 @@ func runAll(t *testing.T, server *embedded.Server, files []functions.VectorFile)
 		t.Run(file.Name, func(t *testing.T) {
 			for _, vector := range file.Vectors {
 				t.Run(vector.Name, func(t *testing.T) {
-					for range 2 { // the second time, limits are cached, which executes other code paths
+					for range 2 { // the second round uses cached limits, which executes other code paths
 						empty(t, s)
 						if err := vector.Run(file.StartUS, s.SetTime, s.Do); err != nil {
 							t.Error(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// slow is prepended to the library. It makes every relative expiry end a millisecond later. On a
-// server before Redis 7.2, that happens if a millisecond passes between two commands of a call.
+// slow is prepended to the library. It makes every relative expiry end one millisecond later. On a
+// server before Redis 7.2, this happens if a millisecond passes between two commands of a call.
 const slow = `
 local real_redis = function() return redis end
 local function later(...)

@@ -12,8 +12,8 @@ import (
 )
 
 // TestWorkOfTheWorstCalls checks that no call causes more work than the bounds of CONTRACT.md
-// imply, for any state of its keys. If a state is too large for a call, the call may return an
-// error, and must then change nothing. `bench --only worst` measures how long the same calls take.
+// imply, whatever state its keys have. If a state is too large, a call may return an error, but it
+// must then change nothing. `bench --only worst` measures how long the same calls take.
 func TestWorkOfTheWorstCalls(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(counted.Library(mutated(t, functions.Source()))),
 		embedded.WithTime(time.UnixMicro(1700000000000000)))}

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Work is the work of one or more calls.
+// Work is the work that one or more calls cause.
 type Work struct {
-	Commands int64 // commands that they called
+	Commands int64 // commands that the library called
 	Bytes    int64 // bytes in the arguments and replies of these commands
 	Steps    int64 // operations on strings
 }
 
-// Within reports whether w is at most a bound.
+// Within reports whether no field of w exceeds the same field of bound.
 func (w Work) Within(bound Work) bool {
 	return w.Commands <= bound.Commands && w.Bytes <= bound.Bytes && w.Steps <= bound.Steps
 }
@@ -23,7 +23,7 @@ func (w Work) Within(bound Work) bool {
 //go:embed counted.lua
 var counting string
 
-// Library returns the library in text, with added code that counts its work.
+// Library returns text, the library's source, with added code that counts its work.
 func Library(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
 	return first + "\n" + counting + rest

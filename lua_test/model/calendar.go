@@ -34,7 +34,7 @@ func (r Rate) clockEnd(now int64) int64 {
 	end := here - here%r.MS() + r.MS()
 	switch r.Period {
 	case "w":
-		monday := int64(4) // January 5, 1970
+		monday := int64(4) // January 5, 1970, the first Monday
 		end = (monday + (day-monday+7)/7*7) * dayMS
 	case "mo", "y":
 		end = r.monthEnd(day) * dayMS
@@ -42,7 +42,7 @@ func (r Rate) clockEnd(now int64) int64 {
 	return end - r.zoneMS()
 }
 
-// monthEnd returns the first day after day on which a window begins, by going through all months
+// monthEnd returns the first day after day on which a window begins. It steps through all months
 // since 1970.
 func (r Rate) monthEnd(day int64) int64 {
 	first := int64(0)

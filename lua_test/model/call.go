@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// The verbs of the contract.
+// Verbs of the contract.
 const (
 	Take        = "take"
 	Peek        = "peek"
@@ -25,22 +25,22 @@ const (
 type Call struct {
 	Verb    string
 	Keys    []string // one for each limit; for verbs without limits, all keys
-	Limits  []Policy // limits in the call and policies
-	Costs   []int64  // none: 1 for every limit; one cost: for all limits; several: one for each limit
-	Upto    bool     // UPTO, with at most one cost
-	Force   bool     // FORCE, without Upto
+	Limits  []Policy // limits written in the call, and policies
+	Costs   []int64  // empty: 1 for every limit; one cost: for all limits; several: one per limit
+	Upto    bool     // UPTO; requires at most one cost
+	Force   bool     // FORCE; not together with Upto
 	Each    bool     // EACH
-	OnceMS  int64    // if above 0, ONCE with OnceKey; for take and refund
+	OnceMS  int64    // ONCE with OnceKey if above 0; for take and refund
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
 	Track   bool   // TRACK
-	SpanMS  int64  // for a block and an override
-	Extend  bool   // EXTEND, for a block
+	SpanMS  int64  // duration of a block or an override
+	Extend  bool   // EXTEND; for a block
 	Lease   string
 }
 
-// decided returns the call with, instead of each policy, the side of it that decides over the call's
-// first key for the policy.
+// decided returns a copy of the call in which each policy is replaced by itself or its canary,
+// whichever decides for the call's first key.
 func (c Call) decided() Call {
 	c.Limits = slices.Clone(c.Limits)
 	first := 0
@@ -117,8 +117,8 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess returns the error's reason for a call with invalid limits, with limits that together
-// exceed a bound, or with a repeated key; or "".
+// excess returns the reason of the error for a call with invalid limits, with limits that together
+// exceed a bound, or with a repeated key. If the call is valid, it returns "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {

@@ -9,7 +9,7 @@ func init() {
 	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
-// lease is the time in ms since the epoch at which a lease lapses, and its length in ms.
+// lease says when a lease lapses, in ms since the epoch, and its length in ms.
 type lease struct{ lapses, length int64 }
 
 // far reports whether the lease lapses later than its length allows, because the clock was set
@@ -51,7 +51,7 @@ func (m *Model) lease(c Call) (any, string) {
 	slices.Sort(lapses)
 	held, n := int64(len(live)), r.N
 	if held > 0 && near == 0 {
-		held = min(held, n-1) // room for this call
+		held = min(held, n-1) // leave room for this call
 	}
 	blocked := m.blocked(key)
 	_, mine := live[c.Lease]
@@ -83,7 +83,7 @@ func (m *Model) lease(c Call) (any, string) {
 	return fields, ""
 }
 
-// release gives a lease back. The other leases and a block do not change.
+// release removes a lease. Other leases and a block do not change.
 func (m *Model) release(key string, all leases, id string) any {
 	if all[id].lapses <= m.ms() {
 		return int64(0)

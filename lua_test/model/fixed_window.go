@@ -6,7 +6,7 @@ func init() {
 	Algorithms["fixed_window"] = &Algorithm{
 		Options: map[string]func(r Rate) []string{
 			"align": func(r Rate) []string {
-				if r.calendar() { // seldom without align=clock, which the library requires
+				if r.calendar() { // almost always with align=clock, which the library requires
 					return []string{"align=clock", "align=clock", "align=clock", "align=clock", "align=clock", "align=clock"}
 				}
 				return []string{"align=clock"}

@@ -6,13 +6,13 @@ func init() {
 	Algorithms["gcra"] = &Algorithm{Options: bursts, Open: openGCRA, Refuses: tooFine}
 }
 
-// bursts lists the options of algorithms whose capacity can differ from n.
+// bursts holds, for algorithms whose capacity can differ from n, the options that set it.
 var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 	return numbered("burst", 1, 2, 37, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N)
 }}
 
-// gcra is the state of the generic cell rate algorithm. It stores TAT, the time at which the rate
-// is full again.
+// gcra is the state of the generic cell rate algorithm. It stores TAT, the theoretical arrival
+// time: the time at which the rate is full again.
 type gcra struct {
 	b        int64
 	interval *big.Rat // T, in us
@@ -22,7 +22,7 @@ type gcra struct {
 	debt     *big.Rat // D = TAT - now
 }
 
-// newState returns the state of r with a debt of 0.
+// newState returns a state of r without debt.
 func (r Rate) newState(at moment) gcra {
 	g := gcra{b: r.Capacity(), interval: times(1000, r.Refill(1)), unit: 1, now: at.us, debt: new(big.Rat)}
 	if ms := r.Refill(1); !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms) {
@@ -39,10 +39,10 @@ func (r Rate) newState(at moment) gcra {
 // countable reports whether 2bp is at most 2^53, where p is the numerator of T.
 func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCount/(2*g.b))) <= 0 }
 
-// roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if there
-// is none. Its reciprocal is the largest fraction below 1/t whose denominator is at most `most`.
-// The continued fraction of 1/t gives the two closest such fractions, one on each side of 1/t; the
-// result is the one below.
+// roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if
+// there is none. Its reciprocal is the largest fraction below 1/t whose denominator is at most
+// `most`. The continued fraction of 1/t gives the two closest such fractions, one on each side of
+// 1/t; roundedUp uses the lower one.
 func roundedUp(t *big.Rat, most int64) *big.Rat {
 	if most < 1 {
 		return new(big.Rat)
@@ -67,7 +67,7 @@ func roundedUp(t *big.Rat, most int64) *big.Rat {
 	return new(big.Rat)
 }
 
-// tooFine reports whether T would be rounded by a billionth or more.
+// tooFine reports whether rounding would change T by a billionth or more.
 func tooFine(l Limit) bool {
 	for _, r := range l.Rates {
 		g := r.newState(moment{several: len(l.Rates) > 1})
@@ -79,8 +79,7 @@ func tooFine(l Limit) bool {
 	return false
 }
 
-// Emission returns T in us, as gcra uses it for a rate that is alone in its limit, and the unit of
-// its clock in us.
+// Emission returns T in us and the unit of the gcra clock in us, for a limit whose only rate is r.
 func (r Rate) Emission() (interval *big.Rat, unit int64) {
 	g := r.newState(moment{})
 	return g.interval, g.unit
@@ -97,9 +96,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored by old, in us, as this rate reads it. The stored form is a number of
-// parts before a whole ms, or after a whole us. A part is 1/q of that unit, but a rate with another
-// q reads the number as parts of its own size.
+// read returns the TAT stored in old, in us, as this rate reads it. The stored form is a number of
+// parts before a whole ms, or after a whole us. A part is 1/q of a ms or us. A rate with a
+// different q reads the same number as parts of its own size.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

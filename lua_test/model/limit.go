@@ -54,11 +54,11 @@ func (r Rate) number(option string, other int64) int64 {
 
 func (r Rate) has(word string) bool { return slices.Contains(r.Options, word) }
 
-// Capacity returns how much can be taken at once: the option burst, or otherwise n. An algorithm
-// with a different capacity has to be added here.
+// Capacity returns how many units can be taken at once: the option burst, or n without it. Add an
+// algorithm here if its capacity is different.
 func (r Rate) Capacity() int64 { return r.number("burst", r.N) }
 
-// Refill returns how long it takes to refill the given units, in ms.
+// Refill returns the time to refill the given units, in ms.
 func (r Rate) Refill(units int64) *big.Rat { return times(units, big.NewRat(r.MS(), r.N)) }
 
 // Limit is an algorithm and its rates. All rates use the same algorithm.
@@ -82,20 +82,20 @@ func (l Limit) String() string {
 	return l.Algorithm + " " + strings.Join(rates, ", ")
 }
 
-// Policy is a name for limits or, without a name, one limit that is written in the call.
+// Policy is a named list of limits. Without a name, it is one limit that is written in the call.
 type Policy struct {
 	Name          string
 	Limits        []Limit
 	Shadow, Track bool
 
-	// Canary, if it is not nil, has the Limits and Shadow for Share of 1000 keys.
+	// Canary, if not nil, replaces Limits and Shadow for Share of 1000 keys.
 	Canary *Policy
 	Share  uint64
 
-	canary bool // whether this is the canary of the policy Name
+	canary bool // whether p is itself a canary of the policy Name
 }
 
-// of returns the policy that decides over a key: p or its canary.
+// of returns the policy that decides for key: p or its canary.
 func (p Policy) of(key string) Policy {
 	hash := sha1.Sum([]byte(p.Name + ":" + key))
 	if p.Canary == nil || uint64(binary.BigEndian.Uint32(hash[:]))%1000 >= p.Share {
@@ -104,7 +104,7 @@ func (p Policy) of(key string) Policy {
 	return Policy{Name: p.Name, Limits: p.Canary.Limits, Shadow: p.Canary.Shadow, Track: p.Track, canary: true}
 }
 
-// String returns what a caller writes.
+// String returns the policy as a caller writes it.
 func (p Policy) String() string {
 	if p.Name == "" {
 		return p.Limits[0].String()
@@ -112,25 +112,27 @@ func (p Policy) String() string {
 	return "@" + p.Name
 }
 
-// Algorithms lists all algorithms by name. Each algorithm's file adds its own.
+// Algorithms maps names to algorithms. The file of each algorithm adds its own entry.
 var Algorithms = map[string]*Algorithm{}
 
-// Algorithm describes an algorithm to the model.
+// Algorithm describes an algorithm for the model.
 type Algorithm struct {
-	// Options returns, for each option, settings that are worth testing with a rate, such as burst=2.
+	// Options maps each option to a function that returns settings worth testing with a rate, such
+	// as burst=2.
 	Options map[string]func(r Rate) []string
-	// Leases reports whether the algorithm is for acquire, renew and release. If so, only Bound and
-	// Most are used.
+	// Leases reports whether the algorithm is for acquire, renew and release. If it is true, only
+	// Bound and Most are used.
 	Leases bool
-	// Open returns the state of r at the given time. was is the previous state, from Open, take or
-	// refund, or nil for a full rate.
+	// Open returns the state of r at the given time. was is the previous state, returned by Open,
+	// take or refund, or nil if the rate is full.
 	Open func(r Rate, was state, at moment) state
-	// Keeps is the name of the algorithm whose state this one stores, if not its own.
+	// Keeps is the name of the algorithm whose stored state this algorithm uses, or "" if it has
+	// its own.
 	Keeps string
-	// Delays reports whether an allowed call has to wait until the calls before it have left the
+	// Delays reports whether an allowed call may have to wait until earlier calls have left the
 	// queue.
 	Delays bool
-	// Refuses reports whether a limit is invalid for reasons that are specific to the algorithm.
+	// Refuses reports whether a limit is invalid for a reason specific to the algorithm.
 	Refuses func(l Limit) bool
 	// Bound returns a quantity of a rate, such as its number of buckets. The sum of these quantities
 	// over a limit, and over a call, must be at most Most. Bound is nil if there is no such quantity.
@@ -138,12 +140,12 @@ type Algorithm struct {
 	Most  int64
 }
 
-// state is the state of one rate at a moment. It is immutable: its methods return new states.
+// state is the state of one rate at a given time. It is immutable: its methods return new states.
 type state interface {
 	left() int64          // how many units can be taken
-	owes() int64          // how many units FORCE can take: what is left, and the debt that is still possible
+	owes() int64          // units that FORCE can take: those left, and the debt that may still be added
 	take(c int64) state   // c must be at most left or, with FORCE, owes; it may be 0
-	refund(c int64) state // never beyond full
+	refund(c int64) state // never adds more than the rate has spent
 }
 
 // counts is a state that counts the units taken.
@@ -153,18 +155,18 @@ type counts interface{ counted() int64 }
 type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates
-	room    int64 // units left in the state that replaces an impossible one
-	kept    bool  // whether an impossible state is kept, for the waits of FORCE
+	room    int64 // units left in the state that replaces an impossible state
+	kept    bool  // whether an impossible state is kept; for the waits of FORCE
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }
 
-// mostOwed returns how many units FORCE can leave spent, given a capacity.
+// mostOwed returns the maximum number of spent units, including debt, that FORCE can leave.
 func mostOwed(capacity int64) int64 { return min(2*capacity, MaxCount) }
 
 func (l Limit) algorithm() *Algorithm { return Algorithms[l.Algorithm] }
 
-// keeper returns the algorithm whose state the limit stores.
+// keeper returns the algorithm whose state format the limit uses.
 func (l Limit) keeper() *Algorithm {
 	if a := l.algorithm(); a.Keeps != "" {
 		return Algorithms[a.Keeps]
@@ -181,7 +183,8 @@ func (l Limit) asks() (sum int64) {
 	return sum
 }
 
-// never reports whether the count is 0, so that the limit never allows and uses no state.
+// never reports whether the limit's count is 0. A limit with a count of 0 denies every call and
+// uses no state.
 func (l Limit) never() bool { return l.Rates[0].N == 0 }
 
 // Refused reports whether the library rejects the limit.
@@ -201,15 +204,13 @@ func (l Limit) Refused() bool {
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
 }
 
-// numbered returns the option with each of the values, such as burst=2.
+// numbered returns an option with each of the values, for example "burst=2".
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
 		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))
 	}
 	return words
 }
-
-// Exact arithmetic.
 
 func whole(n int64) *big.Rat             { return big.NewRat(n, 1) }
 func plus(a, b *big.Rat) *big.Rat        { return new(big.Rat).Add(a, b) }

@@ -1,11 +1,11 @@
 // Package model is a second, slow and simple implementation of the wire contract. It is written
 // only from functions/CONTRACT.md, with exact arithmetic. Tests compare the library with it: if
-// both agree, they implement the contract.
+// both agree, they probably implement the contract correctly.
 //
 // Each algorithm is one file, which defines what the algorithm stores for a rate, how that changes
-// with time, and how many units are left. The rest follows from the contract's definition of a
-// reply. A call is allowed if its cost is left, retry_after_ms is the shortest wait after which it
-// would be left, and reset_after_ms is the wait after which the capacity is left.
+// with time, and how many units are left. Replies follow from these three in the same way for all
+// algorithms. A call is allowed if its cost is left, retry_after_ms is the shortest wait after
+// which it would be left, and reset_after_ms is the wait after which the capacity is left.
 package model
 
 import "fmt"
@@ -16,20 +16,21 @@ type Model struct {
 	now  int64 // in microseconds since the epoch
 	keys map[string]entry
 
-	// Calls has the counts of each policy, and of each canary.
+	// Calls holds the counts of each policy and of each canary.
 	Calls map[Side]Counts
 }
 
-// Side is a policy, or its canary.
+// Side identifies a policy or its canary.
 type Side struct {
 	Policy string
 	Canary bool
 }
 
-// Counts are the calls that a side has allowed and denied, or would have if it is a shadow.
+// Counts is how many calls a side has allowed and denied. A shadow policy counts what it would have
+// decided.
 type Counts struct{ Allowed, Denied int64 }
 
-// count adds a call to the counts of a policy. A limit that is written in a call has none.
+// count adds a call to the counts of p. A limit written in the call has no counts.
 func (m *Model) count(p Policy, allowed bool) {
 	if p.Name == "" {
 		return
@@ -44,23 +45,23 @@ func (m *Model) count(p Policy, allowed bool) {
 	m.Calls[side] = counts
 }
 
-// New returns a model without keys. us is the time of its clock in microseconds since the epoch.
+// New returns a model without keys. us is its initial time in microseconds since the epoch.
 func New(us int64) *Model { return &Model{us, map[string]entry{}, map[Side]Counts{}} }
 
 func (m *Model) ms() int64 { return m.now / 1000 }
 
 // entry is the content of one key.
 type entry struct {
-	blocked int64 // end of the block, in ms since the epoch; kept after the block until something else is written
+	blocked int64 // end of the block, in ms since the epoch; kept after the block ends until the key is written again
 	until   int64 // expiry of holds, in ms since the epoch
-	holds   any   // limiter, leases, reply, *usage; nil for a block alone
+	holds   any   // limiter, leases, reply or *usage; nil if the key is only blocked
 	override
 }
 
 // limiter is the state of a limit.
 type limiter struct {
 	algorithm *Algorithm
-	rates     []state // by position; nil for a full rate
+	rates     []state // by position; nil means that the rate is full
 }
 
 // reply is a reply stored by ONCE.
@@ -68,7 +69,7 @@ type reply []any
 
 func (e entry) expires() int64 { return max(e.blocked, e.until, e.override.ends) }
 
-// content returns the key's current content, or nil. Content exists until the end of the ms in
+// content returns the key's current content, or nil. Content is readable until the end of the ms in
 // which it expires.
 func (m *Model) content(key string) any {
 	if e := m.keys[key]; e.until >= m.ms() {
@@ -92,7 +93,7 @@ func (m *Model) put(key string, holds any, until int64) {
 	m.store(key, e)
 }
 
-// store stores an entry or, if everything in it expires at once, deletes the key.
+// store stores an entry. If everything in it has already expired, it deletes the key.
 func (m *Model) store(key string, e entry) {
 	m.keys[key] = e
 	if e.expires() <= m.ms() {
@@ -100,8 +101,8 @@ func (m *Model) store(key string, e entry) {
 	}
 }
 
-// SetTime sets the clock and removes expired keys, like a server whose keys are read after each
-// move.
+// SetTime sets the clock and removes expired keys. A server does the same if a test reads all keys
+// after each move.
 func (m *Model) SetTime(us int64) {
 	m.now = us
 	for key, e := range m.keys {
@@ -118,8 +119,8 @@ func (m *Model) Expiry(key string) (ms int64, ok bool) {
 	return e.expires(), ok
 }
 
-// Do runs a call. It returns the reply as a client receives it, an int64 or a []any of int64,
-// string and []any, or the reason of a RATELIMIT error.
+// Do runs a call. It returns the reply as a client receives it: an int64, or a []any of int64,
+// string and []any. If the library returns a RATELIMIT error, Do returns only its reason.
 func (m *Model) Do(c Call) (fields any, reason string) {
 	c = c.decided()
 	if reason := c.excess(); reason != "" {
@@ -160,7 +161,7 @@ func (m *Model) reset(keys []string) any {
 	return held
 }
 
-// block denies keys for a time, and keeps their content.
+// block denies all calls on keys for a time, and keeps the content of the keys.
 func (m *Model) block(c Call) (any, string) {
 	for _, key := range c.Keys {
 		switch m.content(key).(type) {

@@ -1,15 +1,15 @@
 package model
 
-// override is a limit that a key has instead of those in the calls.
+// override is a limit that applies to a key in place of the limits in calls.
 type override struct {
 	limit Limit
-	ends  int64 // in ms since the epoch; 0 for no override. An override that has ended is kept until something else is written
+	ends  int64 // in ms since the epoch; 0 without an override. An override that has ended is kept until the key is written again
 }
 
-// mostOverridden is the largest number of rates of an override.
+// mostOverridden is the maximum number of rates in an override.
 const mostOverridden = 5
 
-// limitOf returns the limit by which a decision on key goes, given the limit in the call.
+// limitOf returns the limit that applies to key: its override, or else the limit in the call.
 func (m *Model) limitOf(key string, l Limit) Limit {
 	if o := m.keys[key].override; o.ends > m.ms() {
 		return o.limit
@@ -17,9 +17,9 @@ func (m *Model) limitOf(key string, l Limit) Limit {
 	return l
 }
 
-// isFor reports whether a key is for leases or for a limiter's state, because of its content or its
-// override. Both are false if the key is empty or only blocked. An override, like other content, exists
-// until the end of the ms in which it ends.
+// isFor reports whether a key is for leases or for a limiter's state, as determined by its content
+// or its override. Both results are false if the key is empty or only blocked. An override is
+// effective until the end of the ms in which it ends.
 func (m *Model) isFor(key string) (forLeases, forState bool) {
 	switch m.content(key).(type) {
 	case leases:
@@ -33,7 +33,7 @@ func (m *Model) isFor(key string) (forLeases, forState bool) {
 	return forLeases, forState
 }
 
-// isInUse reports whether a key is a request key or a usage key.
+// isInUse reports whether a key holds a stored reply or a usage record.
 func (m *Model) isInUse(key string) bool {
 	switch m.content(key).(type) {
 	case reply, *usage:
@@ -56,7 +56,7 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 	for _, key := range c.Keys {
 		e := m.keys[key]
 		if _, isState := e.holds.(limiter); isState == l.algorithm().Leases {
-			e.holds, e.until = nil, 0 // what is left of the other kind has expired
+			e.holds, e.until = nil, 0 // content of the other kind has expired
 		}
 		e.override = override{l, m.ms() + c.SpanMS}
 		m.keys[key] = e
@@ -64,7 +64,7 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// endOverrides removes overrides and returns how many were active.
+// endOverrides removes overrides, and returns how many of them were active.
 func (m *Model) endOverrides(keys []string) any {
 	removed := int64(0)
 	for _, key := range keys {

@@ -6,10 +6,10 @@ func init() {
 	Algorithms["sliding_log"] = &Algorithm{Open: openLog, Bound: func(r Rate) int64 { return r.N }, Most: 100000}
 }
 
-// log is the state of sliding_log: when units were taken, in order.
+// log is the state of sliding_log: when each unit was taken, in order.
 type log struct {
-	n, now, since int64   // units taken after since count
-	taken         []taken // oldest first; may begin with calls that have left the window
+	n, now, since int64   // units taken after the time since are counted
+	taken         []taken // oldest first; may begin with calls outside the window
 }
 
 type taken struct{ us, units int64 }
@@ -18,7 +18,7 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// The state is impossible if the n-th youngest unit lies in the future.
+	// The state is impossible if the n-th most recent unit lies in the future.
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {
@@ -52,8 +52,8 @@ func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
 func (l log) owes() int64 { return max(0, mostOwed(l.n)-sum(l.taken[l.gone():])) }
 
-// take drops the calls that have left the window, if they are more than half of the log or if the
-// log has 2n calls.
+// take drops the calls outside the window if they are more than half of the log, or if the log has
+// 2n calls.
 func (l log) take(c int64) state {
 	if c == 0 {
 		return l

@@ -21,11 +21,11 @@ func init() {
 
 func (r Rate) buckets() int64 { return r.number("buckets", 1) }
 
-// buckets is the state of sliding_window: the count of each bucket of width ms, by the bucket's
-// number.
+// buckets is the state of sliding_window: the count of each bucket, by bucket number. A bucket is
+// width ms wide.
 type buckets struct {
 	n, k, width int64
-	now         int64 // when it was last written, in ms
+	now         int64 // time of the last write, in ms
 	counts      map[int64]int64
 }
 
@@ -61,7 +61,7 @@ func (b buckets) estimate() int64 {
 	return sum + ceil(part)
 }
 
-// written returns the state without buckets that no longer count.
+// written returns the state as it is stored, without buckets that no longer count.
 func (b buckets) written() buckets {
 	b.counts = maps.Clone(b.counts)
 	maps.DeleteFunc(b.counts, func(j, count int64) bool { return count == 0 || j < b.current()-b.k })

@@ -6,19 +6,19 @@ import (
 	"sort"
 )
 
-// standing is one rate of one key in a decision.
+// standing is the situation of one rate of one key in a decision.
 type standing struct {
 	index   int // the position of the key, from 1
-	group   int // 0 for the enforced limits; otherwise the shadow policy's position in the call
+	group   int // 0 for the enforced limits; otherwise the position of the shadow policy in the call
 	policy  int // the position of the limit or the policy in the call
 	limit   Limit
 	place   int   // the position of the rate in the limit
-	cost    int64 // the cost of this call
-	forced  bool  // FORCE
+	cost    int64 // the cost that the call has for this key
+	forced  bool  // whether the call has FORCE
 	state   state
-	blocked int64 // ms until the block ends
-	lapses  int64 // ms until another algorithm's state expires; 0 if there is none
-	delay   int64 // ms that an allowed call has to wait
+	blocked int64 // ms until the block ends; 0 if there is none
+	lapses  int64 // ms until the state of another algorithm expires; 0 if there is none
+	delay   int64 // ms that an allowed call must wait
 	denies  bool
 	changed bool
 }
@@ -33,7 +33,7 @@ func (n nothing) refund(int64) state { return n }
 
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
-// at returns the rate's state at another time if nothing else is taken.
+// at returns the rate's state at another time, if nothing else is taken before.
 func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }
@@ -46,7 +46,8 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after returns the shortest wait from us, in whole ms, after which this many units are left.
+// after returns the shortest wait from the time us, in whole ms, after which the given units are
+// left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
@@ -59,7 +60,7 @@ func (s *standing) after(us, units int64) int64 {
 	return int64(sort.Search(most, enough))
 }
 
-// wait returns retry_after_ms of a call that this rate denies.
+// wait returns the retry_after_ms of a call that this rate denies.
 func (s *standing) wait(us int64) int64 {
 	switch {
 	case s.cost > s.rate().Capacity() && !s.forced:
@@ -72,7 +73,7 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns the ms until a unit is left after FORCE.
+// debtor returns, for a rate in debt after FORCE, the ms until a unit is left.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():
@@ -97,7 +98,8 @@ func (s *standing) reset(us int64) int64 {
 	return s.after(us, s.rate().Capacity())
 }
 
-// open returns a standing for each rate of a call's keys, and the number of its shadow policies.
+// open returns a standing for each rate of a call's keys, and the number of the call's shadow
+// policies.
 func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	index := 0
 	for i, p := range c.Limits {
@@ -112,7 +114,7 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 			if forLeases, _ := m.isFor(key); !forLeases {
 				l = m.limitOf(key, l)
 			}
-			if l.never() { // regardless of what the key holds
+			if l.never() { // whatever the key holds
 				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
 				continue
 			}
@@ -140,8 +142,8 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	return all, groups, ""
 }
 
-// find opens the state of a rate. room is how many units are left in the state that replaces an
-// impossible one.
+// find sets the state of a rate. room is how many units are left if find has to replace an
+// impossible state.
 func (m *Model) find(s *standing, key string, room int64) {
 	if s.limit.never() {
 		s.state = nothing{}
@@ -165,8 +167,9 @@ func (m *Model) find(s *standing, key string, room int64) {
 	s.state = s.state.take(s.carried(old, room))
 }
 
-// carried returns how many units of this rate count as spent because of another algorithm's state
-// in the key. Products beyond 2^53 are rounded like doubles, by less than a unit.
+// carried returns how many units of this rate count as spent because the key holds a state of
+// another algorithm. It rounds products beyond 2^53 like doubles, which changes the result by less
+// than a unit.
 func (s *standing) carried(old limiter, room int64) int64 {
 	r := s.rate()
 	b, n, period, left := r.Capacity(), float64(r.N), float64(r.MS()), float64(s.lapses)

@@ -2,13 +2,13 @@ package model
 
 import "slices"
 
-// in returns the standings of a group.
+// in returns the standings that belong to a group.
 func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit lowers the cost of a group to the number of units that all its rates have left, at most c
-// (UPTO), and returns that number, or 0 if a rate has none left.
+// fit implements UPTO. It returns the number of units, at most c, that all rates of a group have
+// left, and lowers the costs of the group to that number or, if it is 0, to 1.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())
@@ -19,7 +19,7 @@ func fit(group []*standing, c int64) int64 {
 	return c
 }
 
-// allow reports whether all rates of a group have room for their cost.
+// allow reports whether each rate of a group has its cost left.
 func allow(group []*standing) bool {
 	for _, s := range group {
 		s.denies = s.blocked > 0 || s.cost > s.left() && !s.forced
@@ -42,7 +42,7 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// before returns the reply that ONCE repeats, or nil.
+// before returns the reply that ONCE stored for an earlier call, or nil.
 func (m *Model) before(c Call) (any, string) {
 	e, ok := m.keys[c.OnceKey]
 	if !ok || c.OnceMS == 0 {
@@ -55,7 +55,7 @@ func (m *Model) before(c Call) (any, string) {
 }
 
 // take decides a take or a peek. Each shadow policy decides separately, and is charged only if the
-// call passes.
+// enforced limits allow the call.
 func (m *Model) take(c Call) (any, string) {
 	if kept, reason := m.before(c); kept != nil || reason != "" {
 		return kept, reason
@@ -110,7 +110,8 @@ func (m *Model) take(c Call) (any, string) {
 	return fields, ""
 }
 
-// refund gives units back to all keys of a group or, if one is blocked, to none.
+// refund gives units back to all keys of a group. If one of the keys is blocked, it gives nothing
+// back.
 func (m *Model) refund(c Call) (any, string) {
 	if kept, reason := m.before(c); kept != nil || reason != "" {
 		return kept, reason
@@ -136,9 +137,9 @@ func (m *Model) refund(c Call) (any, string) {
 	return fields, ""
 }
 
-// fields returns the reply to a call. With a shadow policy, three more elements contain what the
-// reply would be if the policy were enforced: allowed, retry_after_ms and index. With EACH, the last
-// element is the list of what each limit says.
+// fields returns the reply to a call. With a shadow policy, three more elements contain allowed,
+// retry_after_ms and index as they would be if the policy were enforced. With EACH, the last
+// element is a list with the decision of each limit.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	fields := m.decision(c, all, shadows)
 	if !c.Each {
@@ -152,8 +153,8 @@ func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	return append(fields, each)
 }
 
-// decision returns the six elements of a reply. With a shadow policy, three more contain the result
-// without shadows.
+// decision returns the six elements of a reply, which the enforced limits determine. With a shadow
+// policy, three more contain the result of enforcing all limits.
 func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
@@ -168,8 +169,9 @@ func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	return append(fields, would[0], would[3], would[5])
 }
 
-// sum combines standings into one decision: the smallest remaining, the longest waits, and the
-// binding rate, which is the first that denies, or else the first with the smallest remaining.
+// sum combines standings into one decision with the smallest remaining, the longest waits, and the
+// binding rate. The binding rate is the first that denies or, if none denies, the first with the
+// smallest remaining.
 func (m *Model) sum(c Call, all []*standing) []any {
 	binding, units, least := all[0], all[0].cost, all[0].left()
 	wait, delay, reset := int64(0), int64(0), int64(0)
@@ -204,8 +206,7 @@ func (m *Model) sum(c Call, all []*standing) []any {
 	return []any{allowed, binding.rate().Capacity(), least, delay, reset, int64(binding.index)}
 }
 
-// save stores the changed states, and reports whether there are any. A full rate has no stored
-// state.
+// save stores the changed states, and reports whether it stored any. A full rate is not stored.
 func (m *Model) save(c Call, all []*standing) (any bool) {
 	for i, key := range c.Keys {
 		held, until := limiter{}, int64(0)

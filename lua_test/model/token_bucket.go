@@ -4,8 +4,8 @@ func init() {
 	Algorithms["token_bucket"] = &Algorithm{Options: bursts, Open: openTokens}
 }
 
-// tokens is the state of token_bucket: the number of tokens, below 0 for a debt, and the time of the
-// last addition.
+// tokens is the state of token_bucket: the number of tokens, which is negative for a debt, and the
+// time at which tokens were last added.
 type tokens struct {
 	b     int64
 	count int64

@@ -10,14 +10,14 @@ const (
 	dayMS    = 86400000
 )
 
-// usage is a record of TRACK.
+// usage is a record that TRACK keeps.
 type usage struct {
 	allowed, denied, cost, first, last int64
 
 	minutes map[int64][2]int64 // allowed and denied, by the start of the minute in ms
 }
 
-// within reports whether a minute is the one that contains ms, or one of the 59 before it.
+// within reports whether minute is the one that contains ms, or one of the 59 before it.
 func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minuteMS-60*minuteMS }
 
 // track counts a decision.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// leases returns a Prepare function that stores 5000 leases of the given length in a key. From
-// now+from on, one lapses each millisecond, but the lease x lapses in 20 s. If several is
-// true, the length of each lease is stored separately, as for leases of different lengths.
+// leases returns a Prepare function that stores 5000 leases of the given length in a key. One
+// lapses each millisecond, starting at now+from, except that the lease x lapses in 20 s. If several
+// is true, the length of each lease is stored separately, as it is for leases of different lengths.
 func leases(from, length time.Duration, several bool) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key, words := Keys(1)[0], []string{"ZADD", Keys(1)[0]}
@@ -39,7 +39,7 @@ func ofLeases() []Call {
 		{Name: "acquire: 5000 leases that all last too long", Prepare: leases(time.Hour, 10*time.Second, false), Words: call("acquire", "10s")},
 		{Name: "renew: 5000 leases that have lapsed but one", Prepare: leases(-time.Hour, minute, false), Words: call("renew", "1m")},
 		{Name: "renew: the first of another length among 5000 leases", Prepare: leases(minute-10*time.Second, minute, false), Words: call("renew", "30s")},
-		{Name: "renew: that, and all others last too long", Prepare: leases(time.Hour, minute, false), Words: call("renew", "30s")},
+		{Name: "renew: the first of another length among 5000 leases that all last too long", Prepare: leases(time.Hour, minute, false), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths", Prepare: leases(minute-10*time.Second, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths that all last too long", Prepare: leases(time.Hour, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths, half of which have lapsed", Prepare: leases(-2500*time.Millisecond, minute, true), Words: call("renew", "30s")},

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A Text returns a stored string as of now: the state of a rate, or the value of a key.
+// A Text returns a string to store: the state of a rate, or the value of a key. now is the server's
+// time.
 type Text func(now time.Time) string
 
 // Log returns the state of a sliding_log with the given number of calls, spread evenly over span.
@@ -25,8 +26,8 @@ func Log(calls int, span time.Duration) Text {
 	}
 }
 
-// Buckets returns the state of a sliding_window with buckets=1000 and a period of 1000 s, in which
-// all buckets have the same count.
+// Buckets returns a sliding_window state with buckets=1000 and a period of 1000 s. All buckets have
+// the same count.
 func Buckets(count string) Text {
 	return func(now time.Time) string {
 		return fmt.Sprintf("1000:%d:%s", now.Unix(), strings.TrimSuffix(strings.Repeat(count+",", 1001), ","))
@@ -38,7 +39,7 @@ func One(algorithm string, state Text) Text {
 	return func(now time.Time) string { return algorithm + ":" + state(now) }
 }
 
-// Several returns the value of a key that holds several rates.
+// Several returns the value of a key that holds a state for each of several rates.
 func Several(algorithm string, states ...Text) Text {
 	return func(now time.Time) string {
 		var value strings.Builder
@@ -51,8 +52,8 @@ func Several(algorithm string, states ...Text) Text {
 	}
 }
 
-// Blocked returns the value of a key that holds another value under a block, which ends `after`
-// from now.
+// Blocked returns the value of a key that holds another value and is blocked. The block ends
+// `after` from now.
 func Blocked(after time.Duration, value Text) Text {
 	return func(now time.Time) string {
 		return fmt.Sprintf("blocked:%d:%d:", now.Add(after).UnixMilli(), now.Add(day).UnixMilli()) + value(now)

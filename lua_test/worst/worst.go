@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
 )
 
-// Call is an expensive call, and the state of the keys on which it is made.
+// Call is an expensive call, and the state of its keys before the call.
 type Call struct {
 	Name string
 
@@ -23,8 +23,8 @@ type Call struct {
 	// Words returns the command of the call. Its limits may differ each time.
 	Words func() []string
 
-	// Beyond means that the call, or a state that another limit stored, exceeds a bound. The
-	// library may then reject the call.
+	// Beyond means that the call, or a state stored by another limit, exceeds a bound. The library
+	// may then reject the call.
 	Beyond bool
 
 	Large bool // the state has a million elements, which take the offline engine seconds
@@ -32,8 +32,8 @@ type Call struct {
 
 const day = 24 * time.Hour
 
-// Bound is the most work that a call may cause. The calls at the bounds of CONTRACT.md need almost
-// as much, and take up to 10 ms.
+// Bound is the maximum work that a call may cause. The calls at the bounds of CONTRACT.md need
+// almost as much, and take up to 10 ms.
 var Bound = counted.Work{Commands: 2000, Bytes: 6000000, Steps: 30000}
 
 // Calls returns all calls on the list.
@@ -63,7 +63,7 @@ func always(verb string, keys []string, args ...string) func() []string {
 
 func same(text string, n int) []string { return slices.Repeat([]string{text}, n) }
 
-// rates returns a limit in which a rate occurs n times.
+// rates returns a limit that repeats rate n times.
 func rates(algorithm string, n int, rate string) string {
 	return algorithm + " " + strings.Join(same(rate, n), ", ")
 }
@@ -82,7 +82,7 @@ func holding(value Text, keys ...string) func(time.Time) [][]string {
 	}
 }
 
-// overridden returns a Prepare function that overrides the keys after another has prepared them.
+// overridden returns a Prepare function that first calls prepare, and then overrides the keys.
 func overridden(prepare func(time.Time) [][]string, limit string, keys ...string) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		commands := prepare(now)
@@ -198,8 +198,8 @@ func ofKeys() []Call {
 	}
 }
 
-// usage returns a Prepare function that stores a usage record of 60 minutes, of which the last
-// began `before` minutes ago.
+// usage returns a Prepare function that stores a usage record of 60 minutes. The last of them began
+// `before` minutes ago.
 func usage(before int64) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key := Keys(1)[0]

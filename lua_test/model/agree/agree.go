@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// Server is a database of a server with the library that generate.Library builds.
+// Server is one database of a server that runs the library built by generate.Library.
 type Server interface {
 	SetTime(us int64) error
 	// Do runs a command. An error reply is returned as a Refusal; any other error means that the
@@ -30,12 +30,12 @@ type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// keys lists all keys that the generated calls use.
+// keys lists all keys in the generated calls.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
-// Repeat runs generated sequences until they have run wanted steps; wanted is the result of
-// generate.Wanted. If the server and the model differ, Repeat fails the test with the shortest
-// sequence that shows a difference. All databases must belong to one server.
+// Repeat runs generated sequences until they have run wanted steps; generate.Wanted returns that
+// number. If the server and the model differ, Repeat fails the test with the shortest sequence that
+// shows a difference. All databases must belong to one server.
 func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false
@@ -46,22 +46,21 @@ func Repeat(t *testing.T, wanted int, databases ...Server) {
 		sequence := steps.Draw(t, "run")
 		done += len(sequence)
 		if err := Run(sequence, databases...); err != nil {
-			differs = true // from now on rapid searches for the shortest failing sequence
+			differs = true // from now on, rapid shrinks the failing sequence
 			t.Fatal(err)
 		}
 	})
 	t.Logf("%d steps", done)
 }
 
-// Run runs the steps on an empty server. If a step differs, Run returns an error with the
-// difference and all steps before it.
+// Run runs the steps on an empty server. If the server and the model differ in a step, Run returns
+// an error with the difference and all steps up to it.
 //
-// Besides the replies, it compares the expiries of the keys after each call, and each take with a
-// peek just before it. It also checks that denied, rejected and read-only calls leave every key
-// unchanged.
+// Run compares replies, the expiries of keys after each call, and each take with a peek just before
+// it. It also checks that denied, rejected and read-only calls leave every key unchanged.
 func Run(steps []generate.Step, databases ...Server) error {
 	r := &run{now: generate.StartUS}
-	counts := map[model.Side]model.Counts{} // over all databases
+	counts := map[model.Side]model.Counts{} // summed over all databases
 	for _, server := range databases {
 		if _, err := server.Do(append([]string{"DEL"}, keys...)...); err != nil {
 			return err
@@ -94,7 +93,7 @@ func Run(steps []generate.Step, databases ...Server) error {
 	return err
 }
 
-// calls returns the counts of ratelimit_info for each policy and canary.
+// calls returns the counts that ratelimit_info reports for each policy and canary.
 func (r *run) calls() (map[model.Side]model.Counts, error) {
 	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
 	if err != nil {
@@ -217,8 +216,7 @@ func (r *run) want(c model.Call) string {
 	return fmt.Sprint(reply)
 }
 
-// repeats reports whether the call will get a reply that ONCE has stored. Such a call takes
-// nothing.
+// repeats reports whether ONCE has stored a reply for the call. If so, the call takes nothing.
 func (r *run) repeats(c model.Call) bool {
 	if c.OnceMS == 0 {
 		return false
@@ -227,7 +225,8 @@ func (r *run) repeats(c model.Call) bool {
 	return kept
 }
 
-// peek returns what the take will return, and checks that the peek changes nothing.
+// peek returns the reply to a peek with the arguments of the take c, and checks that the peek
+// changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
 	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each}
 	got, err := r.do(p)
@@ -241,8 +240,8 @@ func (r *run) peek(c model.Call, before []any) (string, error) {
 	return got, nil
 }
 
-// changesNothing reports whether a call with this reply must leave all keys but the usage record
-// unchanged.
+// changesNothing reports whether a call with this reply must leave all keys unchanged, apart from
+// the usage record.
 func changesNothing(c model.Call, got string) bool {
 	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
 		return true

@@ -1,7 +1,7 @@
-// Package generate generates sequences of calls and clock moves with pgregory.net/rapid. They are
-// likely to find differences between two implementations of the contract: they use few keys and
-// limits, and times and costs near the boundaries of these limits. All keys have the hash tag {v},
-// so a sequence can also run on a cluster.
+// Package generate generates sequences of calls and clock moves with pgregory.net/rapid. The
+// sequences use few keys and limits, and times and costs near the boundaries of these limits, so
+// they are likely to find differences between two implementations of the contract. All keys have
+// the hash tag {v}, so a sequence can also run on a cluster.
 package generate
 
 import (
@@ -16,7 +16,7 @@ import (
 // millisecond.
 const StartUS = int64(1700000000000123)
 
-// The range of the clock in microseconds since the epoch: from 2001 to 2039.
+// Bounds of the clock in microseconds since the epoch: from 2001 to 2039.
 const (
 	earliestUS = int64(1000000000000000)
 	latestUS   = int64(2200000000000000)
@@ -25,17 +25,17 @@ const (
 // Move is a move of the clock before a call.
 type Move struct {
 	From Origin
-	US   int64 // how far after From, in microseconds
+	US   int64 // distance from From, in microseconds
 }
 
-// Origin is the time from which a move counts.
+// Origin is the time to which a move is relative.
 type Origin int
 
-// The origins of a move.
+// Origins of a move.
 const (
-	Present    Origin = iota // the present time
-	AfterRetry               // the present time plus the last reply's retry_after_ms
-	AfterReset               // the present time plus the last reply's reset_after_ms
+	Present    Origin = iota // the current time
+	AfterRetry               // the current time plus the last retry_after_ms
+	AfterReset               // the current time plus the last reset_after_ms
 )
 
 // To returns the time to which a move sets the clock, given the last decision's retry_after_ms and
@@ -54,15 +54,15 @@ func (m Move) To(now, retryMS, resetMS int64) int64 {
 	return to
 }
 
-// Step is a move of the clock, and a call at that time.
+// Step is a move of the clock, followed by a call.
 type Step struct {
 	Move     Move
-	Database int // 0 or 1, if the server has several
+	Database int // 0 or 1, if the server has several databases
 	Call     model.Call
 }
 
-// Steps generates sequences of about forty steps. They are drawn in groups, because rapid generates
-// short slices.
+// Steps generates sequences of about forty steps. It draws the steps in groups, because rapid
+// generates short slices.
 func Steps() *rapid.Generator[[]Step] {
 	return rapid.Custom(func(t *rapid.T) []Step {
 		p := drawPool(t)
@@ -74,10 +74,10 @@ func Steps() *rapid.Generator[[]Step] {
 
 // pool holds the limits and verbs from which one sequence draws its calls.
 type pool struct {
-	limits    []model.Policy // for the limiter keys
+	limits    []model.Policy // for limiter keys
 	leases    []model.Policy
-	overrides []model.Policy // for the limiter keys
-	only      string         // the key of verbs, from which the sequence draws: "", "leases" or "usage"
+	overrides []model.Policy // for limiter keys
+	only      string         // the one kind of verb that the sequence uses: "", "leases" or "usage"
 }
 
 func drawPool(t *rapid.T) pool {

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// algorithms returns the names from which the algorithm of a limit for take is drawn. gcra, the
-// default, occurs twice.
+// algorithms returns the names from which the algorithm of a limit for take is drawn. gcra occurs
+// twice, because it is the default.
 func algorithms() []string {
 	names := slices.Sorted(maps.Keys(model.Algorithms))
 	return append(slices.DeleteFunc(names, func(name string) bool { return model.Algorithms[name].Leases }), "gcra")
@@ -26,7 +26,7 @@ func limit(t *rapid.T) model.Policy {
 	for tries := 1; ; tries++ {
 		l := model.Limit{Algorithm: pick(t, algorithms()...)}
 		if rapid.IntRange(0, 15).Draw(t, "never") == 15 {
-			l.Rates = []model.Rate{{Period: pick(t, "m", "10s", "mo")}} // a count of 0
+			l.Rates = []model.Rate{{Period: pick(t, "m", "10s", "mo")}} // a count of 0, which always denies
 			return written(l)
 		}
 		for range pick(t, 1, 1, 1, 2, 3) {
@@ -52,7 +52,7 @@ func leaseLimit(t *rapid.T) model.Policy {
 
 func written(l model.Limit) model.Policy { return model.Policy{Limits: []model.Limit{l}} }
 
-// plain lists rates as people write them, including awkward ones.
+// plain lists rates as people write them. Some are unusual.
 var plain = []model.Rate{
 	{N: 3, Period: "3s"}, {N: 5, Period: "10s"}, {N: 10, Period: "s"}, {N: 7, Period: "1s"}, {N: 3, Period: "10s"},
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
@@ -83,10 +83,10 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	return r
 }
 
-// policies lists the policies of the library for the generated calls. Limits are drawn for each
-// sequence, but policies are the same for all sequences. They cover what policies add: several
-// keys, shadow, track, and canaries for some of the keys; a month that begins on the last day of
-// most months; and counts of 0.
+// policies lists the library's policies for the generated calls. Limits are drawn for each
+// sequence, but policies are the same for all sequences. They cover several keys, shadow, track,
+// canaries for some of the keys, a month that begins on the last day of most months, and counts of
+// 0.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -127,7 +127,7 @@ func of(algorithm string, rates ...string) model.Limit {
 	return l
 }
 
-// Library builds the library with the policies in the generated calls.
+// Library builds the library with the policies of the generated calls.
 func Library() (functions.Build, error) {
 	var all []functions.Policy
 	for _, p := range slices.Concat(policies, leasePolicies) {
@@ -162,8 +162,7 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	return 1
 }
 
-// refill returns how long it takes to refill the given units: in microseconds, rounded down, but at
-// least 1.
+// refill returns the time to refill the given units, in microseconds, rounded down, but at least 1.
 func refill(r model.Rate, units int64) int64 {
 	if r.N == 0 {
 		return 1

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Wanted returns how many generated steps a test has to run. If RATELIMIT_SOAK is set, Wanted
-// returns its value, and the steps differ in each run. Otherwise Wanted returns usual, and the
-// steps are the same in each run, so that a test fails because of a code change and not because of
-// the random values. Wanted configures rapid to repeat its check as many times; the check must do
-// nothing after enough steps. Call Wanted before tests run in parallel.
+// Wanted returns how many generated steps a test should run. It returns RATELIMIT_SOAK if that is
+// set, and the steps then differ in each run. Otherwise it returns usual, and the steps are the
+// same in each run, so that only a code change can make a test fail. Wanted tells rapid to repeat
+// its check often enough; after enough steps the check must do nothing. Call Wanted before tests
+// run in parallel.
 func Wanted(t testing.TB, usual int) int {
 	t.Helper()
 	seed, wanted := "1", usual
@@ -20,7 +20,7 @@ func Wanted(t testing.TB, usual int) int {
 		if wanted, err = strconv.Atoi(asked); err != nil || wanted < 1 {
 			t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
 		}
-		seed = "0" // seeded by the clock
+		seed = "0" // 0 makes rapid use the clock as seed
 	}
 	for name, value := range map[string]string{"rapid.seed": seed, "rapid.checks": strconv.Itoa(wanted)} { // each sequence has at least one step
 		if err := flag.Set(name, value); err != nil {

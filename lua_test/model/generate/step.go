@@ -22,8 +22,8 @@ const (
 	hourUS = 3600000 * msUS
 )
 
-// move draws a move of the clock: often none, otherwise near times that matter to the pool's
-// limits.
+// move draws a move of the clock. Often the clock stays; otherwise it moves near times at which the
+// pool's limits change.
 func (p pool) move(t *rapid.T) Move {
 	switch pick(t, "stay", "stay", "stay", "small", "retry", "rate", "rate", "reset", "minutes", "hours") {
 	case "small":
@@ -85,7 +85,7 @@ func (p pool) call(t *rapid.T) model.Call {
 			c.SpanMS = span(t)
 			c.Limits = []model.Policy{pick(t, p.overrides...)}
 			forLeases := slices.Contains(leaseKeys, c.Keys[0])
-			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes the other kind
+			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes a verb of the other kind
 				c.Limits = []model.Policy{pick(t, p.leases...)}
 			}
 		}
@@ -99,9 +99,9 @@ func (p pool) call(t *rapid.T) model.Call {
 	return c
 }
 
-// decision fills in the rest of a take, peek or refund.
+// decision fills in the remaining fields of a take, peek or refund.
 func (p pool) decision(t *rapid.T, c *model.Call) {
-	most := pick(t, 1, 1, 1, 2, 3) // keys
+	most := pick(t, 1, 1, 1, 2, 3) // maximum number of keys
 	var limits []model.Limit
 	tracks := false
 	for len(limits) < most {
@@ -138,8 +138,8 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 }
 
-// keys draws distinct keys, sometimes including keys that have another use. The first key of the
-// list occurs most often, so that calls find what other calls have stored.
+// keys draws distinct keys, sometimes including keys with another purpose. It draws the first key
+// of the list most often, so that calls find what other calls have stored.
 func keys(t *rapid.T, from []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
 		from = allKeys
