@@ -13,9 +13,9 @@ import (
 )
 
 // TestAgreement compares the library on every server with the model of the contract, using
-// generated calls and clock moves. If RATELIMIT_SOAK is set, it is the number of steps on each
-// server. The default is small, because each step waits for several replies, and lua_test runs many
-// more.
+// generated calls and clock moves. RATELIMIT_SOAK sets the number of steps on each server. The
+// default is small, because each step waits for several replies, and the tests in lua_test run many
+// more steps.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 500)
 	build, err := generate.Library()
@@ -35,7 +35,8 @@ func TestAgreement(t *testing.T) {
 	}, withClock)
 }
 
-// moved implements agree.Server for a database of one server, with the backend's clock.
+// moved implements agree.Server for one database of a server, and sets the time with the backend's
+// clock.
 type moved struct {
 	ctx  context.Context
 	b    *backend.Backend

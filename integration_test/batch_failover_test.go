@@ -14,13 +14,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// admission is an allowed call, by the monotonic clock of this process.
+// admission is an allowed call. Its times come from the monotonic clock of this process.
 type admission struct{ began, ended time.Time }
 
-// admissions are the allowed calls of one key.
+// admissions holds the allowed calls of one key.
 type admissions struct {
 	rate, burst int
-	node        *backend.Node // the key's primary before the failover
+	node        *backend.Node // primary of the key before the failover
 
 	mu      sync.Mutex
 	all     []admission
@@ -46,7 +46,8 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns how many allowed calls began after a time, and whether a denied call did.
+// since returns the number of allowed calls that began after at, and whether a denied call began
+// after at.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,13 +59,13 @@ func (a *admissions) since(at time.Time) (n int, denied bool) {
 	return n, a.denied.After(at)
 }
 
-// TestBatchesThroughAFailover checks that batches keep their bound during a failover. In each of 8
-// clients, 64 goroutines take units of six keys, far more than the limits allow, and then a primary
-// is killed. Three of the limits refill fast, so that callers compete for new units. Three refill
-// slowly, so that their bursts are spent in large batches. In every span of length L, at most burst
-// + rate * (L + ttl) calls are allowed. For the dead primary's keys, a span that includes the
-// failover may have one more burst: the replica that takes over has an older state of the key, or
-// none, and so at most a full burst.
+// TestBatchesThroughAFailover checks that batching clients stay within their bound during a
+// failover. In each of 8 clients, 64 goroutines take units of six keys, far more than the limits
+// allow, and then a primary is killed. Three of the limits refill fast, so that callers compete for
+// new units. The other three refill slowly, so that their bursts are spent in large batches. In
+// every time span of length L, at most burst + rate * (L + ttl) calls may be allowed. For keys of
+// the killed primary, a span that contains the failover may have one more burst, because the new
+// primary may have an older state of the key or none.
 func TestBatchesThroughAFailover(t *testing.T) {
 	const (
 		ttl         = 100 * time.Millisecond
@@ -113,7 +114,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		over := time.Now().Add(ttl) // batches from the dead primary have expired by then
+		over := time.Now().Add(ttl) // batches taken from the killed primary have expired by then
 		busy(over)
 		stopAll()
 		for key, a := range keys {
@@ -125,7 +126,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 			}
 			most := math.Inf(-1)
 			eachSpan(a.all, func(n int, from, to time.Time) {
-				// Add one, because the server counts in whole milliseconds.
+				// The server counts in whole milliseconds, so allow one more.
 				due := float64(bursts(from, to)*a.burst) + float64(a.rate)*(to.Sub(from)+ttl).Seconds() + 1
 				most = max(most, float64(n)-due)
 			})
@@ -137,8 +138,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	}, ofCluster)
 }
 
-// askFor takes units until ctx ends. Unlike other errors, an unreachable node does not fail the
-// test.
+// askFor takes units until ctx ends. Errors fail the test, except errors of an unreachable node.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -160,11 +160,11 @@ func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *
 	}
 }
 
-// eachSpan calls f for every span from the start of one call to the end of another, with the number
-// of calls in it.
+// eachSpan calls f for every span from the start of one call to the end of another. n is the number
+// of calls within the span.
 func eachSpan(all []admission, f func(n int, from, to time.Time)) {
 	slices.SortFunc(all, func(a, b admission) int { return b.began.Compare(a.began) })
-	var ends []time.Time // ends of the calls that began with the current call or later
+	var ends []time.Time // ends of all calls that began with the current call or later
 	for _, one := range all {
 		i, _ := slices.BinarySearchFunc(ends, one.ended, time.Time.Compare)
 		ends = slices.Insert(ends, i, one.ended)

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// Functions of these types contain the Go code of docs/coming-from.md: calls to another limiter,
-// and the calls to this project's client that replace them.
+// The functions of these types contain the Go code of docs/coming-from.md: calls to another
+// limiter, and the calls to this project's client that replace them.
 type (
 	before func(ctx context.Context, rdb redis.UniversalClient) (bool, error)
 	after  func(ctx context.Context, limiter *client.Client) (bool, error)
@@ -110,8 +110,8 @@ func TestBeforeAndAfter(t *testing.T) {
 	}, standalone)
 }
 
-// TestTheGoOfComingFromIsTested checks that every Go block of docs/coming-from.md is part of a
-// test, so that it compiles and does what the page says.
+// TestTheGoOfComingFromIsTested checks that every block of Go code in docs/coming-from.md is part
+// of a test, so that the code compiles and does what the page says.
 func TestTheGoOfComingFromIsTested(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var code string

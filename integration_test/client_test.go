@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// deployForClients deploys a build with policies. It returns the build and a client with only the
-// permissions of an application user.
+// deployForClients deploys a build with policies. It returns the build, and a client that has only
+// the permissions of an application user.
 func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *client.Client) {
 	t.Helper()
 	build := newBuild(t,
@@ -28,8 +28,8 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 	return build, c
 }
 
-// tags returns hash tags. In a cluster of three primaries, every primary has keys with some of
-// them.
+// tags returns hash tags. In a cluster of three primaries, each primary serves keys with some of
+// the tags.
 func tags() []string {
 	var all []string
 	for i := range 12 {
@@ -38,8 +38,8 @@ func tags() []string {
 	return all
 }
 
-// within reports whether d is at most most, and less than a minute below it. The minute allows for
-// the time that has passed in the test.
+// within reports whether d is at most most, and less than a minute below most. The minute allows
+// for the time that the test has taken.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
 // TestClientCalls makes the client's calls as the application user, with keys on every primary.
@@ -93,8 +93,8 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// upTo takes from two keys, of which the second has fewer units left. Both keys are charged the
-// number of units that the second has left, and a repeated request is not charged.
+// upTo makes UPTO takes from two keys, the second of which has fewer units left. Each key is
+// charged the number of units that the second has left. A repeated request is not charged.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
@@ -176,7 +176,7 @@ func leases(ctx context.Context, t *testing.T, c *client.Client) {
 }
 
 // TestClientInfo checks that Info returns the same information from every node, except for the
-// counts of shadow policies, which each node keeps for itself.
+// counts of shadow policies, because each node counts its own calls.
 func TestClientInfo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

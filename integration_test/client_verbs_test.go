@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs holds what every case uses: a backend with the build of deployForClients, and a client with
-// only the permissions of an application user.
+// verbs holds what all cases use: a backend with the build of deployForClients, and a client that
+// has only the permissions of an application user.
 type verbs struct {
 	*testing.T
 	*backend.Backend
@@ -41,7 +41,7 @@ func TestClientVerbs(t *testing.T) {
 				}
 			})
 		}
-		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // comes last, because it removes the library
+		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // last, because it removes the library
 	})
 }
 
@@ -81,7 +81,7 @@ func holds(v verbs, key string) {
 	}
 }
 
-// batches checks that two clients with batches together use up a limit exactly.
+// batches checks that two batching clients together use up a limit exactly.
 func batches(v verbs, key string) {
 	const limit = "300/d"
 	processes := []*client.Client{v.with(client.WithBatches(32, time.Hour)), v.with(client.WithBatches(32, time.Hour))}
@@ -102,7 +102,7 @@ func batches(v verbs, key string) {
 	if all := got[client.SourceServer] + got[client.SourceBatch]; all != 300 || got[client.SourceBatch] < 200 {
 		v.Errorf("%s: %v were let through, want 300 in all, most of them from batches", key, got)
 	}
-	// Close returns unspent units, except those that may have refilled since: at most one here.
+	// Close returns unspent units, except units that may have refilled since: at most one here.
 	for range 20 {
 		if res, err := processes[0].Allow(v.ctx, key+":left", limit); err != nil || !res.Allowed {
 			v.Fatalf("%+v, %v", res, err)
@@ -117,7 +117,7 @@ func batches(v verbs, key string) {
 }
 
 // heals checks that Check reports what is missing, and that a healer loads the library on each node
-// where a call finds it missing.
+// on which a call reports it missing.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)

@@ -31,14 +31,14 @@ type (
 	opens func(rdb redis.UniversalClient) (asks, error)
 )
 
-// peer is another project's limiter, called through its own API, with the limit that
-// docs/coming-from.md calls equivalent.
+// peer is another project's limiter, called through its own API, and the limit that
+// docs/coming-from.md describes as its equivalent.
 type peer struct {
 	name    string
 	limit   client.Limit
-	unit    time.Duration // time in which one unit is added; 0 for a window
-	longest time.Duration // longest time between two calls
-	costs   bool          // calls of more than one unit also get the same decisions
+	unit    time.Duration // time in which one unit refills; 0 for a window
+	longest time.Duration // maximum time between two calls
+	costs   bool          // whether decisions also agree for calls of several units
 	open    opens
 }
 
@@ -47,7 +47,8 @@ func peers() []peer {
 		{name: "redis_rate", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 2 * time.Second, costs: true,
 			open: openRedisRate(redis_rate.Limit{Rate: 10, Period: time.Second, Burst: 20})},
 		{name: "redis_rate, PerMinute", limit: "60/m", unit: time.Second, longest: 12 * time.Second, costs: true, open: openRedisRate(redis_rate.PerMinute(60))},
-		// throttled lets a key expire up to a second early, so calls must be less than a second apart.
+		// throttled lets a key expire up to a second early, so calls must be less than a second
+		// apart.
 		{name: "throttled", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 900 * time.Millisecond, costs: true,
 			open: openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19})},
 		{name: "ulule/limiter", limit: "fixed_window 20/m", longest: 10 * time.Second, open: openUlule("20-M")},
@@ -92,13 +93,13 @@ func openUlule(formatted string) opens {
 		limiter := ulule.New(store, rate)
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			result, err := limiter.Increment(ctx, key, int64(cost))
-			// Reset depends on the caller's clock, so it is not compared.
+			// Reset depends on the caller's clock, so do not compare it.
 			return answer{!result.Reached, result.Remaining, client.Never, client.Never}, err
 		}, err
 	}
 }
 
-// openFlexible opens a limiter that sends the commands of RateLimiterRedis.consume in
+// openFlexible opens a limiter that sends the same commands as RateLimiterRedis.consume of
 // rate-limiter-flexible, a library for Node.js.
 func openFlexible(points int64, seconds int) opens {
 	return func(rdb redis.UniversalClient) (asks, error) {
@@ -123,15 +124,15 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit is just becoming available. If so, rounding in floating point
-// decides whether a peer finds it available.
+// atAnEdge reports whether a unit is about to become available. If so, a peer's floating-point
+// rounding decides whether the unit counts as available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
 }
 
 // TestPeersDecideAlike checks that the limits that docs/coming-from.md calls equivalent make the
-// same decisions, call by call.
+// same decision for every call.
 func TestPeersDecideAlike(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -189,16 +190,16 @@ func TestPeersDecideAlike(t *testing.T) {
 	}, standalone, withClock)
 }
 
-// differs returns how a peer's answer differs from ours, or "" if it does not.
+// differs describes how a peer's answer differs from ours. It returns "" if they agree.
 func (p peer) differs(ours client.Result, theirs answer) string {
 	// Our durations are rounded up to whole milliseconds.
 	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:
 		return "the decision"
-	// If a peer denies a call of several units, it reports 0 remaining, so remaining is compared only
-	// for allowed calls. Because of floating point, a peer can report one unit too few if a unit has
-	// just become available.
+	// A peer that denies a call of several units reports 0 remaining, so remaining is compared only
+	// for allowed calls. Because of floating point, a peer can report one unit too few if a unit
+	// has just become available.
 	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
 		return "remaining"
 	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
@@ -209,14 +210,13 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 	return ""
 }
 
-// TestPeersDifferAsThePageSays checks that the differences that docs/coming-from.md describes
-// exist.
+// TestPeersDifferAsThePageSays checks that the differences described in docs/coming-from.md exist.
 func TestPeersDifferAsThePageSays(t *testing.T) {
 	type step struct {
-		at             time.Duration // time since the start
+		at             time.Duration // since the start
 		cost           int
 		upTo           bool
-		theirs, allows bool // the peer's decision, and that of our limit
+		theirs, allows bool // whether the peer and our limit allow the call
 	}
 	upTo := func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {
@@ -240,7 +240,7 @@ func TestPeersDifferAsThePageSays(t *testing.T) {
 			{"redis_rate does not allow cost 0", "10/s burst=20", openRedisRateZero, []step{{allows: true}}},
 			{"redis_rate takes a part of a unit", "10/s burst=20", upTo, []step{{cost: 20, upTo: true, theirs: true, allows: true},
 				{at: 250 * time.Millisecond, cost: 5, upTo: true, theirs: true, allows: true}, {at: 310 * time.Millisecond, cost: 1, upTo: true, allows: true}}},
-			// The 19 units are back only after 1.9 s.
+			// The 19 units are available only after 1.9 s.
 			{"throttled forgets up to a second early", "10/s burst=20", openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19}),
 				[]step{{cost: 19, theirs: true, allows: true}, {at: 1100 * time.Millisecond, cost: 20, theirs: true}}},
 		} {

@@ -14,8 +14,8 @@ var recordIn = flag.String("record-conformance", "", "record what the servers an
 
 const conformanceFile = "../embedded/testdata/conformance.json"
 
-// TestConformance checks that real servers reply as recorded in the file. The embedded server is
-// compared with the same file offline.
+// TestConformance checks that real servers reply as recorded in the file of cases. Another test
+// compares the embedded server with the same file, offline.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {
@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		conn := dial(t, b)
 		server := serverName(b)
-		skipped := map[string][]string{} // cases that would crash the server, by reason
+		skipped := map[string][]string{} // cases that would crash the server, by the reason
 		for i := range file.Cases {
 			c := &file.Cases[i]
 			if why := c.Fatal(server, recorded(server)); why != "" {
@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
-// TestDifferencesAreAsThePageSays checks that real servers reply as docs/offline.md says.
+// TestDifferencesAreAsThePageSays checks that real servers reply as docs/offline.md describes.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
 	sections, err := conformance.LoadPage("../docs/offline.md")
 	if err != nil {
@@ -80,8 +80,8 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	}, standalone)
 }
 
-// record records the replies of every server in this run. Redis 7.0 comes first, because another
-// server's replies are recorded only if they differ from those of 7.0.
+// record records the replies of every server in this run. Redis 7.0 comes first. For other servers,
+// record keeps only the replies that differ from those of 7.0.
 func record(t *testing.T, file *conformance.File) {
 	for _, b := range backends(t) {
 		if b.Cluster || !recorded(serverName(b)) {
@@ -122,7 +122,7 @@ func dial(t *testing.T, b *backend.Backend) *conformance.Conn {
 	return conn
 }
 
-// serverName returns the product and version in the format of the cases' file: "redis7.0".
+// serverName returns the product and version in the format of the file of cases: "redis7.0".
 func serverName(b *backend.Backend) string {
 	parts := strings.SplitN(b.Version, ".", 3)
 	return b.Product + strings.Join(parts[:min(2, len(parts))], ".")

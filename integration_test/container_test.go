@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// image makes the image of a program when the returned function is first called, with the CA
-// certificates in a file. It is removed at the end of the test.
+// image returns a function that builds a program's image on its first call. The image trusts the CA
+// certificates in a file, and is removed at the end of the test.
 func image(t *testing.T, program, certificates string) func() (name string, err error) {
 	t.Helper()
 	name := "ratelimit-test/" + program + ":" + strconv.Itoa(os.Getpid())
@@ -48,10 +48,10 @@ func docker(t *testing.T, wantCode int, args ...string) string {
 }
 
 // TestContainerOverTLS checks that the image trusts the certificates that it was built with, and
-// that its user is not root.
+// that it does not run as root.
 func TestContainerOverTLS(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)
-	authority.Close() // only its certificate is needed
+	authority.Close() // only the authority's certificate is needed
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw})
 	if err := os.WriteFile(bundle, text, 0o600); err != nil {
@@ -74,7 +74,7 @@ func TestContainerOverTLS(t *testing.T) {
 	}, inDocker, standalone)
 }
 
-// TestGatewayContainer checks that the gateway's image deploys, becomes ready, and ends normally.
+// TestGatewayContainer checks that the gateway's image deploys, becomes ready, and exits normally.
 func TestGatewayContainer(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(bundle, []byte("none"), 0o600); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestDeployAndStatus checks that a deployment reaches every primary, reads back as the same bytes,
-// and changes nothing the second time.
+// TestDeployAndStatus checks that a deployment reaches every primary, that the library can be read
+// back byte for byte, and that a second deployment changes nothing.
 func TestDeployAndStatus(t *testing.T) {
 	build := newBuild(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -44,8 +44,8 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 }
 
-// TestNeverOverTheLimit stops the clock, and checks that many concurrent callers together are
-// allowed exactly the capacity.
+// TestNeverOverTheLimit stops the clock, and checks that many concurrent callers together get
+// exactly the capacity.
 func TestNeverOverTheLimit(t *testing.T) {
 	for _, limit := range []client.Limit{
 		"100/m", "70/s", "token_bucket 100/m", "leaky_bucket 100/m", "fixed_window 100/m", "sliding_window 100/m",

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// TestTheDocuments runs the examples of the documents on every real server. One shell is enough
-// here, because the tests of package docs try all shells.
+// TestTheDocuments runs the examples in the documents on every real server. It uses only one shell,
+// because the tests of package docs use all shells.
 func TestTheDocuments(t *testing.T) {
 	documents, err := docs.All("..")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestTheDocuments(t *testing.T) {
 			}
 			for _, example := range document.Examples {
 				if example.Server == "none" {
-					continue // the tests of package docs run it
+					continue // the tests of package docs run this example
 				}
 				if example.Needs == "docker" && inDocker(b) != "" {
 					exclude(b, inDocker(b))

@@ -24,8 +24,8 @@ func accessRules(t *testing.T, build functions.Build, access loader.Access, keys
 }
 
 // TestFleetACLRefusesWhatIsNotGranted sends every command and subcommand of the server as each of
-// the three users. The server must refuse it unless the user's rules grant it. A server checks
-// permissions first, so a refused command has no effect.
+// the three users. The server must refuse every one that the user's rules do not grant. A server
+// checks permissions first, so a refused command has no effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -41,7 +41,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 			refused, granted := 0, 0
 			for _, command := range commands {
 				if slices.Contains([]string{"auth", "hello", "quit", "reset"}, command.words[0]) {
-					continue // every user may send these, and a connection needs them
+					continue // every user may send these commands, and connections need them
 				}
 				if isGranted(rules, command.words) {
 					granted++
@@ -49,8 +49,8 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 				}
 				err := c.Do(ctx, command.line()...).Err()
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
-					// EXEC returns another error code, and these servers refuse MODULE to every user. For both,
-					// ask ACL DRYRUN instead.
+					// EXEC returns another error code, and these servers refuse MODULE to every
+					// user. For both commands, use ACL DRYRUN instead.
 					verdict, dryErr := b.Nodes[0].Client().Do(ctx, append([]any{"ACL", "DRYRUN", user}, command.line()...)...).Text()
 					if err == nil || dryErr != nil || !strings.Contains(verdict, "no permission") {
 						t.Errorf("%s: %q answers %v; asked, the server says %q, %v", access, command.words, err, verdict, dryErr)
@@ -69,13 +69,13 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	})
 }
 
-// serverCommand is a command, or a command and its subcommand, with the arity that COMMAND reports.
+// serverCommand is a command or a subcommand, with its arity as reported by COMMAND.
 type serverCommand struct {
 	words []string
 	arity int
 }
 
-// line returns the command with as many arguments as it needs.
+// line returns the command with the minimum number of arguments.
 func (c serverCommand) line() []any {
 	var line []any
 	for _, word := range c.words {
@@ -87,8 +87,8 @@ func (c serverCommand) line() []any {
 	return line
 }
 
-// commandsOf parses the reply to COMMAND: name, arity and, as the last field, the subcommands in
-// the same form.
+// commandsOf parses the reply to COMMAND. Each command has a name, an arity and, as the last field,
+// its subcommands in the same format.
 func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverCommand {
 	t.Helper()
 	reply, err := c.Do(ctx, "COMMAND").Slice()
@@ -118,8 +118,8 @@ func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverComm
 	return all
 }
 
-// isGranted reports whether a rule grants the command, or its use with one argument, as +fcall|name
-// does.
+// isGranted reports whether a rule grants the command, or grants it with a particular argument,
+// like +fcall|name.
 func isGranted(rules, words []string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool {
 		rule, plus := strings.CutPrefix(rule, "+")
@@ -129,7 +129,7 @@ func isGranted(rules, words []string) bool {
 }
 
 // TestFleetACLKeepsToThePrefix checks that the server refuses keys without the prefix, in any
-// function and at any position, and functions that the user does not need.
+// function and at any position, and refuses functions that the user does not need.
 func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

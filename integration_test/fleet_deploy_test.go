@@ -17,8 +17,8 @@ import (
 )
 
 // TestFleetKilledAtEachStep kills one of three primaries at each step of a deployment. Afterwards
-// all primaries that reply must run the same build, either the new or the old one. The steps are
-// tried on the three primaries in turn. With RATELIMIT_SOAK, each step is tried on every primary.
+// all primaries that reply must run the same build, either the new or the old one. Each step kills
+// the next primary in turn. With RATELIMIT_SOAK, each step is tried with every primary.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -29,8 +29,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 		}
 		turn := 0
 		for i, n := range primaries {
-			// Leave out the address of the node that dies, so that the client finds the cluster through the
-			// other nodes.
+			// Leave out the address of the node to be killed, so that the client finds the cluster
+			// through the other nodes.
 			client := func() redis.UniversalClient {
 				return newClient(t, b, func(o *redis.UniversalOptions) {
 					o.Addrs = slices.DeleteFunc(slices.Clone(o.Addrs), func(addr string) bool { return addr == n.Addr })
@@ -79,8 +79,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetRefusedAtEachStep is like TestFleetKilledAtEachStep, but the node stays up and denies
-// the deploying user every command from that step on.
+// TestFleetRefusedAtEachStep is like TestFleetKilledAtEachStep, except that the node keeps running
+// and refuses all commands of the deploying user from that step on.
 func TestFleetRefusedAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -110,8 +110,9 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 						if err != nil {
 							want = oldBuild.Digest()
 						}
-						// The node that refuses every command may have received the build just before. It cannot be
-						// restored, and the report must not say that it runs the old build.
+						// The node that refuses every command may have received the build just
+						// before. The deployment cannot restore this node, so the report must not
+						// say that it runs the old build.
 						unknown := slices.ContainsFunc(report.Nodes, func(r loader.Node) bool {
 							return r.Addr == n.Addr && r.Err != nil && (r.State == loader.Unknown || r.Running.Digest == digest)
 						})
@@ -130,8 +131,8 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 }
 
 // TestFleetTwoDeployersAtOnce repeatedly runs two deployments of different builds at once.
-// Afterwards all nodes must run one build. The only permitted error is that another deployment is
-// under way.
+// Afterwards all nodes must run the same build. The only permitted error says that another
+// deployment is in progress.
 func TestFleetTwoDeployersAtOnce(t *testing.T) {
 	rounds := 10
 	if os.Getenv("RATELIMIT_SOAK") != "" {
@@ -177,9 +178,10 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 
 const userPassword = "of-a-test"
 
-// TestFleetNodeThatHangs suspends a primary when it should load the library. Each step on it ends
-// at its deadline, the other primaries get their old library back, and the report says that the
-// suspended one is unreachable. After it has resumed, the next deployment succeeds.
+// TestFleetNodeThatHangs suspends a primary just before it would load the library. Each step on
+// this primary ends at its deadline, the other primaries get their old library back, and the report
+// says that the suspended primary is unreachable. After the primary has resumed, the next
+// deployment succeeds.
 func TestFleetNodeThatHangs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -219,8 +221,8 @@ func TestFleetNodeThatHangs(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetRepairKeepsTheWayBack removes the library from a primary by FUNCTION FLUSH or by a
-// restart without persistence, or adds a primary without it. The deployment that loads the library
+// TestFleetRepairKeepsTheWayBack makes one primary lack the library, by FUNCTION FLUSH, by a
+// restart without persistence, or by adding a new primary. The deployment that loads the library
 // there must keep the record of the previous build on all nodes, so that a rollback still works.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {

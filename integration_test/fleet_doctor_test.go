@@ -8,9 +8,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestFleetDoctor checks that doctor can check everything with the permissions that
-// docs/deploying.md lists. doctor must find that each primary lacks the library. After a deployment
-// it must find nothing that prevents decisions.
+// TestFleetDoctor checks that the permissions listed in docs/deploying.md are enough for all checks
+// of doctor. Before a deployment, doctor must report that each primary lacks the library. After the
+// deployment, it must report nothing that prevents decisions.
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -18,8 +18,8 @@ func TestFleetDoctor(t *testing.T) {
 		setUser(t, b, "fleet-doctor", rules)
 		l := newLoader(t, newClient(t, b, asUser("fleet-doctor")))
 		primaries := primariesOf(ctx, t, b)
-		// found waits until the given number of nodes lack the library and nothing else prevents
-		// decisions.
+		// found waits until doctor reports that the given number of nodes lack the library and that
+		// nothing else prevents decisions.
 		found := func(lacking int) {
 			t.Helper()
 			waitFor(ctx, t, "the diagnosis", func() error {

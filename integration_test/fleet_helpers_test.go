@@ -27,7 +27,7 @@ func newBuild(t *testing.T, policies ...functions.Policy) functions.Build {
 	return build
 }
 
-// policyBuild returns a build with one policy. Each name gives a different build.
+// policyBuild returns a build with one policy. Different names give different builds.
 func policyBuild(t *testing.T, name string) functions.Build {
 	t.Helper()
 	return newBuild(t, functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}})
@@ -52,7 +52,7 @@ func clusterClient(t *testing.T, b *backend.Backend) *redis.ClusterClient {
 	return cluster
 }
 
-// setNodeTimeout sets the time after which a cluster's nodes replace a primary that does not reply.
+// setNodeTimeout sets the time after which a cluster replaces a primary that does not reply.
 func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeout time.Duration) {
 	t.Helper()
 	for _, n := range b.Nodes {
@@ -62,7 +62,7 @@ func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeo
 	}
 }
 
-// deploy deploys a build, which every primary must then run.
+// deploy deploys a build, and checks that every primary runs it.
 func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions.Build) loader.Report {
 	t.Helper()
 	report, err := l.Deploy(ctx, build)
@@ -72,7 +72,7 @@ func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions
 	return report
 }
 
-// newLoader returns a Loader with a timeout that is long enough for a busy machine.
+// newLoader returns a Loader with a timeout that is long enough even for a busy machine.
 func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	l, err := loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...)
@@ -82,12 +82,13 @@ func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *
 	return l
 }
 
-// deployed returns the digest of the library on each primary that replies, or "" if it has none.
+// deployed returns the digest of the library on each primary that replies. The digest is "" if the
+// primary has no library.
 func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[*backend.Node]string {
 	t.Helper()
 	found := map[*backend.Node]string{}
 	for _, n := range primaries {
-		// Without retries, a killed node is detected at once.
+		// Without retries, the client detects a killed node at once.
 		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, DialerRetries: 1})
 		list, err := c.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
 		_ = c.Close()
@@ -102,7 +103,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 	return found
 }
 
-// stepsOfDeploy deploys a build, and returns the commands that were sent to each node, in order.
+// stepsOfDeploy deploys a build, and returns the commands sent to each node, in order.
 func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build functions.Build) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
@@ -112,7 +113,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 		defer mu.Unlock()
 		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
 		if isLease {
-			command += "ratelimit_lease" // without the random end of the library's name
+			command += "ratelimit_lease" // leave out the random suffix of the library's name
 		}
 		steps[s.Addr] = append(steps[s.Addr], command)
 	}))
@@ -120,7 +121,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 	return steps
 }
 
-// atStep returns a trace that calls do before the n-th command to a node.
+// atStep returns an option with a trace that calls do before the n-th command to a node.
 func atStep(addr string, n int, do func()) loader.Option {
 	var mu sync.Mutex
 	count := 0
@@ -136,8 +137,8 @@ func atStep(addr string, n int, do func()) loader.Option {
 	})
 }
 
-// allOrNone checks the nodes after a deployment with a failure. All nodes that reply must run the
-// new build if the deployment succeeded, and the old one otherwise.
+// allOrNone checks the nodes after a deployment during which a node failed. All nodes that reply
+// must run the new build if the deployment succeeded, and the old build otherwise.
 func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
 	t.Helper()
 	want := after

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// traffic makes calls at a steady rate on keys of every primary. The keys' limit does not refill
-// during a test, so that the number of allowed calls can be compared with the limit.
+// traffic makes calls at a steady rate to keys on every primary. Their limit does not refill during
+// a test, so the number of allowed calls can be compared with the limit.
 type traffic struct {
 	keys     []string
 	capacity int64
@@ -27,8 +27,8 @@ type traffic struct {
 
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
-	lost   map[string]int              // replies that the library is missing, by key
-	seen   func(key string, err error) // called for each call if not nil, from many goroutines
+	lost   map[string]int              // calls that failed because the library is missing, by key
+	seen   func(key string, err error) // if not nil, called for each call, concurrently
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic starts making calls, with its own clients and the given timeout. The calls on keys
+// startTraffic starts making calls with the given timeout, using its own clients. Calls for keys
 // with an even number share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
@@ -55,7 +55,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		}
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			o.PoolSize = 1000 // large, because after this many failed dials go-redis dials in the background, even shortly after Close
+			o.PoolSize = 1000 // avoids background dials: after PoolSize failed dials go-redis dials in the background, even shortly after Close
 		}), opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit cl
 	}
 }
 
-// waitForMore waits until n more calls are answered.
+// waitForMore waits until n more calls have returned.
 func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	t.Helper()
 	before := tr.answered.Load()
@@ -119,15 +119,14 @@ func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	})
 }
 
-// watchCalls calls f for each call from now on.
+// watchCalls makes traffic call f after each further call.
 func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.seen = f
 }
 
-// check stops the calls, and checks that each key has allowed at most its capacity multiplied by
-// times.
+// check stops the calls, and checks that each key allowed at most times its capacity.
 func (tr *traffic) check(t *testing.T, times int64) {
 	t.Helper()
 	tr.stop()
@@ -142,7 +141,7 @@ func (tr *traffic) check(t *testing.T, times int64) {
 }
 
 // watchFleet starts a watch with default options. It returns a function that waits for the n-th
-// event of a kind on a node.
+// event of a given kind on a node.
 func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx context.Context, addr string, kind loader.EventKind, n int) loader.Event {
 	t.Helper()
 	l := newLoader(t, newClient(t, b))
@@ -183,8 +182,8 @@ func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx c
 	}
 }
 
-// TestFleetHealsAfterFunctionFlush runs FUNCTION FLUSH on each primary in turn, under a load of 500
-// calls per second. The watch must load the library again, and no decision may be wrong.
+// TestFleetHealsAfterFunctionFlush runs FUNCTION FLUSH on each primary in turn, while clients make
+// 500 calls per second. The watch must load the library again, and no decision may be wrong.
 func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -260,9 +259,9 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetFailover kills a primary under load. Its replica takes over with the library and makes
-// decisions. If the last writes did not reach the replica, it allows some calls again, but at most
-// one burst per key.
+// TestFleetFailover kills a primary under load. Its replica takes over, has the library and makes
+// decisions. If the last writes did not reach the replica, it may allow some calls again, but at
+// most one burst per key.
 func TestFleetFailover(t *testing.T) {
 	const nodeTimeout = 2 * time.Second
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -279,7 +278,7 @@ func TestFleetFailover(t *testing.T) {
 		tr := startTraffic(t, b, 50, nodeTimeout)
 		tr.waitForMore(ctx, t, 200)
 		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
-		served := map[string]int{} // the dead node's keys, with their numbers
+		served := map[string]int{} // numbers of the killed node's keys, by key
 		for i, key := range tr.keys {
 			if nodeOf(ctx, t, b, cluster, key) == dead {
 				served[key] = i
@@ -289,7 +288,7 @@ func TestFleetFailover(t *testing.T) {
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		var decided [2]atomic.Int64 // ns until the first decision on one of these keys, with and without shared round trips
+		var decided [2]atomic.Int64 // time until the first decision for one of these keys, in ns; with and without shared round trips
 		tr.watchCalls(func(key string, err error) {
 			if i, ok := served[key]; ok && err == nil {
 				decided[i%2].CompareAndSwap(0, int64(time.Since(killed)))

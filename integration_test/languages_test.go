@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// languages lists the files in examples/languages, and whether their clients support clusters.
+// languages lists the files in examples/languages, each with whether its client supports clusters.
 var languages = []struct {
 	file    string
 	cluster bool
@@ -31,8 +31,8 @@ var languages = []struct {
 	{"login.sh", true},
 }
 
-// loginPrints is the output of each example on a server with the policies, even if the reply to its
-// first call is lost.
+// loginPrints is the output of each example on a server with the policies. It is the same if the
+// reply to the first call is lost.
 const loginPrints = `first: allowed, 4 of 5 left
 asked again: allowed, 4 of 5 left
 five later: denied, try again in 60 s
@@ -40,9 +40,9 @@ five later: denied, try again in 60 s
 
 const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
 
-// TestLanguages runs each example with the command in its first lines: without the library, without
-// the policy, on a server with both (in a cluster, through every primary), and behind a proxy that
-// drops a reply.
+// TestLanguages runs each example with the command in its first lines, in four situations: without
+// the library, without the policy, on a server with both (in a cluster, through every primary), and
+// through a proxy that drops a reply.
 func TestLanguages(t *testing.T) {
 	files, err := os.ReadDir("../examples/languages")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestLanguages(t *testing.T) {
 			}
 		})
 		if b.Cluster {
-			return // a cluster tells clients the addresses of its nodes, not a proxy's
+			return // the nodes of a cluster announce their own addresses, so clients would bypass a proxy
 		}
 		each("a lost reply", func(t *testing.T, login func(string) (string, string, error)) {
 			proxy := startLosingProxy(t, b.Addrs()[0])
@@ -125,8 +125,7 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example with the command in its first lines, in a directory that contains the
-// examples.
+// runLogin runs an example with the command in its first lines. dir contains the examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()
 	const server = "redis://localhost:6379"
@@ -144,7 +143,7 @@ func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(string(command[1]), server, "redis://"+addr))
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clone(os.Environ()),
-		"PATH=/usr/bin:"+os.Getenv("PATH"), // the distribution installs the clients for its own interpreters
+		"PATH=/usr/bin:"+os.Getenv("PATH"), // the distribution's client packages work with the distribution's interpreters
 		"NODE_PATH=/usr/share/nodejs:"+os.Getenv("NODE_PATH"))
 	if cluster {
 		cmd.Env = append(cmd.Env, "REDIS_CLUSTER=1")
@@ -175,7 +174,7 @@ func startLosingProxy(t *testing.T, server string) *losingProxy {
 	p := &losingProxy{listener: listener}
 	t.Cleanup(func() {
 		_ = listener.Close()
-		p.open.Wait() // returns, because the example and its connections have ended
+		p.open.Wait() // the example and its connections have ended, so this returns
 	})
 	p.open.Go(func() {
 		for {
@@ -195,7 +194,7 @@ func startLosingProxy(t *testing.T, server string) *losingProxy {
 	return p
 }
 
-// pass copies in both directions until one end closes.
+// pass copies data in both directions until one side closes.
 func (p *losingProxy) pass(caller, behind net.Conn) {
 	closeBoth := func() {
 		_ = caller.Close()
@@ -227,7 +226,7 @@ func (p *losingProxy) pass(caller, behind net.Conn) {
 	})
 }
 
-// copyUntil copies data until a connection ends or stop returns true for the data just read.
+// copyUntil copies data until a connection ends, or until stop returns true for the data just read.
 func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	buffer := make([]byte, 4096)
 	for {
@@ -241,7 +240,7 @@ func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	}
 }
 
-// passed returns how many takes the proxy has passed to the server.
+// passed returns the number of takes that reached the server through the proxy.
 func (p *losingProxy) passed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

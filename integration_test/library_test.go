@@ -16,13 +16,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestLibraryLoadsWithRedisCLI checks that the checked-in file can be loaded with redis-cli alone,
-// and that every server then stores it byte for byte.
+// TestLibraryLoadsWithRedisCLI checks that redis-cli alone can load the checked-in file, and that
+// every server then stores the file byte for byte.
 func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		for _, n := range primariesOf(ctx, t, b) {
-			for range 2 { // because of REPLACE, the second load is not an error
+			for range 2 { // the second load succeeds because of REPLACE
 				if got := loadWithRedisCLI(ctx, t, n.Addr); got != functions.Name {
 					t.Fatalf("%s: FUNCTION LOAD answers %q, want %q", n, got, functions.Name)
 				}
@@ -54,7 +54,7 @@ func loadWithRedisCLI(ctx context.Context, t *testing.T, addr string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkLibrary waits until a node, which may be a replica, has a library, and checks it.
+// checkLibrary waits until a node, possibly a replica, has a library, and checks the library.
 func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
 	t.Helper()
 	var libraries []redis.Library

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestLLM runs the tests of examples/llm, which also run offline, on every server.
+// TestLLM runs the tests of examples/llm on every server. These tests also run offline.
 func TestLLM(t *testing.T) {
 	dir := t.TempDir()
 	command, tests := filepath.Join(dir, "ratelimit"), filepath.Join(dir, "llm.test")
@@ -28,7 +28,7 @@ func TestLLM(t *testing.T) {
 		if out, err := deploy.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", deploy, err, out)
 		}
-		noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC) // as in examples/llm/llm_test.go
+		noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC) // same time as in examples/llm/llm_test.go
 		if err := b.SetTime(noon.UnixMicro()); err != nil {
 			t.Fatal(err)
 		}

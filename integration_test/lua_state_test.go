@@ -29,14 +29,14 @@ func memoryField(t testing.TB, rdb redis.UniversalClient, name string) int64 {
 	return n
 }
 
-// luaMemory returns the bytes in the Lua state of the server's functions.
+// luaMemory returns the size of the Lua state of the server's functions, in bytes.
 func luaMemory(t testing.TB, rdb redis.UniversalClient) int64 {
 	t.Helper()
 	return memoryField(t, rdb, "used_memory_vm_functions")
 }
 
-// falls checks that the Lua state shrinks to at most the given number of bytes within 8000 calls,
-// during which the garbage collector runs.
+// falls checks that the Lua state shrinks to at most the given number of bytes. It makes up to 8000
+// calls, during which the garbage collector runs.
 func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 	t.Helper()
 	least := luaMemory(t, rdb)
@@ -58,7 +58,8 @@ func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 }
 
 // TestLuaStateStaysSmall checks that the library needs little memory in the Lua state, because the
-// garbage collector traverses that memory during calls. Large calls must not leave memory in use.
+// garbage collector traverses this memory during calls. It also checks that large calls do not
+// leave memory in use.
 func TestLuaStateStaysSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -104,8 +105,8 @@ func TestLuaStateStaysSmall(t *testing.T) {
 	}, standalone)
 }
 
-// TestResetFreesInTheBackground checks that the server frees large sets of leases in the background
-// after a reset, and not during the call.
+// TestResetFreesInTheBackground checks that after a reset the server frees large sets of leases in
+// the background and not during the call.
 func TestResetFreesInTheBackground(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -1,6 +1,6 @@
-// Package integration_test runs the library, and what is built on it, on real servers. Package
+// Package integration_test tests the library, the client and the tools on real servers. Package
 // backend describes the servers, and tools/test.sh describes the variable that selects them. If no
-// server is available, every test fails and says how to get one.
+// server is available, every test fails and tells how to get a server.
 package integration_test
 
 import (
@@ -24,29 +24,29 @@ import (
 
 var (
 	fleet    *backend.Fleet
-	fleetErr error // why there is no fleet
+	fleetErr error // the reason why there is no fleet
 
 	excludedMu sync.Mutex
-	excluded   = map[string][]string{} // kinds of test that could not be run, by backend
-	notRun     = map[string][]string{} // tests of these kinds, which did nothing, by backend
+	excluded   = map[string][]string{} // kinds of tests that could not run, by backend
+	notRun     = map[string][]string{} // names of these tests, which did nothing, by backend
 )
 
-// dialing names the function that a goroutine of go-redis may still run after the tests. A pool
-// that failed to dial retries once a second, and may do so for up to a second after it is closed.
+// dialing names a function of go-redis that a goroutine may still run after the tests. A pool that
+// failed to dial retries once a second, and may do so for up to a second after it is closed.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // a test also counts as running while it waits for a backend
+	if err := flag.Set("test.parallel", "1000"); err != nil { // a test that waits for a backend also counts as running
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fleet, fleetErr = backend.Start(ctx)
 	if fleet == nil {
-		return m.Run() // each test fails
+		return m.Run() // every test fails
 	}
 	finished, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// writeSummary prints which servers the tests ran on, and writes the same summary to a file for
+// writeSummary prints the servers that the tests ran on. It also writes this summary to a file for
 // tools/test.sh.
 func writeSummary() error {
 	var all []backend.Summary
@@ -96,8 +96,8 @@ func writeSummary() error {
 	return nil
 }
 
-// A need is a requirement of a test. It returns "" if the backend meets the requirement, and
-// otherwise the reason why not.
+// A need is a requirement of a test. It returns "" if the backend meets the requirement, and the
+// reason if not.
 type need func(*backend.Backend) string
 
 func withClock(b *backend.Backend) string {
@@ -134,7 +134,7 @@ func inDocker(b *backend.Backend) string {
 // eachBackend runs f as a parallel subtest on every backend that meets the needs, after restoring
 // the backend. A backend runs one test at a time. If no backend meets the needs, the test fails,
 // unless the reason is that this system is not Linux or has no Docker engine. In that case the test
-// is not counted, and the summary lists it.
+// does not count as passed, and the summary lists it.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
 	t.Parallel()
@@ -182,7 +182,7 @@ func backends(t *testing.T) []*backend.Backend {
 	return fleet.Backends
 }
 
-// exclude records for the summary that a kind of test could not be run on the backend.
+// exclude records, for the summary, that a kind of test could not run on the backend.
 func exclude(b *backend.Backend, what string) {
 	excludedMu.Lock()
 	defer excludedMu.Unlock()
@@ -191,8 +191,8 @@ func exclude(b *backend.Backend, what string) {
 	}
 }
 
-// restore restores the backend's initial state. The test fails if a server exits during the test
-// without being killed.
+// restore restores the backend. It fails the test if a server exits during the test without being
+// killed.
 func restore(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	if err := b.Restore(testContext(t)); err != nil {
@@ -208,8 +208,8 @@ func restore(t *testing.T, b *backend.Backend) {
 	})
 }
 
-// testContext returns a context that ends before the timeout of the whole run. It is long because
-// tests are many times slower on a busy machine.
+// testContext returns a context that ends before the timeout of the whole run. Its deadline is
+// long, because tests are many times slower on a busy machine.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -228,8 +228,8 @@ func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.Universal
 	return c
 }
 
-// newLimiter returns a client of the library on rdb, with a timeout that is long enough for a busy
-// machine.
+// newLimiter returns a client of the library on rdb, with a timeout that is long enough even for a
+// busy machine.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...)

@@ -19,7 +19,8 @@ type move struct {
 	limit    client.Limit
 }
 
-// allow allows a call if both limiters do. It charges the new limiter for calls that only the old one has counted.
+// allow allows a call if both limiters do. It also charges the new limiter for calls that only the
+// old limiter has counted.
 func (m move) allow(ctx context.Context, key string) (bool, error) {
 	before, err := m.old.Allow(ctx, key, m.oldLimit)
 	if err != nil || before.Allowed == 0 {
@@ -32,15 +33,15 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 	if more := after.Remaining - int64(before.Remaining); after.Allowed && more > 0 {
 		_, err = m.limiter.Take(ctx, client.Request{
 			Keys: []string{key}, Limits: []client.Limit{m.limit}, Costs: []int64{more}, UpTo: true,
-			OnceKey: key + ":moved", OnceTTL: time.Second, // concurrent callers charge it only once
+			OnceKey: key + ":moved", OnceTTL: time.Second, // concurrent callers charge the new limiter only once
 		})
 	}
 	return after.Allowed, err
 }
 
 // TestMovingWithoutASecondBurst checks that a key that is always at its limit gets no second burst
-// if its limiter is replaced as docs/coming-from.md describes. Without those steps, the key gets a
-// second burst.
+// if its limiter is replaced as docs/coming-from.md describes. It also checks that the key gets a
+// second burst if the described steps are left out.
 func TestMovingWithoutASecondBurst(t *testing.T) {
 	const burst, unit = 20, 100 * time.Millisecond
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -66,7 +67,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			phases []allows
-			bursts int // how many bursts are allowed, in addition to refilled units
+			bursts int // number of bursts that are allowed besides refilled units
 		}{
 			{"at once", []allows{old, fresh}, 2},
 			{"both for a while, and no more", []allows{old, both, fresh}, 2},
@@ -76,7 +77,8 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 				start := time.Now().Truncate(time.Second)
 				now, key, let := start, "moving:"+strings.ReplaceAll(tt.name, " ", ""), 0
 				for _, phase := range tt.phases {
-					// A phase lasts longer than a full refill. There are always more calls than units.
+					// A phase lasts longer than a full refill, with more calls than units at any
+					// time.
 					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
 						if err := b.SetTime(now.UnixMicro()); err != nil {
 							t.Fatal(err)
@@ -93,11 +95,11 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 						}
 					}
 				}
-				// A few fewer may be allowed, because floating point makes redis_rate deny calls in the
-				// millisecond in which a unit becomes available.
+				// Slightly fewer calls may be allowed, because floating point makes redis_rate deny
+				// calls in the millisecond in which a unit becomes available.
 				most := tt.bursts*burst + int(now.Sub(start)/unit)
 				if let > most || let < most-4 {
-					t.Errorf("%d were let through in %v, want %d, or less by at most 4", let, now.Sub(start), most)
+					t.Errorf("%d calls were allowed in %v, want %d, or at most 4 less", let, now.Sub(start), most)
 				}
 			})
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestNginxWithTheService runs nginx with a service that uses the middleware. It needs Linux, where
-// clients can have any address of 127.0.0.0/8.
+// TestNginxWithTheService runs nginx with a service that uses the middleware. It needs Linux,
+// because only there can clients use any address in 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
@@ -50,8 +50,8 @@ func TestNginxWithLua(t *testing.T) {
 	}, standalone, withClock)
 }
 
-// startLimitService starts the service of examples/nginx with a limit of 3/m, and returns its
-// address and a function that stops it.
+// startLimitService starts the service of examples/nginx with a limit of 3/m. It returns the
+// service's address and a function that stops the service.
 func startLimitService(t *testing.T, program, redisURL string) (addr string, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), program, "-listen", "127.0.0.1:0", "-limit", "3/m", "-timeout", "1m")
@@ -69,7 +69,7 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 		if rest, err := io.ReadAll(lines); t.Failed() {
 			t.Logf("the service said, and then %v:\n%s", err, rest)
 		}
-		_ = cmd.Wait() // the error says that the service was killed
+		_ = cmd.Wait() // the error is always that the service was killed
 	})
 	t.Cleanup(stop)
 	first, err := lines.ReadString('\n')
@@ -95,13 +95,12 @@ func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) re
 	get("127.0.0.2", "").want(t, http.StatusTooManyRequests, "429", policy, `RateLimit="nginx";r=0;t=20`, "Retry-After=20")
 	get("127.0.0.3", "").want(t, http.StatusOK, "/ from 127.0.0.3", policy, `RateLimit="nginx";r=2;t=20`)
 
-	if err := b.Restore(ctx); err != nil { // without the library, requests are allowed
+	if err := b.Restore(ctx); err != nil { // without the library, nginx allows requests
 		t.Fatal(err)
 	}
 	get("127.0.0.2", "").want(t, http.StatusOK, "/ from 127.0.0.2", "RateLimit=", "RateLimit-Policy=")
 }
 
-// response is the response to a request.
 type response struct {
 	status int
 	header http.Header
@@ -109,7 +108,8 @@ type response struct {
 	err    error
 }
 
-// want checks the status, a part of the body, and header fields, each written as name=value.
+// want checks the status, a part of the body, and header fields. Each field is written as
+// name=value.
 func (r response) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if r.err != nil || r.status != status || !strings.Contains(r.body, body) {
@@ -124,7 +124,7 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 }
 
 // startNginx starts nginx in front of a test application, with a configuration file of
-// examples/nginx. replace contains pairs of a string in that file and its replacement. The returned
+// examples/nginx. replace contains pairs: a string in the file and its replacement. The returned
 // function sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()
@@ -136,8 +136,8 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		fmt.Fprintf(w, "%s from %s", r.URL.Path, r.Header.Get("X-Test-From"))
 	}))
 	t.Cleanup(application.Close)
-	// nginx inherits the listening socket, as it does in an upgrade, so that no other program can take
-	// the port.
+	// nginx inherits the listening socket, as in a binary upgrade, so that no other program can
+	// take the port.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		server = strings.ReplaceAll(server, replace[i], replace[i+1])
 	}
 	dir := t.TempDir()
-	// This replaces Debian's /etc/nginx/nginx.conf.
+	// main replaces Debian's /etc/nginx/nginx.conf.
 	main := `daemon off;
 pid nginx.pid;
 load_module /usr/lib/nginx/modules/ndk_http_module.so;

@@ -11,7 +11,7 @@ import (
 )
 
 // TestOverrides checks that an application user can override limits in every slot, and that the
-// permissions that docs/overrides.md lists are enough to find the overrides of every primary.
+// permissions listed in docs/overrides.md are enough to find the overrides on every primary.
 func TestOverrides(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -57,7 +57,7 @@ func TestOverrides(t *testing.T) {
 		if !found.Complete || found.More != 0 || found.Refused != 1 || len(found.Overrides) != 36 {
 			t.Fatalf("%+v", found)
 		}
-		for i, o := range found.Overrides { // sorted by key: blocked, jobs, used
+		for i, o := range found.Overrides { // the keys in order: blocked, jobs, used
 			want := []string{limit, "concurrency 2 lease=60s", limit}[i%3]
 			if o.Limit != want || !within(o.Ends.Sub(o.Read), time.Hour) || o.Blocked.IsZero() == (i%3 == 0) {
 				t.Errorf("%+v", o)

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestPolicyCalls checks that the permissions that docs/usage.md lists are enough to read what every
-// primary has counted for its policies, and that the sums are the calls that were made.
+// TestPolicyCalls checks that the permissions listed in docs/usage.md are enough to read the counts
+// of policies from every primary, and that the sums of these counts match the calls made.
 func TestPolicyCalls(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// TestProtocol checks that real servers send the recorded replies. The embedded server is compared
-// with the same replies, byte for byte.
+// TestProtocol checks that real servers send the recorded replies. Another test compares the
+// embedded server with the same replies, byte for byte.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("../embedded/testdata/protocol.json")
 	if err != nil {

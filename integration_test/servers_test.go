@@ -12,7 +12,7 @@ func TestAServerThatEndedRunsAgain(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		n := b.Nodes[0]
-		_ = n.Client().ShutdownNoSave(ctx).Err() // there is no reply
+		_ = n.Client().ShutdownNoSave(ctx).Err() // SHUTDOWN has no reply
 		waitFor(ctx, t, "the server to end", func() error {
 			if ended, _ := n.Ended(ctx); !ended {
 				return fmt.Errorf("%s still runs", n)

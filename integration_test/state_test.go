@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestStateIsSmall checks that the state of a limiter is small: gcra uses at most 64 bytes besides
-// the key's name. (In a cluster, every key takes 16 bytes more.)
+// TestStateIsSmall checks that the state of a limiter is small. For example, gcra uses at most 64
+// bytes besides the key's name. In a cluster, every key takes 16 bytes more.
 func TestStateIsSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -33,7 +33,7 @@ func TestStateIsSmall(t *testing.T) {
 			{"size:window", "sliding_window 100/h", 50, 96},
 			{"size:log", "sliding_log 100/h", 50, 96},
 		} {
-			// Redis reuses the buffers of a script's arguments, and may store a value in a larger
+			// Redis reuses the argument buffers of scripts, so a value may be stored in a larger
 			// buffer that an earlier test left. The first call uses up the buffers of earlier
 			// tests.
 			for _, key := range []string{"size:first:" + row.key, row.key} {
@@ -55,7 +55,8 @@ func TestStateIsSmall(t *testing.T) {
 	}, standalone)
 }
 
-// seedLog is the script of the project from which this one grew, for a resource and its consumers.
+// seedLog is the script of the project from which this project grew. It limits a resource and the
+// resource's consumers.
 const seedLog = `local glimit = 0+ARGV[2]
 local climit = 0+ARGV[3]
 local t = (redis.call('TIME'))
@@ -69,10 +70,10 @@ elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
 else return
      KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
 
-// TestLogIsSmallerThanTheSeeds compares the memory of the logs of two keys with that of the two
-// sorted sets of seedLog. Long logs take less than a quarter of the sets' memory. Short logs, which
-// consist mostly of the overhead of a key, take about two thirds. The sets leave their compact form
-// at about 120 calls; from then on the logs take less than half.
+// TestLogIsSmallerThanTheSeeds compares the memory that two keys with logs use with the memory that
+// the two sorted sets of seedLog use. Long logs take less than a quarter of the sets' memory. Short
+// logs, which consist mostly of the overhead of a key, take about two thirds. The sets leave their
+// compact form at about 120 calls; from then on the logs take less than half.
 func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -81,7 +82,7 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 		now := time.Now().UnixMicro()
 		size := func(keys ...string) (sum int64) {
 			for _, key := range keys {
-				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0 samples: every element is counted
+				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0 samples means that every element is counted
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -144,10 +145,10 @@ func TestIdleKeysAreGone(t *testing.T) {
 	}, standalone)
 }
 
-// TestExactInRealTime checks in real time that many goroutines and clients together are allowed
-// exactly what the limit allows. It first empties the bucket, which is too large to fill up again
-// even on a very slow machine. It ends with a denied call, which shows that everything available
-// has been taken.
+// TestExactInRealTime checks in real time that many goroutines and clients together get exactly
+// what the limit allows. It first empties the bucket, which is too large to fill up again even on a
+// very slow machine. It ends with a denied call, because a denial shows that everything available
+// was taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
 	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once

@@ -20,7 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// limitsForStates lists limits of every algorithm. Each writes states that the others read.
+// limitsForStates lists limits of every algorithm. Each limit writes states, and the other limits
+// read them.
 var limitsForStates = []string{
 	"3/3s", "100/h", "7/s", "100000007/d", "2/s, 3/m", "1000000/s", "leaky_bucket 2/s burst=3", "leaky_bucket 1/s, 1/h",
 	"token_bucket 5/10s", "token_bucket 2/s, 3/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock", "fixed_window 2/s, 3/10s",
@@ -30,7 +31,7 @@ var limitsForStates = []string{
 	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",
 }
 
-// largeStates lists values that the largest limits store.
+// largeStates lists states as large as the largest limits store.
 var largeStates = []worst.Text{
 	worst.One("sliding_log", worst.Log(100000, time.Hour)),
 	worst.Several("sliding_log", worst.Log(9990, time.Hour), worst.Log(89990, 24*time.Hour)),
@@ -39,13 +40,13 @@ var largeStates = []worst.Text{
 	worst.Several("fixed_window", slices.Repeat([]worst.Text{func(now time.Time) string { return fmt.Sprintf("3:%d", now.UnixMilli()+50000) }}, 16)...),
 }
 
-// largeLimits contains, for each of largeStates, a limit that reads much of that state.
+// largeLimits contains, for each element of largeStates, a limit that reads much of it.
 var largeLimits = []string{
 	"sliding_log 2000/h", "sliding_log 1000/h, 1000/d", "sliding_window 10/1000s buckets=100",
 	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
 }
 
-// verbsForStates lists calls, each given by a verb and the arguments after the limits.
+// verbsForStates lists calls, each written as a verb and the arguments after the limits.
 var verbsForStates = []string{
 	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
 	"block", "unblock", "override", "override_end", "reset", "acquire", "renew", "release",
@@ -56,7 +57,7 @@ type states struct {
 	databases [2]*redis.Client
 	clock     *clock.File
 	now       time.Time
-	content   string // digest after the last call, or "" if a key may have changed since
+	content   string // digest after the last call, or "" if a key may have changed since then
 	memory    int64  // bytes in the Lua state before the first call
 }
 
@@ -94,7 +95,7 @@ func (s *states) do(database int, words ...string) (any, error) {
 	return moved{ctx: context.Background(), node: s.databases[database]}.Do(words...)
 }
 
-// digest returns a digest of the content of all databases, and of which keys have an expiry.
+// digest returns a digest of the content of all databases, including which keys have an expiry.
 func (s *states) digest(t *testing.T) string {
 	t.Helper()
 	digest, err := s.do(0, "DEBUG", "DIGEST")
@@ -119,8 +120,8 @@ func (s *states) move(t *testing.T, us int64, keys []string) {
 }
 
 // write stores states in the keys of a database. writer selects a limit, a large state, leases, or
-// the record of ONCE or TRACK. block selects whether the keys are also blocked, for 1 ms or for 20 s,
-// and whether they are overridden.
+// the record of ONCE or TRACK. block selects whether the keys are overridden and whether they are
+// blocked, for 1 ms or for 20 s.
 func (s *states) write(t *testing.T, database int, writer, block uint8, keys []string) {
 	t.Helper()
 	must := func(words ...string) {
@@ -163,7 +164,8 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	}
 }
 
-// ask makes a call, checks its result and its work, and returns the reply or the library's error.
+// ask makes a call, and checks its result and its work. It returns the reply or the library's
+// error.
 func (s *states) ask(t *testing.T, database int, verb string, keys []string, args ...string) string {
 	t.Helper()
 	if s.content == "" {
@@ -213,9 +215,9 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 }
 
 // FuzzStatesOfOtherLimits lets each limit read the states of the others, in two databases of a
-// server. A take must return what the peek before it returned. No call may exceed the bounds on its
-// work and on the memory that it leaves in the Lua state. A call that is denied or returns an error
-// must change nothing.
+// server. It checks that a take returns the same reply as the peek before it, that no call exceeds
+// the bounds on its work and on the memory that it leaves in the Lua state, and that a call that is
+// denied or returns an error changes nothing.
 func FuzzStatesOfOtherLimits(f *testing.F) {
 	for writer := range len(limitsForStates) + len(largeStates) + 3 {
 		for reader := range limitsForStates {

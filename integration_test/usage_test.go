@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestUsageScan checks that the permissions that docs/usage.md lists are enough to find the usage
-// keys of every primary, and that each record agrees with the library's reply.
+// TestUsageScan checks that the permissions listed in docs/usage.md are enough to find the usage
+// keys on every primary, and that each record agrees with the library's reply.
 func TestUsageScan(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestVectors checks that the vectors of functions/vectors get the same replies on every server as
-// offline. An application user makes the calls, which shows that the user's rules grant every
-// command that a function needs.
+// offline. An application user makes the calls, so the test also shows that the user's rules grant
+// every command that a function needs.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil || len(files) == 0 {
@@ -36,8 +36,8 @@ func TestVectors(t *testing.T) {
 	}, withClock)
 }
 
-// runVectors runs each vector on an empty server. It stops the background deletion of expired keys,
-// so that a vector whose clock goes forward and back finds the same keys in every run.
+// runVectors runs each vector on an empty server. It turns off the background deletion of expired
+// keys, so that a vector whose clock goes forward and back finds the same keys in every run.
 func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []functions.VectorFile, call func(words ...string) (any, error)) {
 	stopActiveExpiry(ctx, t, b)
 	for _, file := range files {
@@ -56,9 +56,9 @@ func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []f
 	}
 }
 
-// nodeOfVectors returns a client for the server with the vectors' keys, which all have the hash tag
-// {v}. The client does not retry or redirect calls. It uses RESP2, in which the vectors' replies are
-// written.
+// nodeOfVectors returns a client for the server that holds the vectors' keys, which all have the
+// hash tag {v}. The client does not retry or redirect calls. It uses RESP2, because the vectors
+// contain RESP2 replies.
 func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) *redis.Client {
 	t.Helper()
 	addr := b.Nodes[0].Addr

@@ -20,17 +20,17 @@ import (
 )
 
 // Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use. But
-// tests move its clock and kill its nodes, so only one test at a time may use it, after calling
-// Restore.
+// tests move its clock and kill its nodes, so only one test may use it at a time, and each test
+// must call Restore first.
 type Backend struct {
-	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis"
+	Name    string // part of test names: "redis-7.0", "valkey-8.1", "cluster", "local-redis"
 	Product string // "redis" or "valkey"
-	Version string // as the server reports it: "7.0.15"
-	Place   string // where it runs, for display: "container" or "process"
+	Version string // as reported by the server: "7.0.15"
+	Place   string // "container" or "process"; for display
 	Cluster bool
 
-	// Nodes are its servers: one, or all nodes of a cluster. The roles of a cluster's nodes may
-	// change, so use Primaries to find those that take writes.
+	// Nodes holds the servers: one, or all nodes of a cluster. The roles of a cluster's nodes may
+	// change, so call Primaries to find the nodes that take writes.
 	Nodes []*Node
 
 	// Clock is the wall clock that all nodes share, or nil if this server's time cannot be changed.
@@ -65,8 +65,8 @@ func (b *Backend) Addrs() []string {
 	return addrs
 }
 
-// NewClient returns a client for the backend, which is a cluster client if the backend is a cluster.
-// Each modify function may change the options first. The caller must close the client.
+// NewClient returns a client for the backend; for a cluster, a cluster client. Each modify function
+// may first change the options. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs:         b.Addrs(),
@@ -82,7 +82,7 @@ func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.Unive
 }
 
 // SetTime stops the clock of every node at the given microseconds since the epoch. While the clock
-// is stopped, server timeouts that use it, such as those of WAIT or BLPOP, never expire.
+// is stopped, server timeouts that use it, such as the timeouts of WAIT and BLPOP, never expire.
 func (b *Backend) SetTime(us int64) error {
 	if b.Clock == nil {
 		return fmt.Errorf("%s: %w", b.Name, ErrNoClock)
@@ -118,8 +118,8 @@ func (b *Backend) FlushAll(ctx context.Context) error {
 	return b.onPrimaries(ctx, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
-// Restore restores the state that a test may expect: real time, every node running, a cluster
-// without additional nodes, no keys, and no function libraries.
+// Restore puts the backend into the state that a test may expect: real time, every node running, a
+// cluster without additional nodes, no keys, and no function libraries.
 func (b *Backend) Restore(ctx context.Context) error {
 	b.RealTime()
 	for _, n := range b.Nodes {
@@ -159,8 +159,8 @@ func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) 
 	return nil
 }
 
-// StartSpare starts another server of the same kind outside the backend, for example for CLUSTER
-// MEET. The server shares the backend's clock and is removed by Restore.
+// StartSpare starts another server of the same kind that does not belong to the backend's nodes,
+// for example for CLUSTER MEET. The server shares the backend's clock. Restore removes it.
 func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	s := b.template
 	s.name = fmt.Sprintf("%s-spare-%d", b.Name, len(b.extra)+1)
@@ -172,8 +172,8 @@ func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	return n, nil
 }
 
-// dismissSpares removes the servers that StartSpare started, and makes a cluster forget those that
-// joined it.
+// dismissSpares removes the servers that StartSpare started. If some have joined a cluster, it
+// makes the cluster forget them.
 func (b *Backend) dismissSpares(ctx context.Context) error {
 	for _, spare := range b.extra {
 		if err := spare.revive(ctx); err != nil {
@@ -215,8 +215,8 @@ func (b *Backend) stop() error {
 	return errors.Join(errs...)
 }
 
-// identify reads the server's product and version, and refuses a server that is too old to have
-// functions.
+// identify reads the server's product and version. It returns an error if the server is too old to
+// have functions.
 func (b *Backend) identify(ctx context.Context) error {
 	n := b.Nodes[0]
 	info, err := n.Client().InfoMap(ctx, "server").Result()

@@ -26,10 +26,10 @@ var neverFails = []string{
 	"--cluster-node-timeout", neverFailsMS,
 	"--cluster-replica-validity-factor", "0",
 	"--repl-timeout", "2000000000", // 63 years, in seconds
-	"--repl-diskless-sync-delay", "0", // start the first copy at once, without waiting for more replicas
+	"--repl-diskless-sync-delay", "0", // copy at once, without waiting for more replicas
 }
 
-// startCluster starts three primaries with a replica each.
+// startCluster starts three primaries with one replica each.
 func startCluster(ctx context.Context, l launcher, b *Backend) error {
 	b.Nodes = make([]*Node, primaries+replicas)
 	errs := make([]error, len(b.Nodes))
@@ -57,8 +57,8 @@ func startCluster(ctx context.Context, l launcher, b *Backend) error {
 	return b.waitForCluster(ctx)
 }
 
-// form makes a cluster of empty nodes: the first three own the slots, and each other node follows
-// one of them.
+// form makes a cluster of empty nodes. The first three nodes own the slots, and each other node
+// replicates one of them.
 func form(ctx context.Context, nodes []*Node) error {
 	ids := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -109,8 +109,8 @@ func (n *Node) Meet(ctx context.Context, other *Node) error {
 	return nil
 }
 
-// waitForCluster waits until every node reports that the cluster is complete and every replica has
-// its primary's data.
+// waitForCluster waits until every node reports a complete cluster and every replica has its
+// primary's data.
 func (b *Backend) waitForCluster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -132,8 +132,8 @@ func (b *Backend) waitForCluster(ctx context.Context) error {
 	})
 }
 
-// settled returns the node's role, or an error unless the node sees a complete cluster with the
-// given number of nodes, all connected and none suspected to have failed.
+// settled returns the node's role. It returns an error unless the node sees a complete cluster with
+// the given number of nodes, all connected and none suspected to have failed.
 func (n *Node) settled(ctx context.Context, known int) (string, error) {
 	c := n.Client()
 	info, err := c.ClusterInfo(ctx).Result()

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// ownerLabel is the label that identifies the process that owns a container.
+	// ownerLabel is the container label that identifies the process to which the container belongs.
 	ownerLabel = "ratelimit-functions.test.owner"
 
-	// mountPoint is where containers see the directory with the clock shim and the clock's file.
+	// mountPoint is the directory, inside containers, with the clock shim and the clock's file.
 	mountPoint = "/ratelimit-clock"
 )
 
@@ -31,14 +31,14 @@ const (
 // 127.0.0.1.
 type docker struct {
 	api   *client.Client
-	dir   string // directory that is mounted into the containers
+	dir   string // directory mounted into the containers
 	owner string
 }
 
 // errNoDocker means that no usable Docker engine is available.
 var errNoDocker = errors.New("no Docker engine answers")
 
-// newDocker connects to the engine and removes the containers of earlier runs that were killed.
+// newDocker connects to the engine. It removes the containers that killed runs have left.
 func newDocker(ctx context.Context, dir string) (*docker, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)
@@ -106,8 +106,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 func (d *docker) launch(ctx context.Context, s spec, options []string) (instance, error) {
 	env := map[string]string{}
 	if s.clock != nil {
-		// The directory is mounted as a whole, so that the container sees the same file that is
-		// written here.
+		// Mount the whole directory, so that the container sees the same file that is written here.
 		file, err := filepath.Rel(d.dir, s.clock.Path())
 		if err != nil {
 			return nil, err
@@ -170,7 +169,7 @@ func (i *dockerInstance) restart(ctx context.Context) error {
 	return err
 }
 
-// remove uses its own context, because servers are removed even if the run was canceled.
+// remove uses its own context, because servers must be removed even if the run was canceled.
 func (i *dockerInstance) remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -14,10 +14,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// choiceEnv selects where the servers run: docker or local.
+// choiceEnv selects how servers run: docker or local.
 const choiceEnv = "RATELIMIT_TEST_BACKEND"
 
-// HowToGetAServer is the message for the user if no server could be reached.
+// HowToGetAServer tells the user how to make a server available.
 const HowToGetAServer = `no real server was reached, and these tests prove nothing without one. Either of these will do:
   - a running Docker engine with the images that "make images" makes;
   - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server)`
@@ -33,9 +33,9 @@ type Fleet struct {
 	stopErr  error
 }
 
-// Start starts all available servers: in containers if a Docker engine is available, otherwise as
-// processes on this machine. RATELIMIT_TEST_BACKEND=docker or =local allows only that choice. If
-// Start returns an error, nothing is left running.
+// Start starts all available servers, in containers if a Docker engine is available and as
+// processes otherwise. RATELIMIT_TEST_BACKEND=docker or =local allows only the given kind. If Start
+// returns an error, nothing is left running.
 func Start(ctx context.Context) (*Fleet, error) {
 	f := &Fleet{}
 	if err := f.start(ctx); err != nil {
@@ -50,7 +50,7 @@ func (f *Fleet) start(ctx context.Context) error {
 		return fmt.Errorf("making a folder for this run: %w", err)
 	}
 	f.dir = dir
-	if runtime.GOOS == "linux" { // on other systems servers keep real time
+	if runtime.GOOS == "linux" { // on other systems, servers keep real time
 		if f.library, err = clock.Build(dir); err != nil {
 			return err
 		}
@@ -205,15 +205,15 @@ func (f *Fleet) Stop() error {
 	return f.stopErr
 }
 
-// Summary describes one backend of a run; tools/test.sh adds how many tests ran on it.
+// Summary describes one backend of a run. tools/test.sh adds the number of tests that ran on it.
 type Summary struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`
-	Excluded []string `json:"excluded,omitempty"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run,omitempty"`  // tests of these kinds, which did nothing and do not count as passed
+	Excluded []string `json:"excluded,omitempty"` // kinds of tests that could not run there
+	NotRun   []string `json:"not_run,omitempty"`  // names of these tests, which did nothing and do not count as passed
 }
 
-// WriteSummaries writes the summaries as JSON to the file.
+// WriteSummaries writes the summaries to a file as JSON.
 func WriteSummaries(file string, summaries []Summary) error {
 	text, err := json.MarshalIndent(summaries, "", "  ")
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 
 // local starts servers as processes on this machine.
 type local struct {
-	dir     string // each server has its own directory in it
+	dir     string // contains a directory for each server
 	library string // the clock shim, or "" if there is none
 
-	// On Linux the kernel kills a server when the thread that started it ends, so that no server
-	// outlives this process. Therefore one goroutine, locked to its thread, starts all servers.
+	// work sends functions to one goroutine that is locked to its thread and starts all servers. On
+	// Linux the kernel kills a server when the thread that started it ends, so no server outlives
+	// this process.
 	work chan func()
 	done chan struct{}
 }
@@ -61,7 +62,7 @@ func (l *local) launch(_ context.Context, s spec, options []string) (instance, e
 	return p, nil
 }
 
-// process is a server that runs as a process. Its Node calls one method at a time.
+// process is a server that runs as a process. Only one method may be called at a time.
 type process struct {
 	local        *local
 	program, dir string
@@ -92,7 +93,7 @@ func (p *process) start() error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the server's log says how it ended
+		_ = cmd.Wait() // the server's log tells why it ended
 	}()
 	p.cmd, p.ended = cmd, ended
 	return nil

@@ -35,8 +35,8 @@ const (
 // String returns the node's name and address.
 func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Addr) }
 
-// Client returns a client that connects to this node alone, even in a cluster. The node owns the
-// client.
+// Client returns a client that connects only to this node, even in a cluster. The node owns the
+// client, so callers must not close it.
 func (n *Node) Client() *redis.Client { return n.client }
 
 func newNodeClient(addr string) *redis.Client {
@@ -54,7 +54,7 @@ func (n *Node) Kill(ctx context.Context) error {
 	return n.change(killed, func() error { return n.instance.kill(ctx) })
 }
 
-// Pause suspends the server, like SIGSTOP: connections stay open and it does not reply.
+// Pause suspends the server, like SIGSTOP. Its connections stay open, and it does not reply.
 func (n *Node) Pause(ctx context.Context) error {
 	return n.change(paused, func() error { return n.instance.pause(ctx) })
 }
@@ -85,7 +85,8 @@ func (n *Node) change(to state, act func() error) error {
 	return nil
 }
 
-// Ended reports whether the server has exited without being killed, and returns what it printed.
+// Ended reports whether the server has exited without being killed. If so, it also returns what the
+// server printed.
 func (n *Node) Ended(ctx context.Context) (bool, string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,7 +96,7 @@ func (n *Node) Ended(ctx context.Context) (bool, string) {
 	return true, n.instance.log()
 }
 
-// revive makes the server run again if a test has paused or killed it, or if it has exited.
+// revive makes the server run again if a test has paused or killed it or if it has exited.
 func (n *Node) revive(ctx context.Context) error {
 	ended, _ := n.Ended(ctx)
 	n.mu.Lock()

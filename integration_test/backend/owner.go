@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ownerOf returns an identifier for a process, unique until the machine restarts: its PID
-// namespace, PID and start time. It returns "" if the process does not exist.
+// ownerOf returns an identifier of a process: its PID namespace, PID and start time. The identifier
+// is unique until the machine restarts. It is "" if the process does not exist.
 func ownerOf(pid int) string {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -22,8 +22,8 @@ func ownerOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The second field, the program's name in brackets, may contain anything; the start time is the
-	// 22nd.
+	// The second field, the program's name in brackets, may contain any character, so skip to its
+	// last bracket. The start time is the 22nd field.
 	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {
@@ -32,8 +32,8 @@ func ownerOf(pid int) string {
 	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
 }
 
-// stale reports whether the owner has ended. A process in another PID namespace cannot be looked
-// up. It counts as ended after two hours, which is longer than any test run.
+// stale reports whether the owner has ended. Processes in other PID namespaces are not visible. An
+// owner in another namespace counts as ended after two hours, which is longer than any test run.
 func stale(owner string, created time.Time) bool {
 	space, rest, _ := strings.Cut(owner, " ")
 	number, _, _ := strings.Cut(rest, " ")
@@ -45,10 +45,10 @@ func stale(owner string, created time.Time) bool {
 	return ownerOf(pid) != owner
 }
 
-// ownerFile is the name of the file in a run's directory that contains the run's owner.
+// ownerFile is the name of the file in a run's directory that identifies the run's owner.
 const ownerFile = "owner"
 
-// makeDir makes the directory of this run, and removes the directories of runs that were killed.
+// makeDir makes the directory of this run. It removes the directories that killed runs have left.
 func makeDir() (string, error) {
 	const prefix = "ratelimit-test-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerFile))

@@ -21,15 +21,15 @@ type spec struct {
 	image   string // for a container
 	cluster bool
 	clock   *clock.File // nil to keep real time
-	options []string    // additional command line options
+	options []string    // additional command-line options
 }
 
 // launcher starts servers: as processes or as containers.
 type launcher interface {
-	// launch starts a server with the given command line options, which make it listen on
-	// 127.0.0.1. It does not wait for the server to reply.
+	// launch starts a server with the given command-line options, which make it listen on
+	// 127.0.0.1. It does not wait until the server replies.
 	launch(ctx context.Context, s spec, options []string) (instance, error)
-	// close releases the launcher's resources. Callers must first remove all its servers.
+	// close releases the launcher's resources. Callers must remove all servers first.
 	close() error
 }
 
@@ -49,7 +49,7 @@ type instance interface {
 const startTimeout = 3 * time.Minute
 
 // start starts one server on free ports and waits until it replies. If the server exits at once,
-// start tries other ports, because another program may have taken one.
+// start tries other ports, because another program may have taken a port.
 func start(ctx context.Context, l launcher, s spec) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -76,8 +76,7 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The mark is the value of an option without effect. A server that reports it is the one that
-	// was started here.
+	// The mark is the value of an option that has no effect. It identifies the server started here.
 	mark := "ratelimit-test-" + rand.Text()
 	options := []string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
@@ -119,7 +118,7 @@ var (
 	usedPortsMu sync.Mutex
 )
 
-// twoPorts returns two free ports of 127.0.0.1 that it has not returned before.
+// twoPorts returns two free ports on 127.0.0.1. It never returns the same port twice.
 func twoPorts() (port, busPort int, err error) {
 	usedPortsMu.Lock()
 	defer usedPortsMu.Unlock()
@@ -129,7 +128,7 @@ func twoPorts() (port, busPort int, err error) {
 		if err != nil {
 			return 0, 0, fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer l.Close() // stays open until both are found, so that they differ
+		defer l.Close() // stay open until both ports are found, so that the ports differ
 		p := l.Addr().(*net.TCPAddr).Port
 		if !usedPorts[p] {
 			usedPorts[p] = true

@@ -1,5 +1,5 @@
 // Package browser tests `ratelimit dashboard` with Chromium, which must be installed. It is a
-// separate module, because nothing else needs the package that controls the browser.
+// separate module, because only these tests need the package that controls the browser.
 package browser
 
 import (
@@ -27,12 +27,12 @@ import (
 
 var screenshots = flag.String("screenshots", "", "write screenshots into this `folder`")
 
-// longest is the maximum time to wait for a condition. It is long enough for a busy machine.
+// longest is the maximum time to wait for a condition. It is long enough even for a busy machine.
 const longest = 2 * time.Minute
 
 const hostile = "<img src=x onerror=alert(1)>\x1b[31m\u202e"
 
-// program is the command, built once.
+// program builds the command once and returns its path.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "ratelimit-browser-")
 	if err != nil {
@@ -59,10 +59,11 @@ func TestMain(m *testing.M) {
 type site struct {
 	t    *testing.T
 	srv  *embedded.Server
-	addr string // URL of the page, with the token if there is one
+	addr string // URL of the page, including the token if there is one
 }
 
-// start starts an embedded server with some usage, and a dashboard process that connects to it.
+// start starts an embedded server with some usage data, and a dashboard process that connects to
+// the server.
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -120,7 +121,7 @@ func (s *site) client() *client.Client {
 	return c
 }
 
-// take makes calls that are counted in the usage of key. The first ten are allowed.
+// take makes calls that are recorded in key. The first ten are allowed.
 func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()
@@ -144,8 +145,8 @@ func (s *site) shadowed(calls int) {
 
 const filled = `document.querySelectorAll('#rows tr').length === 8 && document.querySelectorAll('#nodes tr').length === 1`
 
-// At every width and in both color schemes the page shows everything and fits, and no text from a
-// server is interpreted as HTML.
+// TestPage checks that at every width and in both color schemes the page shows everything and fits,
+// and that no text from a server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
 	for _, width := range []int64{1280, 360} {
@@ -179,8 +180,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The numbers change as calls are made. If the server dies, the page says so and keeps the last
-// numbers.
+// TestLive checks that the page updates its numbers as calls are made. If the server stops, the
+// page must say so and keep the last numbers.
 func TestLive(t *testing.T) {
 	s := start(t)
 	p := s.open(800, 800, "light")
@@ -199,7 +200,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// A dashboard may start before its server, and before the library is loaded.
+// TestBeforeTheServer checks that a dashboard may start before its server, and before the library
+// is loaded.
 func TestBeforeTheServer(t *testing.T) {
 	s := start(t)
 	_ = s.srv.Close()
@@ -217,8 +219,8 @@ func TestBeforeTheServer(t *testing.T) {
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
-// With the keyboard alone, a user can skip to the numbers, sort the keys, open a key, and look up a
-// limiter without taking units.
+// TestKeyboard checks that a user can do these with the keyboard alone: skip to the numbers, sort
+// the keys, open a key, and look up a limiter without taking units.
 func TestKeyboard(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")
@@ -262,7 +264,8 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// A screen reader gets landmarks, headings in order, and a name for every control and every chart.
+// TestAccessibilityTree checks that a screen reader gets landmarks, headings in order, and a name
+// for every control and every chart.
 func TestAccessibilityTree(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")
@@ -304,8 +307,8 @@ func TestAccessibilityTree(t *testing.T) {
 	}
 }
 
-// With a token, the page is served only to clients that have it, and the token is removed from the
-// page's address.
+// TestToken checks that a dashboard with a token serves the page only to clients that send the
+// token, and that the page removes the token from its address.
 func TestToken(t *testing.T) {
 	s := start(t, "--token", "a token of some length")
 	p := s.open(800, 800, "light")

@@ -76,7 +76,7 @@ func run[T any](p *tab, action chromedp.Action[T]) T {
 	return result
 }
 
-// until waits until an expression in JavaScript is true.
+// until waits until a JavaScript expression is true.
 func (p *tab) until(condition string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(longest); ; time.Sleep(50 * time.Millisecond) {

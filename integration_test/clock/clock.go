@@ -1,9 +1,9 @@
 // Package clock sets the wall clock of a running server under test.
 //
 // A small C library is compiled here and loaded into the server with LD_PRELOAD. When the server
-// asks for the time, the library returns the time in a file. Both sides map the file into memory, so
-// a new time takes effect the next time the server asks. This works for processes and, with the
-// directory mounted, for containers. It works on Linux only.
+// asks for the time, the library returns a time that it reads from a file. This package and the
+// library both map the file into memory, so a new time takes effect when the server next asks. This
+// works for processes and, with the directory mounted, for containers. It works on Linux only.
 package clock
 
 import (
@@ -23,7 +23,7 @@ import (
 //go:embed shim/clock.c
 var source []byte
 
-// Env is the environment variable with the path of the clock's file.
+// Env is the environment variable that holds the path of the clock's file.
 const Env = "RATELIMIT_CLOCK_FILE"
 
 // LibraryName is the file name of the compiled shim in a clock's directory.
@@ -55,8 +55,8 @@ func Build(dir string) (string, error) {
 	return out, nil
 }
 
-// File is the clock of one server, or of several that share it. It is safe for concurrent use until
-// Close.
+// File is the clock of one or more servers. Its methods other than Close are safe for concurrent
+// use.
 type File struct {
 	path   string
 	memory []byte
@@ -67,7 +67,7 @@ func Create(path string) (*File, error) {
 	if err := os.WriteFile(path, make([]byte, 8), 0o644); err != nil {
 		return nil, fmt.Errorf("making the clock's file: %w", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { // despite the umask: the server may run as another user
+	if err := os.Chmod(path, 0o644); err != nil { // set explicitly, regardless of the umask, because the server may run as another user
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -100,10 +100,10 @@ func (f *File) Real() { f.store(0) }
 func (f *File) store(us int64) {
 	var little [8]byte
 	binary.LittleEndian.PutUint64(little[:], uint64(us))
-	// The mapping begins on a page boundary, so it is aligned. With one atomic store, no server ever
-	// reads half of a new time.
+	// The mapping begins on a page boundary, so the value is aligned. The store is atomic, so no
+	// server ever reads half of a new time.
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.memory[0])), binary.NativeEndian.Uint64(little[:]))
 }
 
-// Close unmaps the file. The servers keep the time that was set last.
+// Close unmaps the file. The servers keep the time that was last set.
 func (f *File) Close() error { return syscall.Munmap(f.memory) }
