@@ -12,8 +12,8 @@ import (
 
 const day = 24 * time.Hour
 
-// The workloads of the cases. A key in use must have enough units for all calls of its case, and a
-// new key should expire soon.
+// Workloads of the cases. A key in use must have enough units for all calls of its case. A new key
+// should expire soon.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
 	wholeCost   = workload{keys: inUse, allow: true, count: 60000, period: 10 * time.Hour, cost: 5, prefill: 1000}
@@ -36,15 +36,14 @@ var (
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
 
 	slidingInUse = workload{keys: inUse, allow: true, count: 6000, period: day, cost: 1, prefill: 3}
-	// Only a few keys are tracked, because a key's first call in a minute costs more: it adds a
+	// tracked uses only a few keys, because a key's first call in a minute costs more: it adds a
 	// field to the usage record.
 	tracked = workload{keys: hot, allow: true, count: 3600000, period: time.Hour, cost: 1, prefill: 1000}
 	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
-// cases returns all cases for a server. If there is one library, the peers and the floors take part
-// too. If there are several, only the libraries take part, and all others are compared with the
-// first.
+// cases returns all cases for a server. If there is one library, peers and floors take part too. If
+// there are several, only the libraries take part, and each is compared with the first.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
 	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
 		return nil, fmt.Errorf("load the floors: %w", err)
@@ -123,8 +122,8 @@ func (b *caseBuilder) failed(doing string, err error) {
 	}
 }
 
-// add adds a case. ours returns the contender for a library; prefix is the first 3 bytes of its
-// keys. The other contenders take part only if there is one library.
+// add adds a case. ours returns the contender for a library, whose keys begin with the 3 bytes in
+// prefix. The other contenders take part only if there is one library.
 func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) contender, others ...contender) {
 	for i, lib := range b.libraries {
 		contender := ours(lib, fmt.Sprintf("tk%d", i))
@@ -139,12 +138,13 @@ func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) co
 	b.list = append(b.list, c)
 }
 
-// takes returns a function that calls take with a library and a prefix, as add requires.
+// takes returns a function for the parameter ours of add. The function calls take with a library
+// and a prefix.
 func takes(algorithm string, works ...workload) func(*library, string) contender {
 	return func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }
 }
 
-// inUse returns a contender that takes from keys in use with gcra. Other kinds of calls are
+// inUse returns a contender that takes units by gcra from keys in use. Other kinds of calls are
 // compared with it.
 func (b *caseBuilder) inUse() contender { return take(b.libraries[0], "tg0", "", wholeInUse) }
 
@@ -163,7 +163,7 @@ func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload
 		b.seedLog(resource, consumer).aimed(aim), take(b.libraries[0], "tg0", "", resource, consumer), bare)
 }
 
-// several compares a call over three keys with calls over two keys and over one.
+// several compares a call on three keys with calls on two keys and on one.
 func (b *caseBuilder) several(name string, w workload) {
 	b.add(benchCase{name: name, note: "gcra, allowed, keys in use", work: w},
 		func(lib *library, prefix string) contender {
@@ -174,23 +174,23 @@ func (b *caseBuilder) several(name string, w workload) {
 		floor("three", 3, w, holds("gcra")))
 }
 
-// with measures a take with an option, and compares it with the same take without the option.
+// with measures a take with an option and compares it with bare, the same take without the option.
 func (b *caseBuilder) with(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
 	b.add(benchCase{name: name, note: "beside the same call without", work: works[0]},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, option, extra, works...) },
 		take(b.libraries[0], "tg0", "", works...).aimed(aim), bare)
 }
 
-// month measures takes from a window of a month of the calendar, and compares them with takes from an
+// month measures takes from a window of a calendar month, and compares them with takes from an
 // ordinary window.
 func (b *caseBuilder) month(name string, aim float64, w, ordinary workload, bare contender) {
 	b.add(benchCase{name: name, note: "beside an ordinary window", work: w}, takes("fixed_window", w),
 		take(b.libraries[0], "tw1", "fixed_window", ordinary).aimed(aim), bare)
 }
 
-// many measures takes that use many limits in turn, and compares them with takes of one limit. It
-// is not used to compare libraries, because each turn would then begin with a newly loaded library,
-// which has to parse every limit again.
+// many measures takes that use many limits in turn, and compares them with takes that use one
+// limit. Do not use it to compare libraries: each turn would begin with a newly loaded library,
+// which would have to parse every limit again.
 func (b *caseBuilder) many(name string, limits int, w workload) {
 	b.add(benchCase{name: name, note: "each key has one of them; beside one limit", work: w}, func(lib *library, prefix string) contender {
 		each := make([]contender, limits)
@@ -219,7 +219,7 @@ func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
 		build(b.libraries[0], "tg0", "").aimed(aim))
 }
 
-// leases compares acquire, renew and release with a take by gcra.
+// leases compares acquire, renew and release with a gcra take.
 func (b *caseBuilder) leases() {
 	none := leased
 	none.prefill = 0

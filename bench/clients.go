@@ -14,22 +14,22 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// A clientContender is a limiter that is called through its own Go API, with its own connections. All
-// use go-redis and its default pool of ten connections per processor.
+// A clientContender is a limiter called through its own Go API, with its own connections. All of
+// them use go-redis with its default pool of ten connections per processor.
 type clientContender struct {
 	name    string
 	inPlots string // short name for plots
-	hotOnly bool   // takes part only with the hot key
+	hotOnly bool   // only in the scenes with the hot key
 	open    func(url string, w workload) (asker, error)
 }
 
-// An asker is an open limiter. Its allow takes one unit, and must be safe for concurrent use.
+// An asker is an open limiter. Its field allow takes one unit; it must be safe for concurrent use.
 type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error
 
-	// undecided reports whether an error means that the limiter gave up without a decision, which is
-	// permitted. undecided is nil if the limiter never gives up.
+	// undecided reports whether an error means that the limiter gave up without a decision, which
+	// is permitted. A nil undecided means that the limiter never gives up.
 	undecided func(error) bool
 }
 
@@ -113,8 +113,9 @@ func openRedisRate(rdb *redis.Client, w workload) (asker, error) {
 	}}, nil
 }
 
-// openThrottled opens a limiter that computes GCRA in Go. It reads the state, and writes the next
-// state unless another caller has written meanwhile. It gives up after ten failed attempts.
+// openThrottled opens a limiter that computes GCRA in Go. The limiter reads the state, and writes
+// the next state unless another caller has written in the meantime. It gives up after ten failed
+// attempts.
 func openThrottled(rdb *redis.Client, w workload) (asker, error) {
 	store, err := throttledredis.NewCtx(rdb, "throttled:")
 	if err != nil {

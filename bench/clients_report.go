@@ -20,11 +20,11 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of clientContenders; a contender that does not take part has no rates
+	figures map[clientScene][]*clientFigures // in the order of clientContenders; rates is empty for a contender that does not take part
 }
 
-// clientAims are the aims of this project's client. Each is a minimum ratio between the decisions
-// per second of two contenders.
+// clientAims lists the aims of this project's client. Each aim is a minimum ratio between the
+// decisions per second of two contenders.
 var clientAims = []struct {
 	says      string
 	hot       bool
@@ -32,7 +32,7 @@ var clientAims = []struct {
 	ours, its string
 	least     float64
 }{
-	// With one goroutine, the time of a call is the inverse of the decisions per second.
+	// With one goroutine, the time of a call is the reciprocal of the decisions per second.
 	{"one goroutine, distinct keys: a call takes at most 1.05 times a bare FCall", false, 1, oursName, bareName, 1 / 1.05},
 	{"one goroutine: at least 0.98 times as many decisions as each call by itself", false, 1, oursName, aloneName, 0.98},
 	{"8 goroutines: at least 0.98 times as many decisions as each call by itself", false, 8, oursName, aloneName, 0.98},
@@ -54,12 +54,13 @@ func loadAverage() string {
 	return load
 }
 
-// write writes the tables into README.md in folder, and the plots beside it.
+// write writes the tables into README.md in folder, and the plots into the same folder.
 func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
-// ratio returns the median, over the rounds, of the ratio of two contenders' decisions per second.
+// ratio returns the ratio of the decisions per second of one and other. It is the median of the
+// ratios of all rounds.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	rates := func(name string) []float64 {
 		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })
@@ -181,7 +182,7 @@ func (r clientsReport) plots() map[string]string {
 	return plots
 }
 
-// plot draws a line for each contender that takes part, with its value for each number of
+// plot draws, for each contender that takes part, a line with a value for each number of
 // goroutines.
 func (r clientsReport) plot(hot bool, says string, text func(float64) string, value func(*clientFigures) float64) string {
 	var goroutines, all []float64

@@ -15,10 +15,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is a workload that the contenders take turns running. Each goroutine sends its next
-// call as soon as it has a reply.
+// A clientScene is a workload that the contenders run in turn. Each goroutine makes its next call
+// as soon as it has the reply to the previous one.
 type clientScene struct {
-	hot        bool // all goroutines use one key; otherwise each goroutine goes through all distinct keys
+	hot        bool // all goroutines use one key; otherwise each goroutine cycles through all distinct keys
 	goroutines int
 }
 
@@ -26,7 +26,7 @@ const distinctKeys = 100000
 
 var clientGoroutines = []int{1, 8, 16, 64, 512}
 
-// The limits are large enough to allow every call, because only allowed calls are measured.
+// The limits are large enough to allow every call, because the scenes measure only allowed calls.
 var (
 	distinctWork = workload{count: 6000, period: time.Hour}
 	hotWork      = workload{count: 3600_000_000, period: time.Hour}
@@ -41,7 +41,7 @@ func clientScenes() (scenes []clientScene) {
 	return scenes
 }
 
-// clientFigures are the measurements of one contender in one scene.
+// clientFigures holds the measurements of one contender in one scene.
 type clientFigures struct {
 	rates     []float64 // decisions per second in each round
 	latency   *hdrhistogram.Histogram
@@ -61,7 +61,7 @@ type clientsRunner struct {
 	rounds     int
 	turn       time.Duration
 	histograms []*hdrhistogram.Histogram // one for each goroutine
-	keys       []string                  // without the prefix of each contender
+	keys       []string                  // without the contenders' prefixes
 }
 
 // runClients runs `bench clients`.
@@ -103,8 +103,8 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return report.write(*write)
 }
 
-// run measures every scene. All contenders take turns, and a different contender begins each round.
-// The first round is a warm-up that is not counted.
+// run measures every scene. All contenders take turns, and each round begins with a different
+// contender. The first round is a warm-up and is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
 	for range clientGoroutines[len(clientGoroutines)-1] {
 		r.histograms = append(r.histograms, newHistogram())
@@ -113,7 +113,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
 	}
 	rand.Shuffle(len(r.keys), func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
-	askers := map[bool][]asker{} // by whether they use the hot key
+	askers := map[bool][]asker{} // the key is whether they use the hot key
 	for hot, work := range map[bool]workload{false: distinctWork, true: hotWork} {
 		for _, c := range clientContenders {
 			a, err := c.open(url, work)
@@ -151,9 +151,10 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 	return figures, nil
 }
 
-// measure makes the calls of a contender's turn, and adds the measurements to its figures.
+// measure makes the calls of a contender's turn, and adds the measurements to the contender's
+// figures.
 func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix string, a asker, to *clientFigures) error {
-	runtime.GC() // collect the garbage of the previous contender
+	runtime.GC() // collect the previous contender's garbage
 	var mu sync.Mutex
 	var calls, undecided int64
 	var failed error

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// TestClientsMeasuresAndWrites runs every contender in every scene, and checks the page and the
+// TestClientsMeasuresAndWrites runs every contender in every scene, and checks the written page and
 // plots.
 func TestClientsMeasuresAndWrites(t *testing.T) {
 	folder := t.TempDir()
@@ -31,7 +31,7 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
 	}
 	for _, c := range clientContenders {
-		want := 4 // two tables for distinct keys, and two for the hot key
+		want := 4 // two for distinct keys, and two for the hot key
 		if c.hotOnly {
 			want = 2
 		}
@@ -57,8 +57,8 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 	}
 }
 
-// TestEveryClientDecides checks that each client enforces its limit, because a client that allows
-// everything would be fast.
+// TestEveryClientDecides checks that each client enforces its limit, because a client that allowed
+// everything would appear fast.
 func TestEveryClientDecides(t *testing.T) {
 	s := testServer(t)
 	if err := s.rdb.FunctionLoad(t.Context(), functions.Source()).Err(); err != nil {

@@ -8,44 +8,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender makes one kind of decision, with one limiter.
+// A contender is a limiter with one kind of decision that it makes.
 type contender struct {
 	name string
 	peer bool    // another project's limiter
-	aim  float64 // the subject's time should be at most this many times this contender's; 0 for no aim
+	aim  float64 // maximum ratio of the subject's time to this contender's time; 0 for no aim
 
-	// library must be loaded during this contender's turns; nil if the contender needs none.
+	// library must be loaded during this contender's turns. It is nil if the contender needs no
+	// library.
 	library *library
 
-	// prefix is the first 4 bytes of every key. It is needed only in a case about absent keys.
+	// prefix is the first 4 bytes of every key. Only cases with absent keys need it.
 	prefix string
 
-	// commands are the names, in lower case, of the commands that make a decision. Their server times
-	// are added up.
+	// commands are the names, in lower case, of the commands that make a decision. The time of a
+	// decision is the sum of their server times.
 	commands []string
 
-	// call returns the commands to send for a decision about key number n. A command that could not be
-	// built has an error.
+	// call returns the commands that make a decision about key number n. If a command cannot be
+	// built, it contains an error.
 	call func(n int) []redis.Cmder
 
 	// read parses the replies. It returns an error if they do not have the expected form.
 	read func(replies []redis.Cmder) (outcome, error)
 
-	// most is the maximum time that a decision should take, in microseconds; 0 for no limit.
+	// most is the maximum time of a decision, in microseconds; 0 for no maximum.
 	most float64
 
 	// refuses means that the library may reject the call.
 	refuses bool
 
-	// prepare returns commands to send before each of the contender's turns, untimed; nil for none.
+	// prepare returns commands to send before each of the contender's turns. They are not measured.
+	// prepare may be nil.
 	prepare func() []redis.Cmder
 
-	// fill returns the commands that put key number n into the state that the case requires; nil for
-	// none.
+	// fill returns the commands that put key number n into the state that the case requires. fill
+	// may be nil.
 	fill func(n int) []redis.Cmder
 }
 
-// aimed returns a copy of the contender with the given aim.
+// aimed returns a copy of the contender with another aim.
 func (c contender) aimed(aim float64) contender {
 	c.aim = aim
 	return c
@@ -57,8 +59,9 @@ func (c contender) named(name string) contender {
 	return c
 }
 
-// taking returns a copy of the contender whose call takes the workload's cost from a key, and whose
-// fill takes the workload's prefill. take returns the commands that take units from key number n.
+// taking returns a copy of the contender whose call takes the workload's cost from a key. The
+// copy's fill takes the workload's prefill. take returns the commands that take units from key
+// number n.
 func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
 	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
 	if w.prefill > 0 {
@@ -70,7 +73,7 @@ func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmde
 // outcome is a contender's decision.
 type outcome struct {
 	allowed bool
-	used    int64 // units of the key's limit in use after the call, or unknown
+	used    int64 // units of the limit that are in use after the call, or unknown
 }
 
 const unknown = -1
@@ -81,11 +84,11 @@ type library struct {
 	text string
 }
 
-// keyset selects the keys of a case.
+// keyset says which keys the calls of a case use.
 type keyset int
 
 const (
-	inUse  keyset = iota // all keys, which are filled beforehand and never run out of units
+	inUse  keyset = iota // all keys; they are filled beforehand and never run out of units
 	absent               // a new key for each call
 	hot                  // 50 keys
 	none                 // no keys
@@ -93,16 +96,16 @@ const (
 
 const hotKeys = 50
 
-// workload describes the calls of a case, which are the same for all its contenders.
+// workload describes the calls of a case. All contenders of the case use the same workload.
 type workload struct {
 	keys    keyset
-	allow   bool // every call is allowed; otherwise every call is denied
+	allow   bool // whether every call is allowed; otherwise every call is denied
 	count   int64
 	period  time.Duration // whole seconds, because some peers support nothing finer
 	cost    int64
 	prefill int64  // units taken from each key beforehand
-	second  string // second rate of the limit, if any
-	limit   string // the limit, in place of count and period, if these cannot express it
+	second  string // second rate of the limit, or ""
+	limit   string // the limit, if count and period cannot express it
 }
 
 // rate formats the workload's limit for the library: 100/m, 60000/10h.
@@ -129,7 +132,7 @@ func (w workload) rate() string {
 	return text
 }
 
-// check returns an error unless a decision is of the kind that the case measures.
+// check returns an error unless the decision is of the kind that the case measures.
 func (w workload) check(o outcome) error {
 	if o.allowed != w.allow {
 		return fmt.Errorf("allowed is %t, and the case is about calls where it is %t", o.allowed, w.allow)
@@ -137,7 +140,7 @@ func (w workload) check(o outcome) error {
 	if o.used == unknown || !w.allow {
 		return nil
 	}
-	// A peer that computes in floating point can be off by one unit.
+	// Allow a difference of one unit, because some peers compute in floating point.
 	switch w.keys {
 	case inUse:
 		if o.used <= w.cost+1 {
@@ -152,18 +155,18 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase is a set of contenders that take turns making the same kind of decision.
+// A benchCase is a set of contenders that make the same kind of decision in turns.
 type benchCase struct {
 	name string
-	note string // remark for readers of the figures
+	note string // a remark printed with the figures
 	work workload
-	few  bool // each turn is a single call, and there are at most five rounds, because the calls are slow
+	few  bool // for slow calls: each turn is a single call, and there are at most five rounds
 
-	// contenders begins with the subject, with which all others are compared.
+	// contenders begins with the subject. All others are compared with the subject.
 	contenders []contender
 }
 
-// keyLength is the length of every measured key, for every contender.
+// keyLength is the length of every measured key.
 const keyLength = 12
 
 // key returns a key of keyLength bytes: a prefix of 4 bytes, a colon, and n in 7 digits.

@@ -51,7 +51,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// If keys in use were not visited equally often, some could reach their limit.
+// TestKeyNumberVisitsAllEqually checks that keys in use are visited equally often. Otherwise some
+// keys could reach their limits.
 func TestKeyNumberVisitsAllEqually(t *testing.T) {
 	for _, keys := range []int{1, 2, 1000, 48271, 100000} {
 		r := runner{plan: plan{Keys: keys}}
@@ -68,7 +69,7 @@ func TestKeyNumberVisitsAllEqually(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls in two rounds, of which the first is not counted
+	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls in two rounds, the first of which is not counted
 	if err := good.check(); err != nil {
 		t.Fatal(err)
 	}

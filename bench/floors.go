@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors measure what a call costs without a decision: once with no commands at all, and for
-// each case with the fewest commands that it needs. Their replies are constant.
+// Floors measure what a call costs without a decision. One floor runs no commands at all; the
+// others run the fewest commands that a case needs. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `
@@ -133,8 +133,8 @@ func readAnything(replies []redis.Cmder) (outcome, error) {
 	return outcome{allowed: true, used: unknown}, replies[0].Err()
 }
 
-// floor returns a contender that runs only the commands of a case, over a number of keys. fill
-// returns the command that creates a key; it may be nil.
+// floor returns a contender that runs only the commands of a case, on the given number of keys.
+// fill returns the command that creates a key; it may be nil.
 func floor(function string, keys int, w workload, fill func(key string) redis.Cmder) contender {
 	prefixes := numbered("fl0", keys)
 	c := contender{
@@ -157,21 +157,21 @@ func floor(function string, keys int, w workload, fill func(key string) redis.Cm
 	return c
 }
 
-// holds returns a fill function for floor, whose command sets the key to value.
+// holds returns a fill function for floor that sets the key to value.
 func holds(value string) func(key string) redis.Cmder {
 	return func(key string) redis.Cmder {
 		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)
 	}
 }
 
-// holdsLeases returns the command that stores leases in a floor's key.
+// holdsLeases returns the command that stores leases in the key of a floor.
 func holdsLeases(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "zadd", key, 2400000000000, "lease:a", 2400000000001, "lease:b",
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage returns the command that stores gcra's state in a floor's first key, or a usage record
-// in its second.
+// holdsUsage returns the command that fills a key of a floor: it stores the state of gcra in the
+// first key, and a usage record in the second.
 func holdsUsage(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)
@@ -179,8 +179,8 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst returns the command that stores gcra's state in a floor's first key, or deletes its
-// second.
+// holdsFirst returns the command that stores the state of gcra in the first key of a floor, or
+// deletes the second key.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

@@ -1,6 +1,6 @@
-// Command bench compares this project's library with other limiters on one server, by the server
-// time of each decision in INFO commandstats. `bench clients` measures calls as programs make them.
-// README.md explains the figures.
+// Command bench compares this project's library with other limiters on one server. It measures the
+// server time of each decision with INFO commandstats. `bench clients` measures whole calls in Go
+// programs instead. README.md explains the figures.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 func main() {
-	// Catch SIGPIPE too, so that the server is stopped if the program that reads the output, such
-	// as head, exits.
+	// Catch SIGPIPE too, so that the server is stopped if a program that reads the output, such as
+	// head, exits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -34,7 +34,7 @@ func main() {
 type options struct {
 	redis     string
 	only      *regexp.Regexp
-	libraries []string // files
+	libraries []string // paths of library files
 	json      bool
 	plan      plan
 
@@ -74,7 +74,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, o.plan.check()
 }
 
-// readLibraries returns this checkout's library and the libraries in files.
+// readLibraries returns this checkout's library and the libraries in the given files.
 func readLibraries(files []string) ([]*library, error) {
 	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: withPolicy(functions.Source())}}
 	for _, file := range files {

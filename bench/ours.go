@@ -13,7 +13,8 @@ import (
 
 const libraryName = functions.Name
 
-// fcall returns a call of the function ratelimit_VERB over the n-th key of each prefix.
+// fcall returns a call of the function ratelimit_VERB. For each prefix, the call contains the n-th
+// key.
 func fcall(verb string, n int, prefixes []string, args ...any) []redis.Cmder {
 	words := []any{"fcall", "ratelimit_" + verb, len(prefixes)}
 	for _, prefix := range prefixes {
@@ -22,7 +23,7 @@ func fcall(verb string, n int, prefixes []string, args ...any) []redis.Cmder {
 	return []redis.Cmder{redis.NewCmd(context.Background(), append(words, args...)...)}
 }
 
-// numbered returns count prefixes of 4 bytes: a prefix of 3 bytes, followed by 0, 1 and so on.
+// numbered returns count prefixes of 4 bytes: the given 3 bytes, followed by 0, 1 and so on.
 func numbered(prefix string, count int) []string {
 	var prefixes []string
 	for i := range count {
@@ -31,9 +32,9 @@ func numbered(prefix string, count int) []string {
 	return prefixes
 }
 
-// take returns a contender that calls ratelimit_take over as many keys as there are workloads.
-// prefix has 3 bytes, and algorithm may be "" for the default. The first workload's cost and the
-// last workload's prefill apply to all keys.
+// take returns a contender that calls ratelimit_take with one key for each workload. prefix has 3
+// bytes, and algorithm may be "" for the default. The first workload's cost and the last workload's
+// prefill apply to all keys.
 func take(lib *library, prefix, algorithm string, works ...workload) contender {
 	var limits []any
 	name := "ratelimit_take"
@@ -62,13 +63,14 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed call of leaky_bucket may wait
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed call of leaky_bucket may have to wait
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
 }
 
-// integers parses a reply that is an array whose first n elements are integers.
+// integers parses a reply that is an array. It returns the first n elements, which must be
+// integers.
 func integers(reply redis.Cmder, n int) ([]int64, error) {
 	cmd, ok := reply.(*redis.Cmd)
 	if !ok {
@@ -91,7 +93,7 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 }
 
 // takeWith is like take, but adds an option such as "TRACK" to the call. extra returns the key that
-// the option requires; nil for none.
+// the option needs; extra is nil if the option needs no key.
 func takeWith(lib *library, prefix, option string, extra func(n int) string, works ...workload) contender {
 	c := take(lib, prefix, "", works...)
 	c.name += " " + option
@@ -117,7 +119,7 @@ func takeWith(lib *library, prefix, option string, extra func(n int) string, wor
 }
 
 // lease returns a contender for acquire, renew or release. held lists the lease IDs that each key
-// holds beforehand. id returns the lease ID for the call on key number n.
+// holds beforehand. id returns the lease ID for a call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
 	const limit = "concurrency 5000 lease=1d"
 	prefixes := numbered(prefix, 1)

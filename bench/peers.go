@@ -25,13 +25,13 @@ func moduleVersion(path string) string {
 	return "(version unknown)"
 }
 
-// redisRate returns github.com/go-redis/redis_rate, called through its own API: one EVALSHA of its
-// GCRA script. Its keys begin with "rate:".
+// redisRate returns github.com/go-redis/redis_rate, called through its own API. A call is one
+// EVALSHA of its GCRA script. Its keys begin with "rate:".
 func (b *caseBuilder) redisRate(w workload) contender {
 	catcher := newRecorder(b.rdb)
 	limiter := redis_rate.NewLimiter(catcher.client)
 	limit := redis_rate.Limit{Rate: int(w.count), Burst: int(w.count), Period: w.period}
-	b.failed("redis_rate", catcher.pass(func() error { // the first call loads its script
+	b.failed("redis_rate", catcher.pass(func() error { // the first call loads redis_rate's script
 		_, err := limiter.Allow(b.ctx, "load", limit)
 		return err
 	}))
@@ -64,8 +64,8 @@ func (b *caseBuilder) redisRate(w workload) contender {
 	})
 }
 
-// ulule returns the Redis store of github.com/ulule/limiter, called through its own API: one EVALSHA
-// of a fixed window that also counts denied calls.
+// ulule returns the Redis store of github.com/ulule/limiter, called through its own API. A call is
+// one EVALSHA of a fixed window that also counts denied calls.
 func (b *caseBuilder) ulule(w workload) contender {
 	catcher := newRecorder(b.rdb)
 	store, err := ululeredis.NewStoreWithOptions(catcher.client, ulule.StoreOptions{Prefix: "ulul"})
@@ -92,10 +92,10 @@ func (b *caseBuilder) ulule(w workload) contender {
 	})
 }
 
-// seedCounterScript is the script "Implementation using counter" of an article about limiting one's
-// own calls to other APIs. This project grew from that article. KEYS[1] is the counter; ARGV are
-// the window in seconds and the limit. The script returns nil for an allowed call, or -1 for a
-// denied one.
+// seedCounterScript is the script in the section "Implementation using counter" of an article about
+// limiting one's own calls to other APIs. This project grew from that article. KEYS[1] is the
+// counter; ARGV are the window in seconds and the limit. The script returns nil for an allowed call
+// and -1 for a denied one.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -129,9 +129,9 @@ func (b *caseBuilder) seedCounter(w workload) contender {
 	return c
 }
 
-// incrExpire counts without a script: INCRBY and EXPIRE, as envoyproxy/ratelimit sends them, with
-// the decision in the client. It counts denied calls too, and each call extends the expiry. It
-// serves as a floor.
+// incrExpire counts without a script: it sends INCRBY and EXPIRE, like envoyproxy/ratelimit, and
+// the client decides. It counts denied calls too, and each call extends the expiry. It serves as a
+// floor.
 func incrExpire(w workload) contender {
 	c := contender{
 		name:     "INCRBY + EXPIRE, no script",
@@ -156,7 +156,7 @@ func incrExpire(w workload) contender {
 }
 
 // seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), the project
-// from which this one grew. A resource and one of its consumers each have a sorted set with a
+// from which this project grew. A resource and one of its consumers each have a sorted set with a
 // member for each call. KEYS are the resource and the consumer; ARGV are the window in seconds and
 // the limits of the resource and of the consumer. The script returns 'True' or 'False'.
 const seedLogScript = `local rlimit = 0+ARGV[2] local climit = 0+ARGV[3] local t = (redis.call('TIME')) ` +
@@ -181,11 +181,11 @@ func (b *caseBuilder) seedLog(resource, consumer workload) contender {
 	return c
 }
 
-// twoCounterScript is a sliding window of two counters as articles and libraries implement it. Each
-// window of the clock has a key with a counter. The previous counter is weighted by the part of its
-// window that the sliding window still covers. KEYS[1] is the prefix of both keys; ARGV are the
-// period in ms and the limit. The script returns whether the call is allowed, how many calls
-// remain, and the ms until the current window ends.
+// twoCounterScript is a sliding window of two counters, as articles and libraries implement it.
+// Each clock-aligned window has a key with a counter. The script multiplies the previous counter by
+// the part of its window that the sliding window still covers. KEYS[1] is the prefix of both keys;
+// ARGV are the period in ms and the limit. The script returns whether the call is allowed, how many
+// calls remain, and the ms until the current window ends.
 const twoCounterScript = `
 local period, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -220,9 +220,9 @@ func (b *caseBuilder) twoCounters(w workload) contender {
 	return c
 }
 
-// script loads a script and returns a contender that calls it. The caller must set the contender's
-// read. args returns the number of keys, the keys and the arguments. A key is filled with prefill
-// calls.
+// script loads a script and returns a contender that calls the script. The caller must set the
+// contender's read. args returns the number of keys, the keys and the arguments. A key is filled by
+// prefill calls.
 func (b *caseBuilder) script(name, text string, prefill int64, args func(n int) []any) contender {
 	sha, err := b.rdb.ScriptLoad(b.ctx, text).Result()
 	b.failed("SCRIPT LOAD", err)

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recorder is a client for a peer's Go package. It captures the command of a decision instead of
-// sending it, so that exactly this command can be sent in a pipeline. All other commands go to the
-// real server. It is not safe for concurrent use.
+// recorder captures the command that a peer's Go package builds for a decision instead of sending
+// it, so that exactly this command can be sent in a pipeline. All other commands go to the real
+// server. A recorder is not safe for concurrent use.
 type recorder struct {
-	client  *redis.Client // for the peer
+	client  *redis.Client // the client that the peer uses
 	real    *redis.Client
 	caught  redis.Cmder
-	passing bool // do not capture
+	passing bool // whether to send commands instead of capturing them
 }
 
 var errCaught = errors.New("caught by the bench, not sent")
@@ -31,7 +31,7 @@ func refuseDial(context.Context, string, string) (net.Conn, error) {
 }
 
 // catch calls ask and returns the command that the peer has built. If the peer has built none,
-// catch returns a command with an error.
+// catch returns a command that contains an error.
 func (r *recorder) catch(ask func() error) []redis.Cmder {
 	r.caught = nil
 	err := ask()
@@ -47,8 +47,8 @@ func (r *recorder) catch(ask func() error) []redis.Cmder {
 	return []redis.Cmder{failed}
 }
 
-// pass calls ask and lets its commands through to the server, for example so that the peer can load
-// its script.
+// pass calls ask and sends its commands to the server, for example so that the peer can load its
+// script.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is the result of a run. --json writes it as JSON.
+// report is the result of a run, which --json prints.
 type report struct {
 	Date      time.Time    `json:"date"`
 	Server    string       `json:"server"`
@@ -31,7 +31,7 @@ type caseReport struct {
 	Rows  []row  `json:"rows"`
 }
 
-// row holds the figures for one contender: server time or instructions per decision, over the
+// row holds the figures of one contender: server time or instructions per decision, over all
 // rounds.
 type row struct {
 	Name   string    `json:"name"`
@@ -41,9 +41,10 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least, because slower rounds may include other work of the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least; the slower rounds may include other work of the machine
 
-	// Ratio is the time of the case's first row divided by the time of this row; nil in the first row.
+	// Ratio is the time of the case's first row divided by the time of this row. It is nil in the
+	// first row.
 	Ratio *ratio `json:"ratio"`
 }
 
@@ -51,7 +52,7 @@ type ratio struct {
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
 	Most   float64 `json:"most"`
-	Aim    float64 `json:"aim,omitempty"` // the ratio should not exceed this
+	Aim    float64 `json:"aim,omitempty"` // maximum ratio
 }
 
 func newReport(version string, libraries []*library, p plan) report {
@@ -101,8 +102,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim returns the aim and whether it was met, or "" without an aim. It compares the ratio as
-// printed, which is rounded.
+// aim returns the aim and whether it was met, or "" if there is no aim. It compares the ratio as
+// printed, after rounding.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

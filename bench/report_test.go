@@ -22,7 +22,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// The ratio is computed within each round, so that a slow round does not distort it.
+// TestReport checks a report. The ratio is computed within each round, so that a slow round does
+// not distort it.
 func TestReport(t *testing.T) {
 	r := report{Date: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Server: "Redis 7.0.15", Machine: "two CPUs", Seconds: 12,
 		Libraries: []string{"ours"}, Plan: plan{Keys: 10, Calls: 20, Rounds: 3}}
@@ -44,7 +45,7 @@ gcra (5/m): a note
   another   4.00 (4.00 to 40.00)   0.50          at most 0.30: missed
   floor     1.00 (1.00 to 10.00)   2.00          
 `
-	// Ignore trailing and aligning spaces.
+	// Ignore trailing spaces and those that align columns.
 	if got := squeeze(text.String()); !strings.HasSuffix(got, squeeze(wantText)) {
 		t.Errorf("the text is\n%s\nwant its end\n%s", got, squeeze(wantText))
 	}

@@ -10,14 +10,14 @@ import (
 
 // plan says how much to measure.
 type plan struct {
-	Keys   int `json:"keys"`   // keys of each contender, in a case about keys in use
+	Keys   int `json:"keys"`   // keys of each contender, if a case uses existing keys
 	Calls  int `json:"calls"`  // timed calls of each contender in each round
-	WarmUp int `json:"warmUp"` // untimed calls before them
+	WarmUp int `json:"warmUp"` // untimed calls before the timed ones
 	Rounds int `json:"rounds"`
-	Batch  int `json:"batch"` // decisions per write
+	Batch  int `json:"batch"` // decisions sent per write
 }
 
-// each returns how many calls a contender makes in a case.
+// each returns the number of calls that a contender makes in a case.
 func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
 
 // check returns an error if a value of the plan is out of range.
@@ -37,8 +37,8 @@ func (p plan) check() error {
 	return nil
 }
 
-// fits returns an error if all calls of a case should be allowed, but would use up the limits of
-// its keys.
+// fits returns an error if all calls of a case should be allowed but would exceed the limits of
+// their keys.
 func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
 		return nil
@@ -51,8 +51,8 @@ func (p plan) fits(w workload) error {
 	return nil
 }
 
-// turns are the measurements of one contender: microseconds or instructions per decision, one for
-// each round.
+// turns holds the measurements of one contender: microseconds or instructions per decision, one
+// value for each round.
 type turns []float64
 
 // runner runs cases on one server, one after another.
@@ -65,8 +65,8 @@ type runner struct {
 }
 
 // run measures one case. Contenders take turns, so that anything that slows the machine affects all
-// of them, and a different contender begins each round. The first round is not counted, because the
-// server's tables grow in it.
+// of them. Each round begins with a different contender. The first round is not counted, because
+// the server's tables grow during it.
 func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	if c.few {
 		usual := r.plan
@@ -80,7 +80,7 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 		return nil, err
 	}
 	figures := make([]turns, len(c.contenders))
-	position := make([]int, len(c.contenders)) // how many calls each contender has made
+	position := make([]int, len(c.contenders)) // number of calls that each contender has made
 	for round := range 1 + r.plan.Rounds {
 		for turn := range c.contenders {
 			i := (round + turn) % len(c.contenders)
@@ -96,9 +96,8 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	return figures, nil
 }
 
-// prepare empties the database and fills it with each contender's keys. If the case does not use
-// all keys, prepare adds as many unused ones, so that every case runs in a keyspace of similar
-// size.
+// prepare empties the database and fills it with each contender's keys. If the case uses fewer
+// keys, prepare adds unused keys, so that every case runs in a keyspace of similar size.
 func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	if err := r.rdb.FlushDB(ctx).Err(); err != nil {
 		return fmt.Errorf("FLUSHDB: %w", err)
@@ -113,8 +112,8 @@ func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	return r.fill(ctx, c)
 }
 
-// fill creates the contenders' keys in parts, with the contenders taking turns. The keys that are
-// created last have a better place in memory, which makes decisions 4 % faster.
+// fill creates the contenders' keys. The contenders take turns, because the keys created last have
+// a better place in memory, which makes decisions 4 % faster.
 func (r *runner) fill(ctx context.Context, c benchCase) error {
 	keys := map[keyset]int{inUse: r.plan.Keys, hot: hotKeys}[c.work.keys]
 	part := (keys + fillParts - 1) / fillParts
@@ -149,7 +148,8 @@ func (r *runner) enter(ctx context.Context, c *contender) error {
 	return nil
 }
 
-// turn makes one contender's calls of one round, and returns the result of measure.
+// turn makes one contender's calls of one round, and returns the server time or the instructions
+// per decision.
 func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
 	if err := r.enter(ctx, c); err != nil {
 		return 0, err
@@ -181,7 +181,7 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure runs calls, and returns the server time in microseconds, or the number of instructions,
+// measure runs calls. It returns the server time in microseconds, or the number of instructions,
 // per decision.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
@@ -208,8 +208,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn about absent keys has created: the last ones before position.
-// Otherwise the server's tables would double in the middle of a turn.
+// forget deletes the keys that a turn with absent keys has created: the last ones before position.
+// Without the deletion, the server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {
@@ -227,9 +227,9 @@ func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	return nil
 }
 
-// keyNumber returns the number of the key for the call at a position. Keys in use are visited
-// equally often, but not in the order in which they were created, because keys created one after
-// another are neighbors in memory.
+// keyNumber returns the number of the key for the call at a position. It visits keys in use equally
+// often, but not in the order of their creation, because keys created one after another are
+// neighbors in memory.
 func (r *runner) keyNumber(keys keyset, position int) int {
 	const stride = 48271 // a prime
 	switch keys {
@@ -253,8 +253,8 @@ func (r *runner) stats(ctx context.Context) (commandStats, error) {
 	return parseCommandStats(info["Commandstats"])
 }
 
-// send sends the commands of n decisions in batches, and passes the replies of each decision to
-// check. If check is nil, send checks only for errors.
+// send sends the commands of n decisions in batches, and calls check with the replies of each
+// decision. If check is nil, send only looks for errors.
 func (r *runner) send(ctx context.Context, n int, call func(int) []redis.Cmder, check func([]redis.Cmder) error) error {
 	for from := 0; from < n; from += r.plan.Batch {
 		to := min(from+r.plan.Batch, n)

@@ -30,8 +30,8 @@ func testServer(t *testing.T) *server {
 	return s
 }
 
-// A run checks each decision of each contender, so a successful run shows that calls are allowed or
-// denied as each case claims.
+// TestRunMeasuresEveryCase runs all cases. A run checks each decision of each contender, so a
+// successful run shows that calls are allowed or denied as each case claims.
 func TestRunMeasuresEveryCase(t *testing.T) {
 	var stdout bytes.Buffer
 	if err := run(t.Context(), append(small, "--json"), &stdout, io.Discard); err != nil {
@@ -86,7 +86,7 @@ func TestRunComparesLibraries(t *testing.T) {
 	}
 }
 
-// Each turn must run on the library of its own contender.
+// TestEnterLoadsInTurns checks that each turn runs on the library of its own contender.
 func TestEnterLoadsInTurns(t *testing.T) {
 	s := testServer(t)
 	r := runner{rdb: s.rdb}
@@ -105,7 +105,8 @@ func TestEnterLoadsInTurns(t *testing.T) {
 	}
 }
 
-// A run must end with an error if a contender's decision is not what the case claims.
+// TestRunRefusesAWrongDecision checks that a run ends with an error if a contender's decision is
+// not what the case claims.
 func TestRunRefusesAWrongDecision(t *testing.T) {
 	s := testServer(t)
 	lib := &library{name: "this", text: functions.Source()}
@@ -135,7 +136,8 @@ func (h *argsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The recorder must capture exactly the command that redis_rate would send without it.
+// TestRecorderCatchesWhatThePeerSends checks that the recorder captures exactly the command that
+// redis_rate sends without a recorder.
 func TestRecorderCatchesWhatThePeerSends(t *testing.T) {
 	s := testServer(t)
 	w := workload{count: 7000, period: time.Hour, cost: 3}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// server is the server under test. Its database is emptied repeatedly.
+// server is the server under test. The benchmark empties its database repeatedly.
 type server struct {
 	rdb  *redis.Client
 	url  string
@@ -50,7 +50,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 	return s, nil
 }
 
-// newClient returns a client that neither sends commands of its own nor retries, because every
+// newClient returns a client that never retries and never sends commands by itself, because every
 // command is counted.
 func newClient(options *redis.Options) *redis.Client {
 	options.PoolSize = 1
@@ -62,7 +62,8 @@ func newClient(options *redis.Options) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// takeOver reads INFO server, and refuses a server whose data or library this program would destroy.
+// takeOver reads INFO server. It returns an error if this program would destroy data or a library
+// on the server.
 func (s *server) takeOver(ctx context.Context) error {
 	info, err := s.rdb.InfoMap(ctx, "server").Result()
 	if err != nil {
@@ -88,9 +89,9 @@ func (s *server) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// close removes from the server everything that this program has put there.
+// close removes everything that this program has put on the server.
 func (s *server) close() {
-	// The context of the run may have ended.
+	// The context of the run may have ended, so use a new one.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s.rdb.FlushDB(ctx)
@@ -102,7 +103,7 @@ func (s *server) close() {
 }
 
 // startServer starts a redis-server, or a valkey-server if redis-server is not installed. The
-// server runs until ctx ends or it is closed.
+// server runs until ctx ends or close is called.
 func startServer(ctx context.Context) (*server, error) {
 	process, err := redistest.Start("redis-server")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -114,7 +115,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return own(ctx, process)
 }
 
-// own connects to a server that this program has started, and stops the server when ctx ends.
+// own connects to a server that this program started. It stops the server when ctx ends.
 func own(ctx context.Context, process *redistest.Server) (*server, error) {
 	context.AfterFunc(ctx, process.Stop)
 	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), url: "redis://" + process.Addr, stop: process.Stop}

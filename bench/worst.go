@@ -10,22 +10,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// worstMicroseconds is the longest time that a valid call should take, in the fastest round on an
+// worstMicroseconds is the maximum time of a valid call, measured in the fastest round on an
 // otherwise idle machine.
 const worstMicroseconds = 10000
 
 // refusable is a command that the library may reject.
 type refusable struct{ *redis.Cmd }
 
-// SetErr ignores errors that the library returns.
+// SetErr ignores errors returned by the library.
 func (c refusable) SetErr(err error) {
 	if err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
 		c.Cmd.SetErr(err)
 	}
 }
 
-// worst adds a case with the most expensive known valid calls of each verb. Each call is measured a
-// few times, with a new state each time.
+// worst adds a case with the most expensive known valid calls of each verb. It measures each call a
+// few times, each time with a new state.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {

@@ -54,7 +54,7 @@ check_ports() {
 	done
 }
 
-# bring_down: removes a cluster that did not start.
+# bring_down: removes the cluster after it failed to start.
 bring_down() {
 	said=$(compose down --volumes --timeout 1 2>&1) || echo "cluster.sh: and the nodes could not be stopped: $said" >&2
 }

@@ -1,5 +1,5 @@
-// Package docker_test runs cluster.sh with a stand-in for Docker. It checks what cluster.sh prints
-// and does, even if a cluster cannot start.
+// Package docker_test runs cluster.sh with a stand-in for Docker, and checks what cluster.sh prints
+// and does. The cases include a cluster that cannot start.
 package docker_test
 
 import (
@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// standIn records its arguments. NODES=up makes every node reply, UP=fails makes compose fail to
-// start them.
+// standIn records its arguments. NODES=up makes every node reply, and UP=fails makes compose fail
+// to start the nodes.
 const standIn = `#!/usr/bin/env bash
 [ "$*" = "compose version" ] && exit 0
 shift 3 # compose -p ratelimit-cluster

@@ -1,4 +1,4 @@
-# The image of ratelimit-gateway; container.sh builds the files that are copied.
+# The image of ratelimit-gateway. container.sh builds the files to copy.
 FROM scratch
 COPY ca-certificates.crt /etc/ssl/certs/
 COPY ratelimit-gateway /

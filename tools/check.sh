@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Run this before each commit. It checks formats, go vet and the built library, and runs the tests that the
-# changes since the last commit can affect: those of the changed packages, and those of packages that depend on
-# them, if they need no server. The documents' blocks (tools/docs, tools/ci) run only in make test. Modules other
-# than the root are vetted if they changed.
+# Run this before each commit. It checks formatting, go vet and the built library. It also runs the
+# tests that the changes since the last commit can affect and that need no server: those of the
+# changed packages, and of the packages that depend on them. It vets other modules if they changed.
+# Only make test runs the blocks in the documents (tools/docs, tools/ci).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

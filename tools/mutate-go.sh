@@ -23,7 +23,8 @@ mkdir -p "$build"
 (cd tools/lint && go build -o "$build/gremlins" github.com/go-gremlins/gremlins/cmd/gremlins)
 module=$(dirname "$(cd "$package" && go env GOMOD)")
 
-# If the module replaces the root module by a relative path, use an absolute one, which works in the copy.
+# The module may replace the root module by a relative path. Use an absolute path instead, which
+# also works in the copy.
 if grep -q '^replace' "$module/go.mod"; then
 	cp "$module/go.mod" "$build/mutate.mod"
 	cp "$module/go.sum" "$build/mutate.sum"
@@ -31,8 +32,8 @@ if grep -q '^replace' "$module/go.mod"; then
 	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
 fi
 
-# The tests may take ten times as long as without a change. gremlins measures the time without a change in a
-# run that must not use cached results.
+# The tests may take ten times as long as without a change. gremlins measures this time in a run
+# without changes, so the run must not use cached results.
 export GOFLAGS="${GOFLAGS:-} -count=1"
 arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
 for file in ${FILES:-}; do

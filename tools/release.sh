@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the binaries of a release into .build/release, with their SHA256SUMS: `make release`. Each binary is
-# built twice, the second time from another directory and with an empty build cache; a difference is an error.
-# So anyone can check the digests: the same commit and the same Go version give the same bytes.
+# `make release` runs this script. It builds the binaries of a release, and their SHA256SUMS, into
+# .build/release. It builds each binary twice, the second time from another directory and with an
+# empty build cache, and fails if the two differ. So anyone can check the digests: the same commit
+# and the same Go version give the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"

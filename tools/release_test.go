@@ -41,7 +41,7 @@ func must(t *testing.T, dir string, env []string, name string, args ...string) s
 	return strings.TrimSpace(stdout)
 }
 
-// clone returns a clone of this checkout in which the scripts are committed as they are now.
+// clone returns a clone of this checkout. It contains the scripts as they are now, committed.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "clone")
@@ -60,9 +60,9 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// TestBuildIsReproducibleAndStatic checks that the build is the same in another directory and with
-// other build settings in the environment. Each release also checks that the build is the same with
-// an empty cache, which takes a minute.
+// TestBuildIsReproducibleAndStatic checks that the build does not depend on the directory or on
+// build settings in the environment. Building with an empty cache takes a minute, so only a release
+// checks that the build does not depend on the cache.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")
@@ -100,7 +100,7 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 }
 
 // standIn replaces the go command. It writes the target platform to the output file. In the second
-// build, which sets GOCACHE, it writes something else for the platform $DIFFERS.
+// build, which sets GOCACHE, it writes something else for the platform in $DIFFERS.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi

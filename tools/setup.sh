@@ -31,7 +31,7 @@ else
 	if [ "$(uname -s)" = Linux ]; then
 		has fish || need fish "fish (for its completions)"
 		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
-		# For examples/nginx. This package installs nginx and its Lua module.
+		# For examples/nginx. This package includes nginx and its Lua module.
 		if [ ! -e /usr/share/lua/5.1/nginx/redis.lua ]; then
 			need lua-nginx-redis "lua-nginx-redis"
 			[ -x /usr/sbin/nginx ] || services+=(nginx)
@@ -55,15 +55,15 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 lack. apt
-	# accepts a pattern that matches nothing.
+	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 do not
+	# have. The package name is a pattern, because apt accepts a pattern that matches nothing.
 	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
 		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
-	# The tests of loader, client and bench start their own redis-server, whatever servers the
-	# integration tests use.
+	# The tests of loader, client and bench always start their own redis-server, even if the
+	# integration tests use containers.
 	if ! has redis-server; then
 		need redis-server "redis-server 7 or later"
 		services+=(redis-server)
@@ -89,8 +89,9 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "set-up: installing ${missing[*]}"
 
-# Debian starts services when it installs them. These must not take port 6379 or 80, now or after a
-# restart of the machine: the policy file prevents the start, and they are disabled below.
+# Debian starts services when it installs them. These services must not take port 6379 or 80, now or
+# after a restart of the machine. The policy file prevents the start, and the code below disables
+# the services.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	trap '"${root[@]}" rm -f $policy' EXIT

@@ -16,7 +16,7 @@ mkdir -p "$results"
 checks_passed=0
 checks_failed=0
 
-# check NAME COMMAND...: runs a check, and shows its output if it fails.
+# check NAME COMMAND...: runs a check. If the check fails, it prints the output.
 check() {
 	local name=$1 began=$SECONDS
 	shift
@@ -59,7 +59,8 @@ command -v go >/dev/null || {
 }
 choose_backend
 
-# Installing packages takes minutes on a new machine. Meanwhile, run the checks that need only Go.
+# Installing packages takes minutes on a new machine, so run the checks that need only Go at the
+# same time.
 exec 3<&0 # sudo may ask for a password
 tools/setup.sh "$backend" <&3 &
 packages=$!
@@ -85,7 +86,7 @@ formatted() {
 # has DIR PATTERN: succeeds if the module has a file that matches PATTERN.
 has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.build/*' | head -n 1)" ]; }
 
-# The checks and the tests share what they compile, so the checks build for the race detector, too.
+# Checks and tests share compiled packages, so the checks also build for the race detector.
 vet() {
 	local m status=0
 	for m in "${modules[@]}"; do
@@ -103,7 +104,7 @@ static() {
 	return $status
 }
 
-# tidy: succeeds if every go.mod and go.sum lists what the code needs, and nothing else.
+# tidy: succeeds if every go.mod and go.sum lists exactly what the code needs.
 tidy() {
 	local m status=0
 	for m in "${modules[@]}"; do
@@ -127,8 +128,8 @@ actions() {
 
 stale() { (cd functions && go run ./internal/generate -check); }
 
-# single lists packages whose code and tests start no goroutine. They run without the race detector, which
-# would find nothing there and make them up to ten times as slow.
+# single lists packages whose code and tests start no goroutine. They run without the race detector,
+# which could find nothing in them and would make them up to ten times as slow.
 single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
 
 single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }

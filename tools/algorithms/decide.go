@@ -11,15 +11,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An outcome is the result of one algorithm for one series of calls.
+// An outcome is what one algorithm did with one traffic.
 type outcome struct {
-	ahead  []int64 // times at which allowed calls went ahead: with leaky_bucket, after their wait
+	ahead  []int64 // times at which allowed calls proceeded; with leaky_bucket, after their wait
 	denied []int64 // times of denied calls
 	wait   int64   // longest wait of an allowed call
 	bytes  int     // largest size of the key
 }
 
-// decide sends every series of calls through every algorithm of the library.
+// decide sends every traffic through every algorithm of the library.
 func decide() (results [][]outcome, err error) {
 	midnight := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(midnight))
@@ -44,7 +44,7 @@ func decide() (results [][]outcome, err error) {
 	return results, nil
 }
 
-// An asker makes one series of calls on one key.
+// An asker makes the calls of one traffic on one key.
 type asker struct {
 	server     *embedded.Server
 	began      time.Time
@@ -122,14 +122,14 @@ func (a *asker) size() (int, error) {
 	return total, nil
 }
 
-// within returns how many calls went ahead in the minute that ends at the given time.
+// within returns the number of calls that proceeded in the minute that ends at the given time.
 func (o outcome) within(at int64) int {
 	first, _ := slices.BinarySearch(o.ahead, at-minute+1)
 	last, _ := slices.BinarySearch(o.ahead, at+1)
 	return last - first
 }
 
-// most returns the largest number of calls that went ahead within any minute.
+// most returns the maximum number of calls that proceeded within any minute.
 func (o outcome) most() int {
 	most := 0
 	for _, at := range o.ahead {

@@ -1,6 +1,6 @@
 // Command algorithms sends the same traffic through each algorithm of the library, in the offline
-// engine. It prints the table of docs/algorithms.md. With -write it updates the page and its pictures
-// instead.
+// engine, and prints the table of docs/algorithms.md. With -write it updates the page and its
+// pictures instead.
 package main
 
 import (

@@ -42,8 +42,8 @@ const (
 	full        = 2 * n // number of calls at the full height of an area
 )
 
-// picture draws the results of all algorithms for one series of calls, one below the other, over a
-// common time axis.
+// picture draws the results of all algorithms for one traffic, one above another, over a common
+// time axis.
 func picture(t traffic, outcomes []outcome) string {
 	p := figures.NewPicture("Calls that each algorithm lets through: " + t.says)
 	p.Text(8, 22, "bold", t.says)
@@ -84,8 +84,8 @@ func row(p *figures.Picture, y float64, limit string, calls int, o outcome) {
 
 func across(at int64) float64 { return left + float64(right-left)*float64(at)/float64(length) }
 
-// area returns the path of a curve that has, for each pixel, the largest number of calls within a
-// minute.
+// area returns the path of a curve. For each pixel, the curve shows the maximum number of calls
+// within a minute.
 func area(o outcome, base float64) string {
 	most := make([]int, right-left+1)
 	pixel := func(at int64) int64 { return at * (right - left) / length }

@@ -2,18 +2,18 @@ package main
 
 import "slices"
 
-// Times are in milliseconds since the start, which is a whole minute of the clock.
+// Times are in milliseconds since the start, which is the beginning of a minute.
 const (
 	second = int64(1000)
 	minute = 60 * second
-	length = 3 * minute // length of every traffic
+	length = 3 * minute // duration of every traffic
 )
 
-// n is what each limit allows per minute: 60/m.
+// n is the number of calls that each limit allows per minute: 60/m.
 const n = 60
 
-// algorithms lists the limits that are compared. Ten concurrent leases of ten seconds each also
-// allow 60 calls a minute.
+// algorithms lists the limits to compare. Ten concurrent leases of ten seconds each also allow 60
+// calls a minute.
 var algorithms = []string{
 	"gcra 60/m",
 	"token_bucket 60/m",
@@ -46,7 +46,7 @@ var traffics = []traffic{
 	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
 }
 
-// evenly returns the times from, from+step and so on, up to but not including to.
+// evenly returns the times from, from+step, from+2*step and so on, up to but not including to.
 func evenly(from, to, step int64) (calls []int64) {
 	for at := from; at < to; at += step {
 		calls = append(calls, at)

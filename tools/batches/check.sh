@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes Spin search all states of batches.pml. The property must hold for the protocol, and must fail for each
-# variant that breaks the protocol.
+# Runs Spin to search all states of batches.pml. The property must hold for the protocol, and must
+# fail for each variant with a fault.
 set -euo pipefail
 cd "$(dirname "$0")"
 for program in spin cc; do
@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 model=$PWD/batches.pml
 failed=0
 
-# check EXPECTED TITLE FLAGS...: searches the model with these flags. EXPECTED is holds or fails.
+# check EXPECTED TITLE FLAGS...: searches the model with the flags. EXPECTED is "holds" or "fails".
 check() {
 	local expected=$1 title=$2 found states start=$SECONDS
 	shift 2

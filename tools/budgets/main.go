@@ -1,5 +1,6 @@
-// Command budgets draws the picture of docs/budgets.md: what the library makes of estimates and their
-// settlements, in the offline engine. It prints the picture. With -write it updates the file instead.
+// Command budgets draws the picture of docs/budgets.md, which shows a budget as estimates are
+// charged and then settled. It makes the calls in the offline engine. It prints the picture; with
+// -write it updates the file instead.
 package main
 
 import (
@@ -33,13 +34,13 @@ func main() {
 	}
 }
 
-// The budget is n units an hour. Times are in minutes since the start.
+// The budget is n units per hour. Times are in minutes since the start.
 const (
 	n      = 1000
 	length = 120
 )
 
-// An event is a call for the budget.
+// An event is a call that uses the budget.
 type event struct {
 	at      int64
 	verb    string
@@ -59,7 +60,7 @@ var events = []event{
 	{90, "take", 200, "", 1, "the call is allowed"},
 }
 
-// draw makes the calls, and draws what is left of the budget in each minute.
+// draw makes the calls, and draws the units left in the budget at each minute.
 func draw() (string, error) {
 	midnight := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(midnight))
@@ -79,7 +80,7 @@ func draw() (string, error) {
 			return 0, err
 		}
 		fields := reply.([]any)
-		used := float64(fields[4].(int64)) / float64(time.Hour.Milliseconds()) * n // reset_after_ms has the debt, too
+		used := float64(fields[4].(int64)) / float64(time.Hour.Milliseconds()) * n // reset_after_ms also covers debt
 		line = append(line, point{float64(e.at), n - used})
 		return fields[0].(int64), nil
 	}
@@ -128,13 +129,13 @@ func draw() (string, error) {
 	return p.String(), nil
 }
 
-// A point is what is left at a time. Below 0 it is debt.
+// A point is the number of units left at a time. A negative number is debt.
 type point struct{ at, left float64 }
 
 func x(at float64) float64   { return 56 + at/length*(figures.Width-64) }
 func y(left float64) float64 { return 50 + (n-left)/n*130 }
 
-// area returns the path between the line, clipped, and 0.
+// area returns the path of the area between the clipped line and 0.
 func area(line []point, clip func(float64) float64) string {
 	var d strings.Builder
 	fmt.Fprintf(&d, "M%.1f %.1f", x(0), y(0))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The script of action.yml. It installs the command, verifies the policies, runs their tests and plans a
-# deployment. The inputs are the environment variables POLICIES, TESTS, JUNIT, REDIS_URL and FAIL_ON_DRIFT;
-# docs/ci.md describes them.
+# This is the script of action.yml. It installs the command, verifies the policies, runs their tests
+# and plans a deployment. The inputs are the environment variables POLICIES, TESTS, JUNIT, REDIS_URL
+# and FAIL_ON_DRIFT, which docs/ci.md describes.
 set -euo pipefail
 
 case $FAIL_ON_DRIFT in

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// result holds how a run of the action ended, and what it printed and wrote.
+// result holds the exit code of a run of the action, and what the run printed and wrote.
 type result struct {
 	code                            int
 	workspace, log, summary, output string

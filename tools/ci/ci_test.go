@@ -1,5 +1,5 @@
-// Package ci tests what docs/ci.md gives to users: the script of action.yml, and the scripts in the
-// workflow and in the GitLab jobs. In tools/test.sh, actionlint checks the rest of the YAML.
+// Package ci tests what docs/ci.md offers to users: the script of action.yml, and the scripts in
+// the workflow and in the GitLab jobs. For the rest of the YAML, tools/test.sh runs actionlint.
 package ci
 
 import (
@@ -37,10 +37,11 @@ func load(t *testing.T, name string, into any) {
 	}
 }
 
-// version is the tag of this source's release, which the files contain.
+// version is the release tag of this source. The tested files contain it.
 var version = "v" + functions.Version()
 
-// workspace makes a user's repository from the project's own examples, with some files replaced.
+// workspace makes a user's repository from the project's examples. differs contains files that
+// replace those of the examples.
 func workspace(t *testing.T, differs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +70,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// These files contain mistakes that a user could make.
+// Files with mistakes that a user could make.
 var (
 	badPolicies = map[string]string{"policies.yaml": "policies: {api: 10/fortnight}\n"}
 	badTests    = map[string]string{"policies_test.yaml": `policies: policies.yaml
@@ -82,7 +83,7 @@ tests:
 `}
 )
 
-var temp string // RUNNER_TEMP, where the action installs the command
+var temp string // RUNNER_TEMP, the directory in which the action installs the command
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -97,8 +98,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// script runs a command with the given variables, but without those that a CI system sets. It returns
-// the output and the exit code. The installed command is on PATH.
+// script runs a command with the given environment variables, and without the variables that a CI
+// system sets. It returns the output and the exit code. PATH contains the installed command.
 func script(t *testing.T, dir string, env []string, command ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
@@ -131,7 +132,8 @@ func install(t *testing.T) {
 	}
 }
 
-// patient is appended to a server's URL. It sets timeouts that are long enough for a busy machine.
+// patient is appended to a server's URL. It sets timeouts that are long enough even for a busy
+// machine.
 const patient = "?dial_timeout=5m&read_timeout=5m"
 
 // server starts a server without a library, and returns its URL.
@@ -140,8 +142,8 @@ func server(t *testing.T) string {
 	return "redis://" + embedded.Run(t).Addr() + patient
 }
 
-// nobody is a URL at which no server listens. A port that was free a moment ago may be taken by
-// another test's server; port 1 is never given to one.
+// nobody is a URL at which no server listens. It uses port 1, because another test's server could
+// take a port that was free a moment ago, but never port 1.
 const nobody = "redis://127.0.0.1:1"
 
 // wantDeployed checks whether the user's policies are deployed on a server.

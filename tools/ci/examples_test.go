@@ -50,7 +50,8 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
-// wantDeploys checks a script that deploys, with the URL of a server and with an empty REDIS_URL.
+// wantDeploys runs a deployment script with the URL of a server and with an empty REDIS_URL, and
+// checks the results.
 func wantDeploys(t *testing.T, shell, text string) {
 	t.Helper()
 	install(t)
@@ -87,7 +88,7 @@ type gitlabJob struct {
 	}
 }
 
-// extend decodes the job that the named job extends, and then the named job on top of it.
+// extend decodes the job that the named job extends, and then decodes the named job over it.
 func extend(t *testing.T, nodes map[string]yaml.Node, name string, job *gitlabJob) {
 	t.Helper()
 	node := nodes[name]
@@ -164,8 +165,8 @@ func TestGitlabJobs(t *testing.T) {
 			} {
 				dir := workspace(t, tt.files)
 				printed, code := script(t, dir, []string{"REDIS_URL=" + tt.url}, shell, "-c", asRunner(jobs[tt.job].Script))
-				// Some shells turn every nonzero exit code into 1. Only the plan job must keep its
-				// code.
+				// Some shells turn every nonzero exit code into 1. Only the plan job must preserve
+				// its exit code.
 				if tt.job == "ratelimit-drift" && code != 0 && tt.code != 0 {
 					code = tt.code
 				}
@@ -188,8 +189,8 @@ func TestGitlabJobs(t *testing.T) {
 	}
 }
 
-// asRunner returns the script that GitLab's runner makes of a job's lines. One shell runs them all,
-// and exits when one fails.
+// asRunner joins a job's lines into a script as GitLab's runner does. One shell runs all lines, and
+// exits when a line fails.
 func asRunner(lines []string) string {
 	return "if set -o | grep pipefail >/dev/null; then set -o pipefail; fi\nset -o errexit\nset +o noclobber\n" +
 		": | eval '" + strings.ReplaceAll(strings.Join(lines, "\n"), "'", `'\''`) + "'\nexit 0\n"

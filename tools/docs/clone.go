@@ -18,16 +18,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Clone is the environment of a new user: a clone of the project, ratelimit and the other programs
-// on PATH, and Go with a module proxy that has a release of the clone's content. The examples
-// change the clone, so only one run of the documents may use it at a time.
+// Clone is the environment of a new user: a clone of the project, a PATH with ratelimit and the
+// other programs, and a Go module proxy with a release of the clone's content. The examples change
+// the clone, so only one run of the documents may use it at a time.
 type Clone struct {
 	Dir string // the clone
 
 	env []string
 }
 
-// NewClone clones the checkout at root, with its uncommitted changes, into dir. The clone contains
+// NewClone clones the checkout at root into dir, including uncommitted changes. The clone contains
 // the files that git tracks or would add.
 func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	root, err := filepath.Abs(root)
@@ -50,16 +50,17 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		"PATH="+bin+":"+os.Getenv("PATH"),
 		"GOBIN="+bin,
 		"GOMODCACHE="+filepath.Join(dir, "modules"),
-		// Other modules come from the local download cache, or else from their origin.
+		// Other modules come from the local download cache or, if they are not there, from their
+		// origin.
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(known[0], "cache", "download")+","+known[1],
 		"GONOPROXY=none", "GOSUMDB=off",
-		"GOFLAGS=-modcacherw -trimpath", // the module cache can be removed, and cached builds can be used in any directory
+		"GOFLAGS=-modcacherw -trimpath", // so that the module cache can be removed, and cached builds can be used in any directory
 	)
 	for _, words := range [][]string{
 		{"git", "init", "-q"},
 		{"git", "--git-dir=.git", "--work-tree=" + root, "add", "-A"},
 		{"git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "all of it"},
-		{"git", "reset", "-q", "--hard"}, // writes the files that were added
+		{"git", "reset", "-q", "--hard"}, // writes the added files
 		{"go", "install", "./cmd/ratelimit"},
 	} {
 		if _, failure, err := c.command(ctx, "", words...); err != nil {
@@ -69,7 +70,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	return c, release(c.Dir, proxy)
 }
 
-// release makes a module proxy in a directory, with one version of the module in dir.
+// release makes a module proxy in a directory. The proxy has one version of the module in dir.
 func release(dir, proxy string) error {
 	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
 	var archive bytes.Buffer
@@ -97,8 +98,8 @@ func release(dir, proxy string) error {
 	return nil
 }
 
-// programs creates a directory with a redis-cli that connects to the test's server, and a link to
-// the system's Python, for which the distribution has a Redis client.
+// programs creates a directory with a redis-cli that connects to the test's server, and with a link
+// to the system's Python. The distribution installs its Redis client for this Python.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
@@ -113,7 +114,7 @@ func programs(bin string) error {
 	}
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
-		return nil // use the one on PATH
+		return nil // use the python3 on PATH
 	}
 	return os.Symlink(python, filepath.Join(bin, "python3"))
 }
@@ -130,7 +131,7 @@ func (c *Clone) environ(redisURL string) []string {
 	return append(slices.Clone(c.env), "REDIS_URL="+redisURL)
 }
 
-// command runs a program in the clone, found on its PATH.
+// command runs a program from the clone's PATH in the clone.
 func (c *Clone) command(ctx context.Context, redisURL string, words ...string) (stdout, stderr string, err error) {
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", words...)
 	cmd.Dir, cmd.Env = c.Dir, c.environ(redisURL)
@@ -140,7 +141,7 @@ func (c *Clone) command(ctx context.Context, redisURL string, words ...string) (
 	return out.String(), failure.String(), err
 }
 
-// goProgram runs a program as part of the clone's module.
+// goProgram runs a Go program within the clone's module.
 func (c *Clone) goProgram(ctx context.Context, code, redisURL string) (stdout, stderr string, err error) {
 	folder, err := os.MkdirTemp(c.Dir, "program")
 	if err != nil {

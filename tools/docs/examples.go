@@ -30,12 +30,12 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another. The first block starts with an empty
+// Document is a file whose blocks build on one another. Its first block starts with an empty
 // server.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example
-	NotRun   []string // the blocks that no test runs, with the reasons
+	NotRun   []string // blocks that no test runs, with the reasons
 }
 
 // Example is one block.
@@ -55,14 +55,15 @@ var (
 
 	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|override(?:s|-end)?|plan|rollback|status|take|top|usage)\b`)
 
-	// run lists the languages of the blocks that are run, and shown those of all other blocks. (The
-	// tests of package embedded, and those on real servers, run the Lua in docs/offline.md.)
+	// run lists the languages of the blocks that tests of this package run; shown lists the
+	// languages of all other blocks. The tests of package embedded, and the tests on real servers,
+	// run the Lua blocks in docs/offline.md.
 	run   = []string{"sh", "go", "python"}
 	shown = []string{"text", "yaml", "json", "lua"}
 )
 
-// All returns the documents of the checkout at root that contain examples. It returns an error for
-// a block in an unknown language, or a block that cannot be pasted into every shell.
+// All returns the documents of the checkout at root that contain examples. It returns an error if a
+// block is in an unknown language or cannot be pasted into every shell.
 func All(root string) ([]Document, error) {
 	var all []Document
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
@@ -137,8 +138,8 @@ func parse(name, text string) (Document, error) {
 	return document, nil
 }
 
-// Run runs the example in the clone against a server. A block in sh is pasted into the given shell.
-// The error says how the result differs from the document.
+// Run runs the example in the clone against a server. It pastes a block in sh into the given shell.
+// The returned error says how the result differs from the document.
 func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) error {
 	address := strings.TrimPrefix(redisURL, "redis://")
 	code := strings.ReplaceAll(e.code, "localhost:6379", address)
@@ -168,15 +169,15 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 	return nil
 }
 
-// patient replaces the default timeouts, 5 s in the command and 500 ms in the client, because a busy
-// machine may need longer.
+// patient replaces the default timeouts, 5 s in the command and 500 ms in the client, because a
+// busy machine may need more time.
 func patient(code string) string {
 	code = calls.ReplaceAllString(code, "$0 --timeout 5m")
 	const open = `client.Open(os.Getenv("REDIS_URL"`
 	return strings.ReplaceAll(code, open+"))", open+"), client.WithTimeout(300e9))")
 }
 
-// matches compares word by word; * matches any word.
+// matches compares text with pattern word by word. A * in pattern matches any word.
 func matches(text, pattern string) bool {
 	return slices.EqualFunc(strings.Fields(text), strings.Fields(pattern), func(got, want string) bool {
 		return want == "*" || got == want

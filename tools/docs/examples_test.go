@@ -25,7 +25,7 @@ func TestTheDocuments(t *testing.T) {
 		server := embedded.Run(t, embedded.WithTime(time.Now()))
 		for _, example := range document.Examples {
 			if example.Needs != "" {
-				continue // another test has what it needs
+				continue // another test has what this example needs
 			}
 			t.Run(example.Name, func(t *testing.T) {
 				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
@@ -36,8 +36,8 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
-// TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the
-// same arguments for a block. So the other tests run the blocks in only one shell.
+// TestEveryShellReadsTheDocumentsAlike checks that all shells call the same programs with the same
+// arguments for a block. Therefore the other tests run the blocks in only one shell.
 func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	documents, err := All("../..")
 	if err != nil {
@@ -61,13 +61,13 @@ func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	}
 }
 
-// called lists the programs that the blocks call. recorder replaces each of them.
+// called lists the programs that the blocks call. In this test, recorder replaces each of them.
 var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli"}
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 
-// callsOf returns the programs that a shell calls for a block, with their arguments, one call per
-// line.
+// callsOf returns the program calls that a shell makes for a block, with their arguments, one call
+// per line.
 func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,14 +104,14 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	}
 }
 
-// TestBlocksThatFail checks that a block that does not do what its marks say causes an error, in
-// every shell or in the one that behaves differently.
+// TestBlocksThatFail checks that a block that does not do what its marks say causes an error. Some
+// errors occur in every shell, others in only one.
 func TestBlocksThatFail(t *testing.T) {
 	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
 	for _, tt := range []struct {
 		example Example
-		want    string // part of the error; "" if the block is right
-		only    string // the error occurs only in this shell
+		want    string // part of the error; "" if the block is valid
+		only    string // the only shell in which the error occurs; "" for all shells
 	}{
 		{example: Example{code: "true\necho a\n"}},
 		{example: Example{code: "(exit 3)\ntrue\n"}, want: "exit statuses 3 0, want 0 0"},

@@ -15,13 +15,13 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	// notInAnchor matches the characters that GitHub drops from a heading's anchor.
+	// notInAnchor matches the characters that GitHub removes from a heading's anchor.
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	block       = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// links returns the targets of the links in a document, including its own anchors, as paths from
-// the root of the checkout.
+// links returns the targets of a document's links, as paths relative to the root of the checkout.
+// It includes links to the document's own anchors.
 func links(name, text string) []string {
 	var found []string
 	for _, match := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
@@ -49,8 +49,9 @@ func hasAnchor(text, anchor string) bool {
 	})
 }
 
-// TestLinks checks that every link within the project leads to an existing file and, if it names a
-// heading, to an existing heading. docs/README.md must link to every page in its directory.
+// TestLinks checks that every link within the project leads to an existing file and, if it has an
+// anchor, to an existing heading. It also checks that docs/README.md links to every page in its
+// directory.
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"
 	read := func(name string) string {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// shells holds, for each shell, the arguments that start it interactively without the user's
-// start-up files, and a prompt that shows the exit status of the previous command. In an
+// shells holds two things for each shell: the arguments that start it interactively without the
+// user's start-up files, and a prompt that shows the exit status of the previous command. In an
 // interactive zsh, # does not start a comment by default.
 var shells = map[string]struct {
 	args   []string
@@ -39,7 +39,8 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, shell.args...)
 	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
-	// In its own session the shell has no terminal, and a signal reaches all processes that it starts.
+	// In its own session, the shell has no terminal, and a signal reaches all processes that it
+	// starts.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
@@ -66,7 +67,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 		}
 	}
 	err = errors.Join(err, keyboard.Close())
-	waitErr := cmd.Wait() // not an error of its own, because a shell exits as its last command did
+	waitErr := cmd.Wait() // not an error in itself, because a shell exits with the status of its last command
 	switch {
 	case ctx.Err() != nil:
 		err = errors.Join(err, waitErr)
@@ -76,8 +77,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 	return out.String(), prompts.String(), err
 }
 
-// statuses returns the exit statuses in the prompts, except the first, which comes before any
-// command.
+// statuses returns the exit statuses in the prompts, except the first, which precedes all commands.
 func statuses(prompts string) []string {
 	var found []string
 	for i, match := range status.FindAllStringSubmatch(prompts, -1) {
@@ -101,7 +101,7 @@ func checkStatuses(got, want []string) error {
 	return nil
 }
 
-// output collects what is written to it, and closes seen once complete returns true.
+// output collects the bytes written to it. It closes seen when complete returns true.
 type output struct {
 	mu       sync.Mutex
 	all      strings.Builder

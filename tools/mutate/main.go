@@ -36,10 +36,10 @@ import (
 	"time"
 )
 
-const aim = 95 // % of the mutants that must die
+const aim = 95 // minimum percentage of mutants to kill
 
-// suites lists the tests in the order in which they run: first those that kill most mutants, last
-// the slowest. Fuzz tests run only with their seeds, which are always the same.
+// suites lists the tests in the order in which they run. Tests that kill most mutants come first,
+// and the slowest come last. Fuzz tests use only their seeds, which are always the same.
 var suites = [][]string{
 	{"-test.run=^(TestVectors|TestPolicies)$"},
 	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},
@@ -93,8 +93,8 @@ func run(match string, sample int, verbose bool) error {
 	return nil
 }
 
-// all returns the mutants of the library's sources that match, except the equivalent ones, and how
-// many equivalent ones match.
+// all returns the mutants of the library's sources that match the regular expression, without the equivalent ones.
+// It also returns the number of matching equivalent ones.
 func all(match string) (mutants []mutant, equivalent int, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
@@ -157,7 +157,7 @@ func equivalents(list string) (map[id]bool, error) {
 	return known, nil
 }
 
-// tryAll tries mutants, one on each processor, and returns how many were killed.
+// tryAll tries mutants, one per processor at a time, and returns how many were killed.
 func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -186,7 +186,7 @@ func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (
 	return died, failure
 }
 
-// try runs the tests on a mutant for at most limit, and reports whether they kill it.
+// try runs the tests on a mutant for at most limit, and reports whether they kill the mutant.
 func try(tests string, m mutant, limit time.Duration) (bool, error) {
 	change, err := json.Marshal(m)
 	if err != nil {

@@ -9,23 +9,25 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A mutant is a change to a source file. It replaces the Nth occurrence, from 0, of some lines.
+// A mutant is a change to a source file. It replaces the Nth occurrence of some lines; the first
+// has number 0.
 type mutant struct {
-	File string // as the build names it, such as src/45_limits.lua
+	File string // as in the build, such as src/45_limits.lua
 	Old  string
 	Nth  int
 	New  string
 
 	function string // the function with the change; "" outside of functions
 	line     int
-	was, now string // the change, for display
+	was, now string // the texts before and after the change, for display
 }
 
 func (m mutant) String() string {
 	return fmt.Sprintf("functions/%s:%d: %s -> %s in: %s", m.File, m.line, m.was, m.now, flat(m.Old))
 }
 
-// An id identifies a mutant as long as its function contains the first changed line.
+// An id identifies a mutant. It stays valid as long as the function contains the first changed
+// line.
 type id struct {
 	place    string // file and function
 	old, new string
@@ -59,7 +61,7 @@ var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 // find returns the mutants of a source file.
 func find(file, text string) []mutant {
 	var all []mutant
-	// change adds a mutant that replaces the text between two byte offsets.
+	// change adds a mutant that replaces the bytes from offset from up to offset to.
 	change := func(from, to int, was, now, with string) {
 		first := strings.LastIndexByte(text[:from], '\n') + 1
 		last := to + strings.IndexByte(text[to:]+"\n", '\n')
@@ -104,7 +106,7 @@ func find(file, text string) []mutant {
 	return all
 }
 
-// appearances counts the occurrences of lines in text. They may overlap.
+// appearances counts how often lines occur in text. The occurrences may overlap.
 func appearances(text, lines string) (count int) {
 	for at := 0; ; count++ {
 		found := strings.Index("\n"+text[at:]+"\n", "\n"+lines+"\n")
@@ -120,10 +122,9 @@ var (
 	undroppable = regexp.MustCompile(`^(local|function|else|elseif|end|return nil$)\b`)
 )
 
-// statement returns the length in bytes of the statement that begins with the first of some lines,
-// or 0 if there is no statement worth dropping. Dropping a declaration breaks the code, and
-// dropping a final `return nil` changes nothing. The sources are formatted so that each statement
-// has its own lines.
+// statement returns the length in bytes of the statement that begins with lines[0], or 0 if there
+// is no statement worth dropping. Dropping a declaration breaks the code, and dropping a final
+// `return nil` changes nothing. In the sources, each statement has its own lines.
 func statement(lines []string) int {
 	first := strings.TrimSpace(lines[0])
 	if !dropped.MatchString(first) || undroppable.MatchString(first) {

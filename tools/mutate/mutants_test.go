@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFind checks that find finds every kind of change, in one line and across lines, and numbers
-// equal lines.
+// TestFind checks that find finds every kind of change, within a line and across lines, and that it
+// numbers equal lines.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10
@@ -44,7 +44,7 @@ return nil
 }
 
 // TestEquivalents checks that a line of equivalent.tsv matches its mutant as long as the function
-// contains the changed line, at any position.
+// contains the changed line, wherever in the function the line is.
 func TestEquivalents(t *testing.T) {
 	const text = `local function f(a)
   if a < 2 and

@@ -7,34 +7,34 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A hotKey is one key that many processes use, each with its own batches, as client.WithBatches does.
-// Calls arrive at random (a Poisson process), with the same probability at each process, and replies
-// are immediate.
+// A hotKey is one key that many processes use, each with its own batches, like clients with
+// client.WithBatches. Calls arrive at random (a Poisson process), each call at any process with the
+// same probability. Replies are immediate.
 type hotKey struct {
 	processes   int
 	rate, burst int64 // rate and burst of the limit
-	offered     int64 // calls per second of all processes
-	n           int64 // most units in a batch; 1: no batches
+	offered     int64 // calls per second over all processes
+	n           int64 // maximum units in a batch; 1 for no batches
 	ttl         int64 // in microseconds
 }
 
-// A tally counts the calls of a part of a simulation.
+// A tally holds the counts of one part of a simulation.
 type tally struct{ offered, admitted, charged, messages int64 }
 
-// unused returns the share of the charged units that were never spent.
+// unused returns the fraction of the charged units that were never spent.
 func (t tally) unused() float64 { return max(0, 1-float64(t.admitted)/float64(t.charged)) }
 
-// A batch contains the units that a process has of the key, and what it knows from its last
-// request.
+// A batch holds a process's units of the key, and what the process knows from its last request.
 type batch struct {
 	left, taken int64
-	sent        int64 // time of the request; below 0: never
+	sent        int64 // time of the last request; negative before the first
 	size        int64
-	remaining   int64 // remaining units of the limit in the last reply
+	remaining   int64 // remaining units of the limit, from the last reply
 }
 
 // ask returns how many units a process requests: more than last time if the last batch was spent
-// quickly, only what was spent if that batch expired first, and at most an eighth of what remains.
+// quickly, or only the number spent if the last batch expired first. It is at most an eighth of the
+// remaining units.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:
@@ -47,8 +47,8 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 	return max(1, min(b.size, b.remaining/8))
 }
 
-// run counts the calls of one second, after a warm-up of several ttl in which the batches find
-// their sizes: the limit begins empty, and processes that get little request little.
+// run counts the calls of one second, after a warm-up of several ttl. The limit begins empty, and
+// processes that get few units request few, so the batches need the warm-up to find their sizes.
 func (h hotKey) run() (t tally) {
 	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)
@@ -90,11 +90,11 @@ const (
 	hotBurst     = 100_000
 )
 
-// hotLoads are the calls per second, in percent of the limit.
+// hotLoads lists the numbers of calls per second, in percent of the limit.
 var hotLoads = []int64{50, 90, 150}
 
-// hotTable shows how many calls are admitted, and with how many messages, without batches and with
-// batches of each n and ttl.
+// hotTable returns a table of how many calls are admitted, and with how many messages. It compares
+// no batches with batches of each n and ttl.
 func hotTable() string {
 	columns := []string{"n", "ttl"}
 	for _, load := range hotLoads {

@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// A limiter is one key on a server with the limit `rate/s burst=burst`. A test compares it with the
-// reference model of the contract, which takes a thousand times as long.
+// A limiter simulates one key on a server with the limit `rate/s burst=burst`. It is a thousand
+// times as fast as the reference model of the contract; a test compares the two.
 type limiter struct {
 	rate, burst int64
-	full        int64 // time when all units are back, in units of 1/rate µs
+	full        int64 // time at which all units are back, in units of 1/rate µs
 }
 
-// newLimiter returns a limiter for a rate above 1000 per second, which the library counts in
-// microseconds.
+// newLimiter returns a limiter for a rate above 1000 per second. For such a rate, the library
+// counts in microseconds.
 func newLimiter(rate, burst int64) *limiter {
 	if rate <= 1000 {
 		panic(fmt.Sprintf("a rate of %d a second: the simulation takes rates above 1000", rate))
@@ -18,10 +18,10 @@ func newLimiter(rate, burst int64) *limiter {
 	return &limiter{rate: rate, burst: burst}
 }
 
-// take takes as many units as are available, from 1 to n (UPTO), at a time in microseconds. It
-// returns how many it took, or 0 if it denied, and how many remain.
+// take takes as many units as are available at the time us, in microseconds, but at most n, like
+// UPTO. It returns the number of units taken, or 0 if the call is denied, and the number remaining.
 func (l *limiter) take(us, n int64) (taken, remaining int64) {
-	const interval = 1_000_000 // time for one unit to come back, in units of 1/rate µs
+	const interval = 1_000_000 // refill time of one unit, in units of 1/rate µs
 	debt := max(0, l.full-us*l.rate)
 	left := max(0, l.burst-(debt+interval-1)/interval)
 	n = min(n, left)

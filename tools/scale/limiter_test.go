@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// TestLimiterDecidesAsTheReferenceModel makes the same takes with a limiter and with the model, at
-// the same times, alternately idle and overloaded.
+// TestLimiterDecidesAsTheReferenceModel makes the same takes, at the same times, with a limiter and
+// with the model. Idle and overloaded phases alternate.
 func TestLimiterDecidesAsTheReferenceModel(t *testing.T) {
 	for _, rate := range []int64{1_000_000, 200_000, 33_333, 2000} {
 		random := rand.New(rand.NewPCG(1, uint64(rate)))

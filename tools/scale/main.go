@@ -1,7 +1,7 @@
 // Command scale runs the simulations for docs/scale.md: many processes with batches on one key,
-// keys on many shards, a limit split over sub-keys, and regions with their own servers. It prints
-// the page's tables. With -write it updates the page and its plot instead. Every run prints the
-// same output.
+// many keys on many shards, a limit split over sub-keys, and regions with their own servers. It
+// prints the page's tables. With -write it updates the page and its plot instead. Every run prints
+// the same output.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// concurrently calls do for 0 to n-1, two at a time.
+// concurrently calls do with each number from 0 to n-1, two calls at a time.
 func concurrently(n int, do func(i int)) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, 2)

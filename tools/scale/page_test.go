@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestThePageHasWhatTheCommandPrints checks that the tables of docs/scale.md and its plot are the
-// command's output. It runs the command as a separate program, because the race detector would slow
-// it down to a minute.
+// TestThePageHasWhatTheCommandPrints checks that the tables and the plot of docs/scale.md are the
+// command's output. It runs the command as a separate program, because with the race detector the
+// command would take a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
 	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
@@ -34,7 +34,7 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	}
 }
 
-// TestAHotKey simulates a small hot key, below its limit and above it.
+// TestAHotKey simulates a small hot key with a load below its limit and a load above it.
 func TestAHotKey(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {
 		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}
@@ -45,8 +45,8 @@ func TestAHotKey(t *testing.T) {
 	}
 }
 
-// TestSpent compares the results of spent with formulas. For example, the second of two units is
-// spent if there is another call within ttl.
+// TestSpent compares the results of spent with formulas. For example, the second unit of a batch of
+// two is spent if there is another call within ttl.
 func TestSpent(t *testing.T) {
 	for _, tt := range []struct {
 		perTTL float64

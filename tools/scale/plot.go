@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// plotted draws the messages per second for the hot key at 90 % of its limit, by ttl, for each n.
+// plotted draws the messages per second for the hot key at 90 % of its limit, as a function of ttl,
+// with a line for each n.
 func plotted() string {
 	ttls := []float64{10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000}
 	sizes := []int64{10, 100}

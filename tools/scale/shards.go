@@ -14,21 +14,21 @@ const (
 	keys      = 1_000_000
 	decisions = 10_000_000 // per second
 
-	// oneShard is how many decisions per second one server makes; docs/scale.md describes the
-	// measurement.
+	// oneShard is the number of decisions per second that one server can make. docs/scale.md
+	// describes the measurement.
 	oneShard = 58_000
 )
 
-// spent returns how many units of a batch are spent on average, if a batch has at most n units and
-// a process's calls per ttl have a Poisson distribution with the mean perTTL. The call that
-// requests the batch spends one unit, and so does each call within ttl.
+// spent returns the average number of units spent of a batch of at most n units. The number of a
+// process's calls per ttl has a Poisson distribution with the mean perTTL. The call that requests
+// the batch spends one unit, and so does each call within ttl.
 func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
 	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance is the probability of exactly i calls; below is the probability of fewer
 	if chance == 0 {
-		return float64(n) // more than 700 calls per ttl
+		return float64(n) // there are more than 700 calls per ttl
 	}
 	for i := int64(0); i < n-1; i++ {
 		below += chance
@@ -41,8 +41,9 @@ func spent(perTTL float64, n int64) float64 {
 	return sum
 }
 
-// shardsTable shows how the messages of many keys are distributed over the shards. The key of rank
-// r is used in proportion to 1/r, equally by all processes, and no key is over its limit.
+// shardsTable returns a table of how the messages of many keys are distributed over the shards. The
+// key of rank r is used in proportion to 1/r, equally by all processes, and no key is over its
+// limit.
 func shardsTable() string {
 	total := 0.0
 	for rank := 1; rank <= keys; rank++ {
@@ -83,7 +84,8 @@ func shardOf(key string) int {
 	return int(h.Sum64() % shards)
 }
 
-// serversTable shows how many shards are needed if each is used at half of its capacity.
+// serversTable returns a table of how many shards are needed if each is used at half of its
+// capacity.
 func serversTable() string {
 	var rows [][]string
 	for _, total := range []float64{1e6, 1e7, 1e8} {

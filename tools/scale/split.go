@@ -8,20 +8,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A split is a limit that is divided among several keys. Calls arrive at random. Each key gets its
-// share of them.
+// A split is a limit that is divided among several keys. Calls arrive at random, and each key gets
+// its share of the calls.
 type split struct {
-	limits  []int64   // of each key, per second; each has a burst of 10 ms, and at least 5 units
+	limits  []int64   // limit of each key, per second, with a burst of 10 ms but at least 5 units
 	traffic []float64 // share of the calls for each key
 	offered int64     // calls per second
 }
 
-// run counts the offered and the admitted calls of two seconds, after the first second.
+// run counts the offered and the admitted calls of two seconds. It ignores the first second.
 func (s split) run() (t tally) {
 	const second, begin, end = 1e6, 1e6, 3e6 // in microseconds
 	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))
 	keys := make([]*limiter, len(s.limits))
-	upTo := make([]float64, len(s.limits)) // cumulative shares
+	upTo := make([]float64, len(s.limits)) // cumulative traffic shares
 	sum := 0.0
 	for i, rate := range s.limits {
 		burst := max(5, rate/100)
@@ -45,9 +45,9 @@ const splitLimit = 200_000 // per second
 
 var splitLoads = []int64{50, 90, 100, 150} // in percent of the limit
 
-// subKeysTable shows how much of a limit is admitted if it is split evenly over k sub-keys. Either
-// each call draws a sub-key, or each process keeps one; of 10,000 processes, the one of rank r
-// makes calls in proportion to 1/r.
+// subKeysTable returns a table of how much of a limit is admitted if it is split evenly over k
+// sub-keys. Either each call picks a random sub-key, or each process always uses the same one. Of
+// 10,000 processes, the one of rank r makes calls in proportion to 1/r.
 func subKeysTable() string {
 	columns := []string{"k"}
 	for _, how := range []string{"drawn", "by process"} {
@@ -81,15 +81,15 @@ func subKeysTable() string {
 	return figures.Markdown(0, columns, rows)
 }
 
-// lost formats how much less was admitted than the undivided limit would have admitted, as a
-// percentage.
+// lost formats how many fewer calls were admitted than the undivided limit would have admitted, as
+// a percentage.
 func lost(t tally, limit int64) string {
 	could := min(t.offered, limit)
 	return percent(max(0, could-t.admitted), could)
 }
 
-// regionsTable shows how much three regions with their own servers admit together, as a share of
-// the limit, for several ways to divide the limit and to distribute the traffic.
+// regionsTable returns a table of how much three regions with their own servers admit together, as
+// a fraction of the limit, for several ways to divide the limit and to distribute the traffic.
 func regionsTable() string {
 	shares := []struct {
 		name  string

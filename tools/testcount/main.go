@@ -25,16 +25,16 @@ import (
 type server struct {
 	Name     string   `json:"name"` // part of the names of its tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`
-	Excluded []string `json:"excluded"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run"`  // tests of these kinds, which passed without doing anything
+	Excluded []string `json:"excluded"` // kinds of test that could not run on this server
+	NotRun   []string `json:"not_run"`  // names of these tests, which passed without doing anything
 }
 
 // words maps the actions of go test -json to the outcomes of tests.
 var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
-// outcomes returns the outcomes that count, by package and name. These are the outcomes of tests
-// without subtests, tests that failed although their subtests passed, and packages that failed
-// although their tests passed.
+// outcomes returns the outcomes that count, by package and name: those of tests without subtests,
+// of tests that failed although their subtests passed, and of packages that failed although their
+// tests passed.
 func outcomes(file string) (map[[2]string]string, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -53,7 +53,7 @@ func outcomes(file string) (map[[2]string]string, error) {
 			all[[2]string{e.Package, e.Test}] = word
 		}
 	}
-	within := map[[2]string][]string{} // the outcomes within each test and package
+	within := map[[2]string][]string{} // outcomes within each test and package
 	for id, outcome := range all {
 		for parent := id; parent[1] != ""; {
 			parent[1] = parent[1][:max(0, strings.LastIndexByte(parent[1], '/'))]
@@ -63,7 +63,7 @@ func outcomes(file string) (map[[2]string]string, error) {
 	maps.DeleteFunc(all, func(id [2]string, outcome string) bool {
 		explained := slices.ContainsFunc(within[id], func(o string) bool { return o != "passed" })
 		isPackage := id[1] == ""
-		return isPackage && outcome == "skipped" || // it has no tests
+		return isPackage && outcome == "skipped" || // a package without tests
 			(isPackage || within[id] != nil) && (outcome == "passed" || explained)
 	})
 	return all, nil
@@ -133,7 +133,7 @@ func count(args []string, stdout, stderr io.Writer) int {
 	for _, text := range slices.Sorted(slices.Values(failures)) {
 		fmt.Fprintln(stdout, text)
 	}
-	// The first of these lines is meant for programs, so it contains nothing else.
+	// The first line is for programs, so it contains nothing else.
 	fmt.Fprintf(stdout, "%d passed, %d failed\n%d s: %d checks and %d tests, on %s\n", *good, *bad, *seconds, checks, tests, strings.Join(names, ", "))
 	return min(*bad, 1)
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestCount has, for each rule, a run that differs from a good run only in what the rule is about.
+// TestCount has a run for each rule. It differs from a successful run only in the aspect that the
+// rule concerns.
 func TestCount(t *testing.T) {
 	const servers = `[{"name":"redis-7.0","about":"Redis 7.0.15"},{"name":"redis-7","about":"none","excluded":["tests of a cluster"],"not_run":["TestIdle"]}]`
 	good := []string{
@@ -24,12 +25,12 @@ func TestCount(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		more    []string // events after the good ones
-		instead []string // events instead of the good ones
-		status  string   // of go test, 0 unless given
-		servers string   // none unless given
+		more    []string // events after those of the successful run
+		instead []string // events that replace those of the successful run
+		status  string   // exit status of go test; "" means 0
+		servers string   // the servers; "" means none
 		flags   []string
-		want    []string // lines; the first is the result
+		want    []string // output lines; the first is the result
 	}{{
 		name: "all passed", servers: servers, flags: []string{"-checks-passed", "3", "-seconds", "62"},
 		want: []string{"4 passed, 0 failed",
