@@ -1,7 +1,7 @@
 // Package conformance compares a server, embedded or real, with recorded replies of real servers.
 //
-// embedded/testdata/conformance.json lists cases. A case is the body of a Lua function or a list of
-// calls, with the replies of Redis 7.0, and those of other servers if they differ.
+// embedded/testdata/conformance.json lists cases. A case is the body of a Lua function, or a list
+// of calls. It also has the replies of Redis 7.0, and those of other servers if they differ.
 package conformance
 
 import (
@@ -28,15 +28,15 @@ type Case struct {
 	Name    string          `json:"name"`
 	Lua     string          `json:"lua,omitempty"`     // the body of a function f(KEYS, ARGV), loaded first
 	Flags   []string        `json:"flags,omitempty"`   // the function's flags
-	Command string          `json:"command,omitempty"` // the command that calls f; "" means FCALL
+	Command string          `json:"command,omitempty"` // command that calls f; "" means FCALL
 	Keys    []string        `json:"keys,omitempty"`
 	Args    []string        `json:"args,omitempty"`
 	Calls   [][]string      `json:"calls,omitempty"`   // the calls, if there is no function
-	Replies json.RawMessage `json:"replies,omitempty"` // from Redis 7.0, in the form of Conn.Do
+	Replies json.RawMessage `json:"replies,omitempty"` // from Redis 7.0, in the format of Conn.Do
 	Differs []Difference    `json:"differs,omitempty"`
 }
 
-// Difference holds the replies of servers that differ from Redis 7.0.
+// Difference holds the replies of servers that reply differently from Redis 7.0.
 type Difference struct {
 	On      []string        `json:"on"` // servers, such as "redis8.0", "valkey8.1", "embedded"
 	Why     string          `json:"why"`
@@ -45,8 +45,8 @@ type Difference struct {
 
 func (d Difference) fatal() bool { return string(d.Replies) == "null" }
 
-// Embedded is the name of the embedded server in Difference.On. If it is the only name there, Why
-// is the name of a section in docs/offline.md.
+// Embedded is the name of the embedded server in Difference.On. If On contains no other name, Why
+// is the title of a section in docs/offline.md.
 const Embedded = "embedded"
 
 // Reference is the server whose replies are recorded first.
@@ -98,8 +98,8 @@ func (f *File) Save(path string) error {
 }
 
 // Fatal returns the reason why the case must not run on the named server, or "" if it may. A case
-// must not run on a server that it crashes. If it crashes any server, it must not run on a server
-// that is not recorded.
+// must not run on a server that it crashes. recorded says whether the file has replies of this
+// server. If it has none, the case must not run if it crashes any other server.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -110,7 +110,7 @@ func (c *Case) Fatal(server string, recorded bool) string {
 }
 
 // Accepts reports whether the replies, as returned by Run, are right for the named server. A server
-// that is not recorded, such as a later version, must reply like one of the recorded servers.
+// without recorded replies, such as a later version, must reply like one of the recorded servers.
 func (c *Case) Accepts(server, replies string, recorded bool) bool {
 	if recorded {
 		return Same(replies, string(c.Expected(server)))
@@ -119,9 +119,8 @@ func (c *Case) Accepts(server, replies string, recorded bool) bool {
 		slices.ContainsFunc(c.Differs, func(d Difference) bool { return Same(replies, string(d.Replies)) })
 }
 
-// AcceptsEmbedded is like Accepts, for the embedded server. The replies must be right except for
-// the texts of Lua errors: if a Lua error is recorded, another error with the same code is
-// accepted.
+// AcceptsEmbedded is like Accepts, for the embedded server. It also accepts a different text of a
+// Lua error if the error code is the same.
 func (c *Case) AcceptsEmbedded(replies string) bool {
 	return SameExceptLuaErrors(replies, string(c.Expected(Embedded)))
 }
@@ -152,7 +151,7 @@ func sameExceptLuaErrors(got, want any) bool {
 	return toJSON(got) == toJSON(want)
 }
 
-// luaError matches errors that Lua raised. They begin with a fixed text or with a position.
+// luaError matches errors raised by Lua. They begin with a fixed text or with a position.
 var luaError = regexp.MustCompile(`^ERR Error (compiling function|registering functions): |^ERR user_function:|^ERR attempt to `)
 
 func sameError(got, want string) bool {
@@ -164,8 +163,8 @@ func sameError(got, want string) bool {
 	return text == wanted
 }
 
-// Expected returns the server's own replies if it differs from Redis 7.0, and the replies of Redis
-// 7.0 otherwise.
+// Expected returns the recorded replies of the server if they differ from those of Redis 7.0, and
+// the replies of Redis 7.0 otherwise.
 func (c *Case) Expected(server string) json.RawMessage {
 	for _, d := range c.Differs {
 		if slices.Contains(d.On, server) {
@@ -175,8 +174,9 @@ func (c *Case) Expected(server string) json.RawMessage {
 	return c.Replies
 }
 
-// Record stores the server's replies and, if they differ from those of Redis 7.0, the reason why.
-// The replies "null" mean that the case crashed the server. An existing reason is kept.
+// Record stores the server's replies. If they differ from those of Redis 7.0, it also stores the
+// reason, why, unless there is a reason already. The replies "null" mean that the case crashed the
+// server.
 func (c *Case) Record(server, replies, why string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)
@@ -202,9 +202,9 @@ func (c *Case) Record(server, replies, why string) {
 	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: why, Replies: json.RawMessage(replies)})
 }
 
-// Run empties the server, runs the case there and returns the replies as a JSON array, in the form
-// of Conn.Do. If the case's function does not load, the reply is {"load": error}. An error means
-// that the connection failed.
+// Run empties the server, runs the case there and returns the replies as a JSON array, in the
+// format of Conn.Do. If the case's function does not load, the reply is {"load": error}. Run
+// returns an error if the connection fails.
 func (c *Case) Run(conn *Conn) (string, error) {
 	for _, words := range [][]string{{"FUNCTION", "FLUSH"}, {"FLUSHALL"}, {"SELECT", "0"}} {
 		if _, err := conn.Do(words...); err != nil {
@@ -225,7 +225,7 @@ func (c *Case) Run(conn *Conn) (string, error) {
 			break
 		}
 	}
-	// If the case broke the server, report that here and not in the next case.
+	// If the case broke the server, report the failure here and not in the next case.
 	if _, err := conn.Do("FUNCTION", "FLUSH"); err != nil {
 		return "", fmt.Errorf("FUNCTION FLUSH after the case: %w", err)
 	}
@@ -250,7 +250,7 @@ func (c *Case) calls() (calls [][]string, shown int) {
 	return [][]string{{"FUNCTION", "LOAD", text}, append(call, c.Args...)}, 1
 }
 
-// Same reports whether two JSON values are equal. Numbers must be spelled alike.
+// Same reports whether two JSON values are equal. It compares numbers by their spelling.
 func Same(a, b string) bool {
 	x, errX := fromJSON(a)
 	y, errY := fromJSON(b)
@@ -264,7 +264,7 @@ func fromJSON(text string) (v any, err error) {
 	return v, err
 }
 
-// toJSON encodes a value that this package has made or parsed, which cannot fail.
+// toJSON encodes a value that this package made or parsed. Encoding such a value cannot fail.
 func toJSON(v any) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)

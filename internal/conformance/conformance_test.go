@@ -14,7 +14,7 @@ func TestRecordAndAccept(t *testing.T) {
 		{Reference, `[1]`},
 		{"redis8.0", `["one"]`},
 		{"valkey8.1", `[2]`},
-		{"redis8.0", `[2]`}, // recorded again: it now agrees with Valkey
+		{"redis8.0", `[2]`}, // redis8.0 is recorded again, and now agrees with Valkey
 		{"valkey8.1", `[1]`},
 		{"embedded", `null`},
 	} {
@@ -58,7 +58,7 @@ func TestSame(t *testing.T) {
 		want bool
 	}{
 		{`[{"error":"x"}]`, `[ {"error": "x"} ]`, true},
-		{`9007199254740993`, `9007199254740992`, false}, // equal as doubles
+		{`9007199254740993`, `9007199254740992`, false}, // equal when converted to float64
 		{`1`, `1.0`, false},
 		{`"<"`, `"\u003c"`, true},
 		{`[1]`, ``, false},

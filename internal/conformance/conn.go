@@ -32,7 +32,7 @@ func (c *Conn) Close() error { return c.conn.Close() }
 
 // Do sends one command and returns its reply in a form for JSON: an integer is a number; a bulk
 // string is a string, or {"hex": digits} if it is not UTF-8; other replies are null, an array,
-// {"status": text} or {"error": text}. An error means that the connection failed.
+// {"status": text} or {"error": text}. Do returns an error if the connection fails.
 func (c *Conn) Do(words ...string) (any, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(words))

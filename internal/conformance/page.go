@@ -13,13 +13,13 @@ type Section struct {
 	Examples []Example
 }
 
-// Example is the body of a function, and the replies to a call of that function as JSON, in the
-// form of Case.Run.
+// Example is the body of a function, and the replies to a call of the function as JSON, in the
+// format of Case.Run.
 type Example struct{ Lua, Redis, Here string }
 
 var example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")
 
-// LoadPage returns the sections of a page. Each must have a unique name and an example.
+// LoadPage returns the sections of a page. Each section must have a unique name and an example.
 func LoadPage(path string) ([]Section, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // Exchange is a sequence of bytes sent to a server, and all bytes that the server sends back. If
-// Ends is true, the server then closes the connection. Otherwise the last reply shows that nothing
-// more follows.
+// Ends is true, the server then closes the connection. Otherwise the reply to the last command shows
+// that the server has sent nothing unexpected before.
 type Exchange struct {
 	Sent     string `json:"sent"`
 	Received string `json:"received"`
@@ -34,8 +34,8 @@ func LoadExchanges(path string) ([]Exchange, error) {
 	return list, nil
 }
 
-// Check sends the bytes to the server at host:port in one piece, and returns an error if the
-// server's reply differs.
+// Check sends the bytes to the server at host:port in one piece. It returns an error if the
+// server's reply differs from the recorded one.
 func (e Exchange) Check(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

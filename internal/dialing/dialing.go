@@ -1,5 +1,5 @@
-// Package dialing explains why a server cannot be reached and what to do, for errors from package
-// loader and from the command line.
+// Package dialing explains why a server cannot be reached and what to do about it. Package loader
+// and the command line use its errors.
 package dialing
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Classes of errors that an option of the Redis client, or a flag of the command, can fix.
+// Classes of errors. An option of the Redis client or a flag of the command can fix each of them.
 var (
 	ErrNoTLS = &Class{"the server does not speak TLS",
 		"leave out TLSConfig if the server does not use TLS",
@@ -53,7 +53,7 @@ var (
 		"give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel"}
 )
 
-// Class is a class of errors, with what to do about them.
+// Class is a class of errors, with advice on what to do about them.
 type Class struct {
 	name   string
 	remedy string // for Go programs
@@ -87,7 +87,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // New returns the error for the server called name. err comes from a connection attempt or from
-// waiting for a reply, with this timeout, over TLS if config is not nil. check is the remedy if no
+// waiting for a reply, with the given timeout. config is nil without TLS. check is the remedy if no
 // better one is known.
 func New(name string, err error, config *tls.Config, timeout time.Duration, check string) *Error {
 	if errors.Is(err, context.Canceled) {
@@ -100,7 +100,7 @@ func New(name string, err error, config *tls.Config, timeout time.Duration, chec
 	return &Error{Class: class, Problem: fmt.Sprintf("cannot reach %s: %s", name, reason), Remedy: cmp.Or(remedy, check), Err: err}
 }
 
-// why returns what err means and, if known, its class or a remedy.
+// why returns the meaning of err and, if known, its class or a remedy.
 func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class *Class) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
@@ -136,8 +136,8 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 	return err.Error(), "", nil
 }
 
-// Gibberish reports whether go-redis could not parse the reply. go-redis has no error type for
-// that.
+// Gibberish reports whether err means that go-redis could not parse a reply. go-redis has no error
+// type for this case.
 func Gibberish(err error) bool {
 	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, other) {
@@ -147,7 +147,7 @@ func Gibberish(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
-// certificate returns what is wrong with TLS, or "" if err has another cause. chosen means that the
+// certificate explains a TLS error, or returns "" if err has another cause. chosen means that the
 // caller chose the trusted authorities; ours means that the caller has a certificate.
 func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
@@ -188,13 +188,15 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	return "", "", nil
 }
 
-// AtSentinels reports whether a failover client got no primary from its Sentinels, because it could
-// not reach them or because they do not know the primary. go-redis has no error type for that.
+// AtSentinels reports whether err means that a failover client got no primary from its Sentinels,
+// because it could not reach them or because they do not know the primary. go-redis has no error
+// type for this case.
 func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
-// Addr returns the address that could not be dialed, if err contains one that is not a Sentinel's.
+// Addr returns the address that could not be dialed, if err contains one and it is not a
+// Sentinel's.
 func Addr(err error) string {
 	var dial *net.OpError
 	if AtSentinels(err) || !errors.As(err, &dial) || dial.Op != "dial" || dial.Addr == nil {

@@ -134,7 +134,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// handshake returns the error of a client's first read from a server that uses TLS, or plain RESP.
+// handshake returns the error of a client's first read from a server. The server uses TLS, or plain
+// RESP if its configuration is nil.
 func handshake(t *testing.T, server, ours *tls.Config) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

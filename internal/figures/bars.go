@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Bars is a chart of counts over time: one stacked bar for each interval, one segment for each
-// kind.
+// Bars is a chart of counts over time. It has a stacked bar for each interval, and each bar has a
+// segment for each kind.
 type Bars struct {
 	Title       string   // for screen readers
 	Each        string   // the length of an interval, such as "an hour"
 	What        string   // what is counted, such as "requests"
 	Kinds       []string // names of the kinds; each kind has its own color
 	Counts      [][]int64
-	First, Last string // labels of the ends of the time axis
+	First, Last string // labels of the two ends of the time axis
 }
 
 const (
@@ -22,7 +22,7 @@ const (
 	kindsFrom, kindWide = 270, 70
 )
 
-// SVG draws the chart. Without counts it returns "".
+// SVG draws the chart. It returns "" if there are no counts.
 func (b Bars) SVG() string {
 	if len(b.Counts) == 0 {
 		return ""

@@ -21,8 +21,8 @@ func Inline(svg, id string) template.HTML {
 	return template.HTML(strings.ReplaceAll(svg, `"title"`, strconv.Quote(id)))
 }
 
-// Percent formats a part of a whole. It never returns 0% for more than nothing, or 100% for less
-// than all.
+// Percent formats part as a percentage of whole. It returns 0% only for 0, and 100% only for the
+// whole.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return "0%"

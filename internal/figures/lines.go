@@ -23,8 +23,8 @@ type Axis struct {
 	Text  func(float64) string
 }
 
-// Powers returns the powers of ten from 1 to the first that is at least most; 10 is always
-// included.
+// Powers returns the powers of ten from 1 to the first that is at least most, and always includes
+// 10.
 func Powers(most float64) []float64 {
 	marks := []float64{1, 10}
 	for marks[len(marks)-1] < most {
@@ -33,7 +33,8 @@ func Powers(most float64) []float64 {
 	return marks
 }
 
-// A Line joins the points (Across[i], Up[i]), one or more. Its name is shown at its end.
+// A Line joins the points (Across[i], Up[i]); there is at least one. The plot shows the line's name
+// at its end.
 type Line struct {
 	Name       string
 	Across, Up []float64
@@ -92,7 +93,8 @@ func (l Lines) SVG() string {
 	return p.String()
 }
 
-// place returns the position of value on a logarithmic axis between the positions from and to.
+// place returns the position of value on a logarithmic axis that extends between the positions from
+// and to.
 func (a Axis) place(value, from, to float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
 	return from + (to-from)*math.Log(value/first)/math.Log(last/first)
@@ -103,7 +105,8 @@ type name struct {
 	class, text string
 }
 
-// apart moves names that are too close to each other or below the bottom. It keeps their order.
+// apart moves apart names that are too close to each other, and moves up names that are below the
+// bottom. It keeps their order.
 func apart(names []name, bottom float64) []name {
 	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
 	for i := 1; i < len(names); i++ {

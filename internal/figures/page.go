@@ -1,5 +1,6 @@
-// Package figures writes a program's results into a page of the documentation: tables in Markdown
-// between marks, and pictures in SVG that follow the reader's choice of light or dark.
+// Package figures writes a program's results into a page of the documentation. The results are
+// Markdown tables between marks, and SVG pictures that follow the reader's choice of a light or
+// dark page.
 package figures
 
 import (
@@ -12,12 +13,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
-// A Table is a table in a page: whole lines of Markdown between the lines `<!-- table: Name -->`
-// and `<!-- end of the table -->`.
+// A Table is a table in a page. Text holds the Markdown lines between the lines `<!-- table: Name
+// -->` and `<!-- end of the table -->`.
 type Table struct{ Name, Text string }
 
-// Fill returns the page with the given tables in their places. It fails if the page has no place
-// for a table.
+// Fill returns the page with the given tables in their places. It returns an error if the page has
+// no place for a table.
 func Fill(page string, tables []Table) (string, error) {
 	for _, t := range tables {
 		begin, end := fmt.Sprintf("<!-- table: %s -->\n", t.Name), "<!-- end of the table -->\n"
@@ -31,8 +32,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts the given tables into the page in the file. If the page has no place for one of them,
-// the file is not changed.
+// Update puts the given tables into the page in the file. If the page has no place for a table,
+// Update does not change the file.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -45,7 +46,7 @@ func Update(file string, tables []Table) error {
 	return replace.File(file, []byte(renewed))
 }
 
-// Write updates the named page in folder, and writes the pictures next to it. pictures maps file
+// Write updates the named page in folder, and writes the pictures into folder. pictures maps file
 // names to SVG.
 func Write(folder, page string, tables []Table, pictures map[string]string) error {
 	if err := Update(filepath.Join(folder, page), tables); err != nil {
@@ -92,7 +93,7 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Brief abbreviates a number of at least 1 that has only one nonzero digit: 10, 2k, 100k, 1M.
+// Brief abbreviates a number that is at least 1 and has only one nonzero digit: 10, 2k, 100k, 1M.
 func Brief(f float64) string {
 	n := int64(f)
 	for _, unit := range []string{"", "k", "M"} {

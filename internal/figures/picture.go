@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Pictures are written without a library: they have only a few lines and labels, and must follow
-// the reader's choice of light or dark. gonum/plot, the best maintained library, cannot do that: it
-// writes colors as attributes of each element, not as classes.
+// This package writes SVG without a library, because the pictures have only a few lines and labels,
+// and must follow the reader's choice of a light or dark page. gonum/plot, the best maintained
+// library, cannot do that: it writes colors as attributes of each element, not as classes.
 
 // Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text is
 // still 11 pixels high.
 const Width = 480
 
-// A Picture is an SVG image under construction. Its classes are grid; bound (a dashed line); c0 to
-// c7, colors of lines; fc0 to fc7, the same colors for areas and text; thin; pale; and, for text,
-// bold, right and middle.
+// A Picture is an SVG image under construction. The classes are grid; bound (a dashed line); c0 to
+// c7 (colors of lines); fc0 to fc7 (the same colors, for areas and text); thin; pale; and, for
+// text, bold, right and middle.
 type Picture struct {
 	title  string
 	height float64
@@ -26,7 +26,7 @@ type Picture struct {
 // NewPicture starts a picture. The title is for screen readers.
 func NewPicture(title string) *Picture { return &Picture{title: title} }
 
-// grow makes the picture high enough to contain y.
+// grow makes the picture high enough to include y.
 func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
 
 // Text writes a line of text that starts at x. With the class right it ends at x, and with middle
@@ -50,8 +50,8 @@ func (p *Picture) Dot(x, y float64, class string) {
 // short formats a coordinate with at most one decimal.
 func short(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
 
-// colours are the colors of lines and areas, for light and for dark. Neighbors also differ in
-// brightness.
+// colours holds the colors of lines and areas, for light pages and for dark ones. Neighboring
+// colors also differ in brightness.
 var colours = [][2]string{
 	{"#0969da", "#58a6ff"}, {"#bc4c00", "#f0883e"}, {"#1a7f37", "#56d364"}, {"#8250df", "#d2a8ff"},
 	{"#a40e26", "#ff9492"}, {"#0f6c72", "#39c5cf"}, {"#6e5600", "#e3b341"}, {"#57606a", "#8b949e"},

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Key selects what a C, such as a request, is counted under. Err is set if the key is invalid; the
-// zero value is not usable.
+// Key derives a key from a value of type C, such as a request; calls with the same key are counted
+// together. Err is set if the Key is invalid. The zero value is not usable.
 type Key[C any] struct {
 	Of  func(C) (string, error)
 	Err error
 }
 
-// Keys makes keys for one package. Its fields appear in that package's errors.
+// Keys makes Key values for one package. Its fields contain words for that package's errors.
 type Keys[C any] struct {
-	Missing error  // for a C that lacks what it is counted under
-	Such    string // an example of a key
-	Makers  string // the functions that make keys
+	Missing error  // the error for a C that lacks what the key is derived from
+	Such    string // an example of a key, for errors
+	Makers  string // the functions that make keys, for errors
 }
 
-// Func counts a C under the result of f.
+// Func returns a Key that f computes.
 func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	if name == "" || f == nil {
 		return Key[C]{Err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
@@ -38,8 +38,8 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret counts a C under a hash of the result of value. maker is the function that makes the key,
-// and example is an argument for it.
+// Secret returns a Key with a hash of the result of value. maker is the function that makes the
+// Key, and example is an example of its argument.
 func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
 	if name == "" {
 		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}
@@ -54,7 +54,8 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 	}}
 }
 
-// Join counts a C under all keys together. If a C lacks one of them, it has no key.
+// Join returns a Key that combines all keys. If a C has no key under one of them, it has no key
+// under the result.
 func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	if err := k.Check("Join", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -71,7 +72,7 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf counts a C under the first of keys that it has.
+// FirstOf returns a Key that uses, for each C, the first of keys under which the C has a key.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -86,7 +87,7 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns an error if keys are not usable. The error names the function what.
+// Check returns an error if a Key is not usable. The error names the function what.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// longestPlain is the longest value in bytes that a key contains in full. Longer values are hashed.
+// longestPlain is the maximum length in bytes of a value that a key contains in full. Longer values
+// are hashed.
 const longestPlain = 128
 
-// Value returns "name=value", or a hash in place of a long value. The name must already be escaped
-// by [Escape].
+// Value returns "name=value", or "name" with a hash if the value is long. The name must already be
+// escaped by [Escape].
 func Value(name, value string) string {
 	if len(value) > longestPlain {
 		return name + "~" + digest(value)
@@ -31,7 +32,7 @@ func digest(value string) string {
 }
 
 // Escape percent-encodes characters that would separate parts of a key or form a hash tag.
-// Different strings stay different.
+// Different strings have different results.
 func Escape(text string) string {
 	const special = "%|{}"
 	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(special, c) }) {
@@ -57,8 +58,8 @@ func CheckBits(maker string, bits int) error {
 	return nil
 }
 
-// Network returns addr as text. For an IPv6 address and ipv6Bits below 128, it returns the network of
-// that size.
+// Network returns addr as text. For an IPv6 address and ipv6Bits below 128, it returns the network
+// with a prefix of ipv6Bits bits.
 func Network(addr netip.Addr, ipv6Bits int) string {
 	if addr.Is6() && ipv6Bits < 128 {
 		return netip.PrefixFrom(addr, ipv6Bits).Masked().String()

@@ -2,8 +2,8 @@ package luasource
 
 import "strings"
 
-// absent lists what Redis offers to functions and the embedded server does not. Each value says
-// what to use instead, if anything does. No limiter has needed any of these so far.
+// absent lists what Redis offers to functions but the embedded server does not. A value, if not "",
+// says what to use instead. No limiter has needed any of these so far.
 var absent = map[string]string{
 	"bit": "", "cjson": "", "cmsgpack": "", "struct.size": "",
 	"collectgarbage": "leave it out", "gcinfo": "leave it out",
@@ -13,8 +13,8 @@ var absent = map[string]string{
 	"table.foreach": "use pairs", "table.foreachi": "use ipairs", "table.setn": "leave it out",
 }
 
-// Absent reports whether a global variable, or a field of one such as "string.dump", exists in
-// Redis but not here, and returns an error text for it.
+// Absent reports whether name exists in Redis but not here. name is a global variable, or a field
+// of a global variable, such as "string.dump". Absent also returns an error text for name.
 func Absent(name string) (string, bool) {
 	instead, ok := absent[name]
 	if !ok {

@@ -1,7 +1,7 @@
 // Package luasource parses a library's Lua text with gopher-lua's parser, and makes gopher-lua's
-// compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the tree that gopher-lua is
-// known to compile wrongly. It rejects parts that cannot be rewritten or that Redis would reject,
-// with their line.
+// compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the tree that gopher-lua
+// compiles wrongly. It rejects parts that cannot be rewritten or that Redis would reject, and names
+// their line.
 package luasource
 
 import (
@@ -16,15 +16,15 @@ import (
 // Name is the name of a library's text in messages, as in Redis.
 const Name = "user_function"
 
-// The limits of a library's text. gopher-lua takes about a hundred bytes of memory per byte of
-// text, and about 13 kB per function.
+// Limits of a library's text. gopher-lua uses about a hundred bytes of memory per byte of text, and
+// about 13 kB per function.
 const (
 	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
 	maxTokens    = 1 << 20
 	maxFunctions = 1 << 13
 )
 
-// Refusal is the error for a line of a library's text that cannot run as in Redis.
+// Refusal is the error for a line of a library's text that cannot run as it does in Redis.
 type Refusal struct {
 	Line int
 	Says string
@@ -33,15 +33,15 @@ type Refusal struct {
 func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line, r.Says) }
 
 // Read parses a library's text and returns the tree to compile. The tree is a function that takes
-// Concat and Modulo of package lualib, and returns the library as a function. visit, if not nil, is
-// called for every statement, expression and table field as written, before it is called for those
-// inside. The error is a *Refusal.
+// Concat and Modulo of package lualib, and returns the library as a function. If visit is not nil,
+// Read calls it with every statement, expression and table field as written, outer nodes first. The
+// error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if err := tooMuch(len(text), maxText, "bytes"); err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(text, "#!") {
-		text = "--" + text[2:] // line 1 is not Lua; as a comment it keeps the line numbers
+		text = "--" + text[2:] // line 1 is not Lua; as a comment, it preserves the line numbers
 	}
 	if err := checkTokens(text); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns an error if n is more than most; what names the things that n counts.
+// tooMuch returns an error if n is more than most. what names the counted things.
 func tooMuch(n, most int, what string) error {
 	if n <= most {
 		return nil
@@ -94,22 +94,23 @@ func refusal(text string, err error) error {
 	return &Refusal{line, strings.TrimSpace(bad.Message) + " " + near}
 }
 
-// maxWaiting is the maximum number of operators that may wait for their right operand. With more,
-// the tree of the expression would be too deep, and the parser needs 1 KiB of memory for each
-// operator.
+// maxWaiting is the maximum number of operators that may wait for their right operand. With more
+// operators, the tree of the expression would be too deep. The parser needs 1 KiB of memory for
+// each operator.
 const maxWaiting = 1 << 12
 
-// checkTokens rejects code that gopher-lua's parser accepts and Lua 5.1 does not, if the difference
-// is not visible in the tree. It also rejects code for which the parser would need too much memory.
+// checkTokens rejects code that gopher-lua's parser accepts but Lua 5.1 does not, in cases in which
+// the tree does not show the difference. It also rejects code for which the parser would need too
+// much memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
-	end := ast.Position{} // the end of last
+	end := ast.Position{} // where last ends
 	parameters := false   // between the keyword function and the end of its parameters
-	open := true          // a statement may begin here, but a semicolon is not allowed
-	waiting := 0          // operators in this statement that wait, or waited, for their operand
-	outside := []int{0}   // for each open bracket and block after the first: how many operators wait outside it
+	open := true          // whether a statement, but no semicolon, may begin here
+	waiting := 0          // operators of this statement that wait or have waited for their operand
+	outside := []int{0}   // for each open bracket and block after the first: the number of operators that wait outside it
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {

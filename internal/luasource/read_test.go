@@ -102,8 +102,9 @@ func names(n int) string {
 	return b.String()
 }
 
-// Code with too many operators is rejected before it is parsed. The parser keeps each operator
-// until it has read the operand after it, which would take 1.8 GiB.
+// TestOperatorsWithoutEnd checks that code with too many operators is rejected before it is parsed.
+// The parser keeps each operator until it has read the operand after it, which would take 1.8 GiB
+// here.
 func TestOperatorsWithoutEnd(t *testing.T) {
 	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
 		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"
@@ -120,7 +121,7 @@ func TestOperatorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// The visitor sees the text as written, not as rewritten by the walk.
+// TestVisitSeesTheText checks that the visitor sees the text as written, not as rewritten.
 func TestVisitSeesTheText(t *testing.T) {
 	seen := map[string]int{}
 	_, err := Read("#!lua name=x\nlocal a, b = 1, 2 a, b = b, a .. 'x' local t = {k = a % 0.5}", func(node any) {
@@ -142,7 +143,8 @@ func TestVisitSeesTheText(t *testing.T) {
 	}
 }
 
-// For any text, Read returns, and gopher-lua compiles the result or returns an error.
+// FuzzRead checks that for any text Read returns, and gopher-lua compiles the result or returns an
+// error.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"#!lua name=x\nlocal a, b = 1, 2 a, b = b, a", "for k in next, t do if false then break end end", "x = f() and 1 or not y", "return {1, n = ...}, 0x1p4, 1e999",

@@ -9,10 +9,10 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// This file rewrites what gopher-lua compiles wrongly. It adds variables whose names are in
-// parentheses, which no program can contain.
+// This file rewrites code that gopher-lua compiles wrongly. It adds variables whose names are in
+// parentheses, because no program can contain such names.
 
-// The names of the functions that the tree takes as arguments, in this order: Concat and Modulo of
+// Names of the functions that the tree takes as arguments, in this order: Concat and Modulo of
 // package lualib.
 const (
 	concatName = "(concat)"
@@ -20,7 +20,8 @@ const (
 )
 
 // concat rewrites a .. b .. c as a call of Concat, because gopher-lua formats numbers differently
-// and makes strings of any length. A chain becomes one call, because it is one instruction in Lua.
+// and does not limit the length of strings. A chain becomes one call, because it is one instruction
+// in Lua.
 func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	args := []ast.Expr{single(e.Lhs)}
 	if rest, ok := e.Rhs.(*ast.FuncCallExpr); ok && isConcat(rest) {
@@ -32,7 +33,7 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 }
 
 // modulo rewrites a % b as a call of Modulo, unless b is a whole number. gopher-lua computes the
-// result with C's fmod, but Lua 5.1 with a division, which rounds.
+// result with C's fmod. Lua 5.1 computes it with a division, which rounds.
 func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
 		return e
@@ -46,8 +47,8 @@ func isWhole(e *ast.NumberExpr) bool {
 	return v != 0 && v == math.Trunc(v)
 }
 
-// bound converts a loop bound that may be a string, such as an element of ARGV, to a number,
-// because gopher-lua accepts only numbers there.
+// bound makes a loop bound a number. A bound may be a string, such as an element of ARGV, but
+// gopher-lua accepts only numbers as bounds.
 func bound(e ast.Expr) ast.Expr {
 	switch e.(type) {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
@@ -61,7 +62,7 @@ func isConcat(call *ast.FuncCallExpr) bool {
 	return ok && id.Value == concatName
 }
 
-// single limits an expression that may have several values to the first.
+// single reduces an expression that may have several values to its first value.
 func single(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.FuncCallExpr:
@@ -114,12 +115,12 @@ func numeral(text string) (float64, bool) {
 }
 
 // isLocalFunction reports whether s is written as "local function f()" rather than "local f =
-// function()". In the second form, the function does not see f. gopher-lua's parser sets the last
-// line only for the first form.
+// function()". In the second form, the function body does not see f. gopher-lua's parser sets the
+// last line only for the first form.
 func isLocalFunction(s *ast.LocalAssignStmt) bool { return s.LastLine() != 0 }
 
-// localFunctionValue prevents gopher-lua from treating "local f = function()" as "local function
-// f()", by adding a second value.
+// localFunctionValue adds a second value to "local f = function()", so that gopher-lua does not
+// treat the statement as "local function f()".
 func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 	if len(s.Names) == 1 && len(s.Exprs) == 1 {
 		if _, ok := s.Exprs[0].(*ast.FunctionExpr); ok {
@@ -137,7 +138,7 @@ func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 // it has read all of them: "a, b = b, a" reads a after storing it. If a local variable is assigned
 // an "and" or "or", the variable may keep its old value: "x = f() and 1" does not change x when f()
 // is nil. If the function's last parameter is assigned a call in parentheses, the parameter is
-// overwritten while the call's arguments are read.
+// overwritten while the call's arguments are evaluated.
 func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	if len(s.Lhs) == 1 && len(s.Rhs) == 1 && w.compilesRight(s.Lhs[0], s.Rhs[0]) {
 		return s
@@ -191,9 +192,9 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 	return place < 0 || !logical && !(call && place == w.fn.params-1)
 }
 
-// genericFor passes a loop's three values through variables, because gopher-lua does not set the
-// values that the loop omits: "for k in next, t" would start at the value that the register had
-// before. A single call, with all its results, is compiled correctly.
+// genericFor passes a loop's three values through variables. Without the variables, gopher-lua
+// would not set values that the loop omits: "for k in next, t" would start at an old value of a
+// register. gopher-lua compiles a single call with all its results correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	if len(s.Exprs) == 1 && !isSingle(s.Exprs[0]) {
 		return s
@@ -209,11 +210,11 @@ func genericFor(s *ast.GenericForStmt) ast.Stmt {
 
 const markName = "(mark)"
 
-// beginsWithJump reports whether the code of a loop's statements begins with a jump, as that of
-// break does. gopher-lua would merge the loop's jump back with that jump, and then mistake the
-// jump's length for the number of a label. Any other code before the jump prevents that. Other
-// statements whose code would begin with a jump, such as "if false" or "x = true or y", are removed
-// from the tree: see constant.
+// beginsWithJump reports whether the code of a loop's statements begins with a jump, as the code of
+// break does. gopher-lua would merge this jump with the loop's jump back, and then mistake the
+// jump's length for the number of a label. Any other code before the jump prevents the mistake.
+// Some other statements, such as "if false" or "x = true or y", would also begin with a jump, but
+// they are removed from the tree; see constant.
 func beginsWithJump(stmts []ast.Stmt) bool {
 	if len(stmts) == 0 {
 		return false
@@ -284,9 +285,9 @@ func branch(s *ast.IfStmt) ast.Stmt {
 
 // detachAtBreak returns statements to insert before a loop's statements. They capture one variable
 // of the loop's block, in a branch that never runs. In gopher-lua, a break detaches closures from
-// the variables of the block only if one of the block's own variables is captured. Otherwise,
-// captured variables of inner blocks would share their registers with other variables after the
-// break.
+// the variables of the block only if one of the block's own variables is captured. Without these
+// statements, captured variables of inner blocks would share their registers with other variables
+// after the break.
 func detachAtBreak() []ast.Stmt {
 	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{&ast.ReturnStmt{Exprs: []ast.Expr{name(markName, 0)}}}}
 	never := &ast.IfStmt{Condition: &ast.FalseExpr{}, Then: []ast.Stmt{
@@ -297,8 +298,8 @@ func detachAtBreak() []ast.Stmt {
 
 // table limits the value of each field with a key to one, because in {1, n = f()} gopher-lua
 // appends the further results of f to the array. table also rejects another case that gopher-lua
-// compiles wrongly: if fields with keys follow a multiple of 50 elements, the elements are stored a
-// second time, from registers that by then contain the keys and values.
+// compiles wrongly: fields with keys after a multiple of 50 elements. In that case gopher-lua
+// stores the elements a second time, from registers that by then contain the keys and values.
 func table(e *ast.TableExpr) {
 	elements := 0
 	for _, f := range e.Fields {

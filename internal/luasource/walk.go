@@ -11,20 +11,20 @@ type walker struct {
 	visit     func(node any)
 	fn        *function
 	depth     int
-	functions int // including those that the walk adds
+	functions int // number of functions, including those that the walk adds
 	looks     int // how often gopher-lua's compiler will compare two constants; see maxLooks
 }
 
-// function is the function that the walker is in, or one around it.
+// function is the function that the walker is in, or a function around it.
 type function struct {
 	outer    *function
-	locals   []string // those in scope
-	params   int      // how many of locals are parameters, including self
+	locals   []string // local variables in scope
+	params   int      // number of locals that are parameters, including self
 	vararg   bool
-	dots     bool            // it uses ...
-	captured map[string]bool // the variables of outer functions that this function uses
+	dots     bool            // whether the function uses ...
+	captured map[string]bool // variables of outer functions that this function uses
 
-	constants map[string]int // the index of each constant: strings, numerals and names of global variables, as written
+	constants map[string]int // index of each constant: strings, numerals and names of global variables, as written
 	loops     []*loop
 }
 
@@ -34,8 +34,8 @@ const (
 	maxDepth     = 200     // Lua 5.1's limit for nested syntax
 	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
 	maxLocals    = 200     // Lua 5.1's limit for local variables
-	maxConstants = 1 << 15 // per function: gopher-lua's compiler searches all of them for each new one
-	maxLooks     = 6e8     // per text: for each use of a constant, the compiler compares it with those before it
+	maxConstants = 1 << 15 // per function; for each new constant, gopher-lua's compiler searches all others
+	maxLooks     = 6e8     // per text; for each use of a constant, the compiler compares the constant with those before it
 )
 
 func refuse(line int, format string, args ...any) {
@@ -52,7 +52,7 @@ func tooDeep(line int) *Refusal {
 	return &Refusal{line, fmt.Sprintf("more than %d levels of syntax within one another; each operand of a long chain and each elseif is one: split it up", maxDepth)}
 }
 
-// block walks the statements of a block. Its local variables end with it.
+// block walks the statements of a block. The block's local variables are in scope only there.
 func (w *walker) block(stmts []ast.Stmt) []ast.Stmt {
 	locals := len(w.fn.locals)
 	out := w.statements(stmts)
@@ -237,7 +237,7 @@ func (w *walker) function(e *ast.FunctionExpr, method bool) {
 	w.declare(e.Line(), e.ParList.Names...)
 	w.fn.params = len(w.fn.locals)
 	if w.fn.vararg {
-		w.declare(e.Line(), "arg") // from Lua 5.0; 5.1 still reserves it
+		w.declare(e.Line(), "arg") // Lua 5.0 had this variable, and 5.1 still reserves its name
 	}
 	e.Stmts = w.block(e.Stmts)
 	w.fn = w.fn.outer
@@ -264,8 +264,8 @@ func (w *walker) constant(line int, text string) {
 	}
 }
 
-// place returns the index of a variable in the function's locals, or -1 if it is not local to the
-// function.
+// place returns the index of a variable in the function's locals, or -1 if the variable is not
+// local to the function.
 func (fn *function) place(name string) int {
 	for i := len(fn.locals) - 1; i >= 0; i-- {
 		if fn.locals[i] == name {
@@ -275,7 +275,7 @@ func (fn *function) place(name string) int {
 	return -1
 }
 
-// use records the use of a variable, and rejects a global one that the engine does not have.
+// use records the use of a variable. It rejects a global variable that the engine does not have.
 func (w *walker) use(e *ast.IdentExpr) {
 	owner := w.fn
 	for owner != nil && owner.place(e.Value) < 0 {

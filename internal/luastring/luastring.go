@@ -8,8 +8,8 @@ import (
 )
 
 // Append appends text as a one-line Lua literal. It escapes all bytes except letters, digits and a
-// few signs, so that no text can end the literal, be mistaken for a mark in the build, or confuse a
-// reader.
+// few punctuation marks. Therefore no text can end the literal early, be mistaken for a mark in the
+// build, or confuse a reader.
 func Append(b []byte, text string) []byte {
 	b = append(b, '\'')
 	for i := range len(text) {
@@ -23,8 +23,8 @@ func Append(b []byte, text string) []byte {
 	return append(b, '\'')
 }
 
-// Cut decodes the literal at the beginning of text, as written by Append, and returns what follows
-// it. ok is false if text does not begin with a literal.
+// Cut decodes the literal at the beginning of text, as written by Append, and returns the text
+// after it. ok is false if text does not begin with a literal.
 func Cut(text string) (value, rest string, ok bool) {
 	rest, ok = strings.CutPrefix(text, "'")
 	var b strings.Builder

@@ -1,8 +1,8 @@
-// Package overrides finds the keys with an override on all primaries. It writes nothing. It needs the
-// rights +type, +getrange, +zrange and +zscore, and those of package scan.
+// Package overrides finds the keys with an override on all primaries. It writes nothing. It needs
+// the rights +type, +getrange, +zrange and +zscore, and those of package scan.
 //
-// The files: overrides.go has the scan; step.go reads the keys of a step. functions/STATE.md describes
-// the values that they read.
+// overrides.go contains the scan, and step.go reads the keys of a step. functions/STATE.md
+// describes the values that they read.
 package overrides
 
 import (
@@ -21,16 +21,16 @@ import (
 // Override is a key with an override that had not ended when it was read. Times are in UTC.
 type Override struct {
 	Key     string
-	Limit   string // with single blanks
+	Limit   string // separated by single spaces
 	Ends    time.Time
 	Blocked time.Time // end of the key's block; zero if it is not blocked
 	Read    time.Time // when the key was read, by the server's clock
 }
 
-// Snapshot is what a scan has found so far. It is a plain value that does not change later.
+// Snapshot holds what a scan has found so far. It does not change later.
 type Snapshot struct {
 	Overrides []Override // sorted by key
-	More      int64      // number of overrides that are not in Overrides
+	More      int64      // number of overrides found but not in Overrides
 	Refused   int64      // keys that the user may not read
 
 	scan.Progress
@@ -44,22 +44,22 @@ type Scan struct {
 
 	mu    sync.Mutex
 	found map[string]Override // by key
-	rest  Snapshot            // without Overrides and Progress
+	rest  Snapshot            // all fields except Overrides and Progress
 }
 
-// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. It keeps the first limit
-// overrides that it finds, and counts the others.
+// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. The scan keeps the
+// first overrides that it finds, up to limit, and counts the others.
 func New(limit int, match string) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match}, found: map[string]Override{}}
 	s.keys.Read = s.read
 	return s
 }
 
-// Run concurrently scans all primaries that rdb knows. It returns the joined [*scan.NodeError]s of
+// Run scans all primaries that rdb knows, concurrently. It returns the joined [*scan.NodeError]s of
 // the primaries whose scans failed. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
-// Snapshot returns what has been found so far.
+// Snapshot returns what the scan has found so far.
 func (s *Scan) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()

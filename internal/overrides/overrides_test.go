@@ -37,7 +37,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// found runs a scan that does not wait.
+// found runs a scan without pauses.
 func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Snapshot {
 	t.Helper()
 	s := New(limit, match)
@@ -46,7 +46,8 @@ func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Sna
 	return s.Snapshot()
 }
 
-// Keys with an override are found among other keys of all types, whatever else they hold.
+// TestScan checks that keys with an override are found among other keys of all types, whatever else
+// the keys hold.
 func TestScan(t *testing.T) {
 	ctx := t.Context()
 	srv, rdb, c := start(t)
@@ -123,7 +124,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// A key that SCAN returns again, in the same step or in a later one, is listed once.
+// TestKeysThatSCANRepeats checks that a key that SCAN returns again, in the same step or in a later
+// one, is listed once.
 func TestKeysThatSCANRepeats(t *testing.T) {
 	_, rdb, c := start(t)
 	check(t, c.Override(t.Context(), "5/m", time.Hour, "{k}a", "{k}b"))
@@ -138,8 +140,8 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	}
 }
 
-// Every primary of a cluster is scanned. If a primary is dead, the error names it, and the overrides
-// of the others are found.
+// TestCluster checks that every primary of a cluster is scanned. If a primary is dead, the error
+// must name it, and the scan must find the overrides on the others.
 func TestCluster(t *testing.T) {
 	one, _, c1 := start(t)
 	two, _, c2 := start(t)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	head    = 128  // bytes of a string that show its override, unless the text of the limit is long
-	longest = 1200 // bytes of a string that show any override
+	head    = 128  // first bytes of a string, which contain its override unless the limit is long
+	longest = 1200 // first bytes of a string, which contain any override
 )
 
 var (
@@ -24,12 +24,13 @@ var (
 	inSet    = regexp.MustCompile(`^override:(\d{1,16}):(\d{1,16}):(\d{1,16})$`)
 )
 
-// step reads the keys of one step, in at most three round trips: the types of all keys; the beginning
-// of each string and the last member of each sorted set; for overrides, what these do not show.
+// step reads the keys of one step of the scan, in at most three round trips. The first reads the
+// types of all keys. The second reads the beginning of each string and the last member of each
+// sorted set. The third reads the rest of overrides that the second has read in part.
 type step struct {
 	ctx context.Context
 	rdb *redis.Client
-	now time.Time // the server's
+	now time.Time // the server's time
 
 	found   []Override
 	refused int64
@@ -38,7 +39,7 @@ type step struct {
 
 func (s *step) read(keys []string) error {
 	var some, rest []string
-	sets := map[string]Override{} // the overrides of leases, by key
+	sets := map[string]Override{} // the overrides of keys with leases, by key
 	isSet := map[string]bool{}
 	err := s.ask(keys, func(key string) []any { return []any{"type", key} }, func(key string, reply any) error {
 		name, isText := reply.(string)
@@ -87,7 +88,7 @@ func (s *step) read(keys []string) error {
 		return []any{"getrange", key, 0, longest - 1}
 	}, func(key string, reply any) error {
 		if !isSet[key] {
-			return s.readString(key, reply, func() {}) // an override is not that long
+			return s.readString(key, reply, func() {}) // no override is longer than these bytes
 		}
 		o := sets[key]
 		switch score := reply.(type) {
@@ -104,8 +105,9 @@ func (s *step) read(keys []string) error {
 	})
 }
 
-// ask sends a command for each of keys in one round trip, and calls read with the replies. It leaves
-// out keys that the user may not read, and keys that are now of another type or on another server.
+// ask sends a command for each of keys in one round trip, and calls read with the replies. It does
+// not call read for keys that the user may not read, or that are now of another type or on another
+// server.
 func (s *step) ask(keys []string, command func(key string) []any, read func(key string, reply any) error) error {
 	if len(keys) == 0 {
 		return nil
@@ -134,7 +136,8 @@ func (s *step) ask(keys []string, command func(key string) []any, read func(key 
 	return nil
 }
 
-// readString reads the first bytes of a string. It calls cut if the limit of an override is longer.
+// readString reads the first bytes of a string. It calls cut if they contain only part of an
+// override.
 func (s *step) readString(key string, reply any, cut func()) error {
 	text, isText := reply.(string)
 	if !isText {
@@ -158,7 +161,7 @@ func (s *step) readString(key string, reply any, cut func()) error {
 	return nil
 }
 
-// ofSet returns the override in the last member of a set of leases, if it is there.
+// ofSet returns the override in the last member of a set of leases. ok is false if there is none.
 func ofSet(member string) (o Override, ok bool) {
 	match := inSet.FindStringSubmatch(member)
 	if match == nil {
@@ -171,7 +174,7 @@ func ofSet(member string) (o Override, ok bool) {
 	return Override{Limit: "concurrency " + match[2] + " lease=" + lease, Ends: at(match[1])}, true
 }
 
-// keep keeps the override of key, unless it has ended. A block that has ended is none.
+// keep keeps the override of key, unless the override has ended. It drops a block that has ended.
 func (s *step) keep(key string, o Override) {
 	if o.Key, o.Read = key, s.now; !o.Ends.After(s.now) {
 		return
@@ -182,7 +185,7 @@ func (s *step) keep(key string, o Override) {
 	s.found = append(s.found, o)
 }
 
-// at returns the time that is ms after the epoch.
+// at returns the time ms milliseconds after the epoch.
 func at(ms string) time.Time {
 	n, _ := strconv.ParseInt(ms, 10, 64) // has few digits
 	return time.UnixMilli(n).UTC()

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text in one line. Everything that [strconv.IsPrint] rejects, including line ends and
-// tabs, is escaped as in a Go string.
+// Line returns text in one line. It escapes all characters that [strconv.IsPrint] rejects,
+// including line ends and tabs, as in a Go string.
 func Line(text string) string { return escape(text, "", inGo) }
 
 // Lines is like Line, but keeps line ends and tabs.

@@ -27,7 +27,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// The escaped JSON decodes to the same value.
+// TestJSON checks that the escaped JSON decodes to the same value.
 func TestJSON(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r += 7 {

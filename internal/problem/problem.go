@@ -1,4 +1,4 @@
-// Package problem writes errors of HTTP as application/problem+json (RFC 9457).
+// Package problem writes HTTP errors as application/problem+json (RFC 9457).
 package problem
 
 import (
@@ -8,12 +8,12 @@ import (
 
 // Problem describes an error.
 type Problem struct {
-	Type     string   `json:"type,omitempty"` // empty: the status says everything
-	Title    string   `json:"title"`          // empty: the text of the status
+	Type     string   `json:"type,omitempty"` // "" if the status is enough
+	Title    string   `json:"title"`          // "" for the text of the status
 	Status   int      `json:"status"`
 	Detail   string   `json:"detail"`
 	Reason   string   `json:"reason,omitempty"`            // a word for programs, such as BADLIMIT
-	Lost     bool     `json:"outcome_unknown,omitempty"`   // the call may have been executed
+	Lost     bool     `json:"outcome_unknown,omitempty"`   // whether the call may have been executed nevertheless
 	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
 }
 
@@ -23,7 +23,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 		p.Title = http.StatusText(p.Status)
 	}
 	body, err := json.Marshal(p)
-	if err != nil { // impossible for strings, a number and a boolean
+	if err != nil { // impossible, because all fields are strings, a number or a boolean
 		body = nil
 	}
 	w.Header().Set("Content-Type", "application/problem+json")

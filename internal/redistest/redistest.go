@@ -22,16 +22,16 @@ type Server struct {
 	Addr string // 127.0.0.1:port
 
 	cmd   *exec.Cmd
-	dir   string // directory of its files
+	dir   string // directory with its files
 	log   bytes.Buffer
 	ended chan struct{} // closed when the process has ended
 	stop  sync.Once
 }
 
-// longest is the longest time to wait for a condition. It is long enough for a busy machine.
+// longest is the maximum time to wait for a condition. It is long enough even for a busy machine.
 const longest = 2 * time.Minute
 
-// errEnded means that a server ended at once, for example because another program took its port.
+// errEnded means that a server exited at once, for example because another program took its port.
 var errEnded = errors.New("it ended at once")
 
 // Run runs a redis-server with the given arguments until the test ends.
@@ -46,8 +46,8 @@ func Run(t testing.TB, args ...string) *Server {
 }
 
 // Start starts a server on a free port of 127.0.0.1 and waits until it listens. The port of the
-// cluster bus is free too. The first of args may be a configuration file. To restart a stopped
-// server, give --port and its port in args.
+// cluster bus is free too. The first element of args may be a configuration file. To restart a
+// stopped server, pass --port and its port in args.
 func Start(program string, args ...string) (*Server, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -78,7 +78,7 @@ func start(path string, args []string) (*Server, error) {
 	if s.dir, err = os.MkdirTemp("", "redistest-"); err != nil {
 		return nil, err
 	}
-	// By default replication takes seconds to start, which would slow down tests that wait for it.
+	// By default, replication takes seconds to start, which would slow down tests that wait for it.
 	s.cmd = exec.Command(path, slices.Concat(args, listen, []string{
 		"--bind", "127.0.0.1", "--save", "", "--dir", s.dir,
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",
@@ -119,8 +119,8 @@ func (s *Server) over() bool {
 	}
 }
 
-// Pause suspends the server, as if its machine hung: its connections stay open, and it does not
-// reply.
+// Pause suspends the server as if its machine hung: the server's connections stay open, but it does
+// not reply.
 func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 
 // Resume lets a paused server continue.
@@ -135,7 +135,7 @@ func (s *Server) Stop() {
 	})
 }
 
-// freePort finds a port that is free, and whose cluster bus port, 10000 higher, is free too.
+// freePort returns a free port whose cluster bus port, 10000 higher, is free too.
 func freePort() (string, error) {
 	for range 1000 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,7 +152,8 @@ func freePort() (string, error) {
 	return "", errors.New("no free pair of ports")
 }
 
-// Eventually waits for a condition that another process makes true.
+// Eventually waits until a condition is true. It is meant for conditions that depend on another
+// process.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !within(condition) {

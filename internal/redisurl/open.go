@@ -12,8 +12,8 @@ import (
 )
 
 // Punctual makes every connection respect the deadline of its context, and applies timeout if the
-// URL sets no timeout. It also disables what go-redis does by default: identify itself to the
-// server, ask for maintenance notifications, and retry dials.
+// URL sets no timeout. It also disables three defaults of go-redis: identifying itself to the
+// server, asking for maintenance notifications, and retrying dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
@@ -27,10 +27,10 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// Dialer is like redis.NewDialer, but accepts more certificates. go-redis requires that a server's
-// certificate is for the host of o.Addr, which comes from the URL. Dialer also accepts a
-// certificate for the address that is dialed, because nodes of a cluster, and the primary that a
-// Sentinel names, often have their own certificates.
+// Dialer is like redis.NewDialer, but accepts more certificates. go-redis requires a certificate
+// for the host of o.Addr, which comes from the URL. Dialer also accepts a certificate for the
+// dialed address, because the nodes of a cluster, and the primary that a Sentinel names, often have
+// their own certificates.
 func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(o)
 	host, _, _ := net.SplitHostPort(o.Addr)
@@ -52,7 +52,7 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 }
 
 // Open makes a client for the server, the cluster, or the primary that the Sentinels name. It sends
-// nothing.
+// nothing to a server.
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options
 	o.Addr = s.Addrs[0]

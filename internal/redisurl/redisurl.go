@@ -1,5 +1,5 @@
-// Package redisurl parses the URLs that name Redis servers, for the client and for the command
-// line: one server, the nodes of a cluster, or Sentinels.
+// Package redisurl parses the URLs of Redis servers, for the client and for the command line. A URL
+// names one server, the nodes of a cluster, or Sentinels.
 package redisurl
 
 import (
@@ -11,21 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Servers describes what a URL names: where to connect, and how.
+// Servers describes the servers that a URL names, and how to connect to them.
 type Servers struct {
-	Name    string // the URL for people, without its password
+	Name    string // the URL for display, without its password
 	Addrs   []string
 	Options redis.Options // options for every address
-	Cluster bool          // known to be a cluster
+	Cluster bool          // whether the URL names a cluster
 	URL     string        // the URL for suggested commands, with PASSWORD in place of a password
-	Alone   bool          // the URL has a user but no password, so it cannot log in
+	Alone   bool          // whether the URL has a user but no password, so that it cannot log in
 
 	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
 	SentinelUser     string // login for the Sentinels
 	SentinelPassword string
 }
 
-// Parse parses a URL. The error says what is wrong with it and gives a valid example; it does not
+// Parse parses a URL. Its errors say what is wrong with the URL and give a valid example, and never
 // contain the password.
 func Parse(given string) (Servers, error) {
 	parse, such := parseURLs, "redis://user:password@host:6379"
@@ -42,7 +42,7 @@ func Parse(given string) (Servers, error) {
 	return s, nil
 }
 
-// parseURLs parses one URL, or several separated by commas, which name nodes of one cluster. All
+// parseURLs parses one URL, or several separated by commas that name nodes of one cluster. All
 // settings except the addresses come from the first URL.
 func parseURLs(given string) (Servers, error) {
 	var s Servers
@@ -68,8 +68,8 @@ func parseURLs(given string) (Servers, error) {
 			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))
 		}
 		if o.Password == "" && o.Username != "" {
-			// A user without a password cannot log in, and the name may be a misplaced password:
-			// drop it, so that nothing can print it.
+			// A user without a password cannot log in, and the name may be a misplaced password.
+			// Drop it, so that nothing can print it.
 			o.Username, s.Alone = "", true
 		}
 		if i == 0 {
@@ -97,8 +97,8 @@ func parseURLs(given string) (Servers, error) {
 	return s, nil
 }
 
-// shown returns u without its password and options. It masks a user without a password, because the
-// name may be a password.
+// shown returns u without its password and options. It masks the user if there is no password,
+// because the user may be a misplaced password.
 func shown(u *url.URL) string {
 	c := *u
 	c.RawQuery = ""

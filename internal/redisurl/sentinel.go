@@ -9,8 +9,8 @@ import (
 )
 
 // parseSentinels parses
-// redis-sentinel://user:password@host:26379,host:26379/name?db=0&sentinel_password=..., in which
-// user and password belong to the primary.
+// redis-sentinel://user:password@host:26379,host:26379/name?db=0&sentinel_password=... The user and
+// the password are for the primary.
 func parseSentinels(given string) (Servers, error) {
 	scheme, rest, _ := strings.Cut(given, "://")
 	scheme, ok := strings.CutSuffix(scheme, "-sentinel")

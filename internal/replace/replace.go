@@ -1,5 +1,5 @@
-// Package replace replaces files as a whole. The old content stays until the new content is
-// complete. It also stays if writing fails.
+// Package replace replaces files atomically. A file keeps its old content until the new content is
+// complete, and also if writing fails.
 package replace
 
 import (
@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// File writes content to the named file: it writes a temporary file in the same directory and
+// File writes content to the named file. It writes a temporary file in the same directory and
 // renames it. The file keeps its mode but not its owner, and a symbolic link stays a link.
 //
-// File writes in place if the name is not a regular file, if it is this process's own output (such
-// as /dev/stdout), or if the file is writable but cannot be replaced, because of its directory or
-// because it is a mount point.
+// File writes in place in three cases: if the name is not a regular file, if it is this process's
+// own output (such as /dev/stdout), or if the file is writable but its directory or a mount
+// prevents replacing it.
 func File(name string, content []byte) error {
 	if err := Check(name); err != nil {
 		return err
@@ -42,7 +42,7 @@ func File(name string, content []byte) error {
 }
 
 // Check returns an error if the named file cannot be written, as far as Check can tell without
-// writing to the file. It changes nothing.
+// writing to it. Check changes nothing.
 func Check(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -62,7 +62,7 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content to a temporary file and renames it. info describes the replaced file;
+// beside writes the content to a temporary file and renames it. info describes the file to replace;
 // it is nil if there is none.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
@@ -87,8 +87,8 @@ func beside(name string, content []byte, info fs.FileInfo) error {
 	return withName(name, err)
 }
 
-// create creates an empty temporary file in the directory of target, the file that name resolves
-// to.
+// create creates an empty temporary file. target is the file that name resolves to, and the
+// temporary file is in its directory.
 func create(name string) (file *os.File, target string, err error) {
 	if target, err = follow(name); err == nil {
 		beside := filepath.Join(filepath.Dir(target), fmt.Sprintf(".ratelimit-%016x", rand.Uint64()))
@@ -97,10 +97,10 @@ func create(name string) (file *os.File, target string, err error) {
 	return file, target, withName(name, err)
 }
 
-// follow resolves a symbolic link, whose target need not exist. It returns any other name
+// follow resolves a symbolic link. The link's target need not exist. follow returns any other name
 // unchanged.
 func follow(name string) (string, error) {
-	for range 40 { // as Linux does
+	for range 40 { // the same maximum as in Linux
 		link, err := os.Readlink(name)
 		if err != nil {
 			return name, nil
@@ -117,7 +117,7 @@ func follow(name string) (string, error) {
 	return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 }
 
-// withName returns err with the name that the caller gave in place of the name in err.
+// withName returns err with the name in it replaced by the name that the caller gave.
 func withName(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError

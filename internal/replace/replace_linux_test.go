@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A writable file is written even in a read-only directory. A read-only file is not replaced even
-// in a writable directory.
+// TestPermissions checks that a writable file is written even in a read-only directory, and that a
+// read-only file is not replaced even in a writable directory.
 func TestPermissions(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")
@@ -50,7 +50,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// asNobody calls do without root's rights to files, on a thread that ends afterwards.
+// asNobody calls do on a thread that has given up root's rights to files and ends afterwards.
 func asNobody(t *testing.T, do func()) {
 	done := make(chan struct{})
 	go func() {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// written writes a file with a mode.
+// written writes a file with the given mode.
 func written(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)); err != nil {
@@ -29,8 +29,8 @@ func written(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-// want checks the content and the mode of a file, and that its directory contains only the given
-// names.
+// want checks the content and the mode of a file. It also checks that the file's directory contains
+// only the given names.
 func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 	t.Helper()
 	got, err := os.ReadFile(name)
@@ -108,7 +108,8 @@ func TestLinksStay(t *testing.T) {
 	}
 }
 
-// A failure changes no file, leaves no temporary file, and names the given file.
+// TestFailures checks that a failure changes no file, leaves no temporary file, and names the given
+// file.
 func TestFailures(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")
@@ -144,8 +145,8 @@ func TestFailures(t *testing.T) {
 	want(t, name, "old", 0o644)
 }
 
-// A named pipe stays a pipe, and receives the content. Check does not wait for a reader of the
-// pipe.
+// TestNamedPipe checks that a named pipe stays a pipe and receives the content, and that Check does
+// not wait for a reader of the pipe.
 func TestNamedPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(name, 0o600); err != nil {
@@ -176,7 +177,7 @@ func TestNamedPipe(t *testing.T) {
 	}
 }
 
-// The process's own output is written in order, to a file or a pipe.
+// TestOutput checks that the process's own output is written in order, to a file or a pipe.
 func TestOutput(t *testing.T) {
 	if os.Getenv("REPLACE_TEST") != "" {
 		os.Stdout.WriteString("before\n")

@@ -1,9 +1,9 @@
-// Package respmap reads maps in replies of Redis.
+// Package respmap reads maps in Redis replies.
 package respmap
 
-// Of returns the fields of a reply that is a map, as RESP3 sends it, or a list of alternating names
-// and values, as RESP2 and the library send it. It returns nil for any other reply. If a name occurs
-// twice, the last value counts.
+// Of returns the fields of a reply that is a map. RESP3 sends a map as such; RESP2 and the library
+// send a list that alternates names and values. Of returns nil for any other reply. If a name
+// occurs twice, the last value counts.
 func Of(reply any) map[string]any {
 	switch reply := reply.(type) {
 	case map[any]any:

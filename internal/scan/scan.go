@@ -1,5 +1,6 @@
-// Package scan reads the keys of all primaries in small steps, and limits the load on the servers: see
-// [Share]. A scan needs the rights +scan, +time and +ping, and +dbsize for the progress.
+// Package scan reads the keys of all primaries in small steps, and limits the load on the servers
+// (see [Share]). A scan needs the permissions +scan, +time and +ping. With +dbsize, it also reports
+// its progress.
 package scan
 
 import (
@@ -16,42 +17,43 @@ import (
 )
 
 const (
-	// Share is the largest share of a server's time that a scan uses. After each step the scan
-	// waits in proportion to the step's duration, not counting the network round trips.
+	// Share is the maximum fraction of a server's time that a scan uses. After each step, the scan
+	// waits in proportion to the step's duration without the network round trips.
 	Share = 0.05
 
 	// Step is the number of keys that one SCAN examines.
 	Step = 100
 
-	least = 4 * time.Millisecond // the shortest wait after a step; with it, a step of an ordinary server takes less than Share of the time
+	least = 4 * time.Millisecond // minimum wait after a step; on an ordinary server, it alone keeps a scan below Share
 )
 
-// Keys is one pass over the keys of all primaries. A key that exists during the whole pass is read at
-// least once. Progress may be called at any time, Run only once. Do not change the fields after Run.
+// Keys is one pass over the keys of all primaries. A key that exists during the whole pass is read
+// at least once. Progress may be called at any time, but Run only once. Do not change the fields
+// after Run has been called.
 type Keys struct {
 	Match string // pattern of SCAN; "" matches all keys
-	Type  string // as TYPE names it; "" for keys of any type
+	Type  string // type as in replies to TYPE; "" for all types
 
 	// Read reads the keys that a step found. now is the server's time. Read returns how many round
 	// trips it made. It is called concurrently for different servers.
 	Read func(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, err error)
 
-	// Wait waits between two steps. nil is a wait that ends early, with an error, if the context
-	// ends.
+	// Wait waits between two steps. It returns an error if the context ends first. If Wait is nil,
+	// the scan uses a timer.
 	Wait func(context.Context, time.Duration) error
 
 	mu       sync.Mutex
 	progress Progress
 }
 
-// Progress is how far a pass has come.
+// Progress is how far a pass has advanced.
 type Progress struct {
-	Looked   int64 // keys that were examined, of any type
+	Looked   int64 // keys examined, of any type
 	Keys     int64 // approximate number of keys to examine; 0 if no server reports it
 	Complete bool  // the pass finished on every server
 }
 
-// NodeError is the reason why the scan of one server ended early.
+// NodeError is the error that ended the scan of one server.
 type NodeError struct {
 	Addr string
 	Err  error // from go-redis or the context
@@ -80,7 +82,7 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
 }
 
-// Run concurrently scans all primaries that rdb knows. It returns the joined [*NodeError]s of the
+// Run scans all primaries that rdb knows, concurrently. It returns the joined [*NodeError]s of the
 // primaries whose scans failed.
 func (k *Keys) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
@@ -103,7 +105,7 @@ func (k *Keys) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	return err
 }
 
-// Progress returns how far the pass has come.
+// Progress returns how far the pass has advanced.
 func (k *Keys) Progress() Progress {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,8 +166,8 @@ func (k *Keys) looked() {
 	}
 }
 
-// pauseAfter returns how long to wait after a step. took is the step's duration, and way is the part
-// of it that the network round trips took.
+// pauseAfter returns the time to wait after a step. took is the step's duration, and way is how
+// much of it the network round trips took.
 func pauseAfter(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
@@ -181,8 +183,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Gone reports whether err, the reply to a command of Read, means that the key is now of another type
-// or on another server.
+// Gone reports whether err is the error reply for a key that is now of another type or on another
+// server.
 func Gone(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }

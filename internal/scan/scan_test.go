@@ -28,8 +28,8 @@ func many(t *testing.T) *redis.Client {
 	return rdb
 }
 
-// Every key of the type that matches is read. After each step but the last, the scan pauses, and the
-// time of the round trips does not count.
+// TestKeys checks that a scan reads every key of the given type that matches. After each step but
+// the last, the scan must pause, and the time of round trips must not count.
 func TestKeys(t *testing.T) {
 	rdb := many(t)
 	for _, tt := range []struct {
@@ -45,7 +45,7 @@ func TestKeys(t *testing.T) {
 			for _, key := range keys {
 				read[key] = true
 			}
-			return 1 << 20, nil // longer than any step: no time but that of round trips
+			return 1 << 20, nil // longer than any step, so only the time of round trips remains
 		}
 		k.Wait = func(_ context.Context, d time.Duration) error {
 			if pauses++; d != least {
@@ -62,7 +62,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An interrupted scan is incomplete, and so is one that Read ends.
+// TestEndsEarly checks that a scan is incomplete if it is interrupted or if Read returns an error.
 func TestEndsEarly(t *testing.T) {
 	rdb := many(t)
 	k := &Keys{Read: func(context.Context, *redis.Client, time.Time, []string) (int, error) { return 0, nil }}
@@ -85,7 +85,7 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// A step takes at most Share of the time of the step and the pause after it.
+// TestPause checks that a step takes at most Share of the time of the step and the pause after it.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A shell parses the line as exactly the given words, for any words.
+// TestLine checks that a shell parses the line as exactly the given words, for any words.
 func TestLine(t *testing.T) {
 	words := []string{"", " ", "a", "rl:*", "~rl:*", "%R~a", "&x", "+function|load", ">PASSWORD", "<in", "#no", "a#b", "=ls", "a=b", "~", "~root", "!x", "a!b",
 		"$HOME", "`id`", "$(id)", "{a,b}", "{a}", "[ab]", "?", "a;b", "(a)", "it's", "''", `"`, `\`, `a\nb`, "^a", "%1", "-n", "a\nb", "ü", "redis://h:1/2,i:3"}
@@ -19,7 +19,7 @@ func TestLine(t *testing.T) {
 		if err != nil {
 			t.Fatalf("this test needs %s (Debian, Ubuntu: apt-get install %s)", name, name)
 		}
-		for _, args := range [][]string{{}, {"-i"}} { // an interactive shell also has a history, which ! refers to
+		for _, args := range [][]string{{}, {"-i"}} { // an interactive shell also expands ! with its history
 			cmd := exec.Command(path, args...)
 			cmd.Stdin = strings.NewReader(Line(append([]string{"printf", "<%s>"}, words...)...) + "\n")
 			cmd.Env = []string{"HOME=/nonexistent", "ZDOTDIR=/nonexistent", "TERM=dumb"}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// longest is the longest duration that the library accepts: 36500d.
+// longest is the maximum duration that the library accepts: 36500d.
 const longest = 36500 * 24 * time.Hour
 
 var (
@@ -16,7 +16,8 @@ var (
 )
 
 // Parse parses a duration in the units of a limit, or a sum of several: 0, 500ms, 1m30s, 2d, 1d12h.
-// Numbers are whole and have no leading zeros. The result is never negative, and at most 36500d.
+// Numbers must be whole and have no leading zeros. The result is never negative, and at most
+// 36500d.
 func Parse(text string) (time.Duration, error) {
 	if !form.MatchString(text) {
 		return 0, fmt.Errorf("%q is not a duration; write one such as 500ms, 1m30s or 2d", text)

@@ -15,20 +15,20 @@ import (
 )
 
 // Scan is one pass over the usage keys of all primaries. A key that exists during the whole pass is
-// counted once, or twice if the server shrinks its hash table meanwhile. Memory is bounded by the
-// records that are kept. A Scan is safe for concurrent use, but Run must be called only once.
+// counted once, or twice if the server shrinks its hash table during the pass. The kept records
+// bound the memory. A Scan is safe for concurrent use, but Run must be called only once.
 type Scan struct {
 	limit int
 	keys  scan.Keys
 
 	mu    sync.Mutex
 	kept  []*first
-	found Snapshot // without Top and Progress
+	found Snapshot // all fields except Top and Progress
 	began time.Time
 }
 
-// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. It keeps the first
-// limit keys in each of the given orders.
+// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. For each of the given
+// orders, the scan keeps the first keys, up to limit.
 func New(limit int, match string, by ...Order) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match, Type: "hash"}}
 	s.keys.Read = s.read
@@ -38,11 +38,11 @@ func New(limit int, match string, by ...Order) *Scan {
 	return s
 }
 
-// Run concurrently scans all primaries that rdb knows. It returns the joined [*scan.NodeError]s of
+// Run scans all primaries that rdb knows, concurrently. It returns the joined [*scan.NodeError]s of
 // the primaries whose scans failed. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
-// Snapshot returns what has been found so far.
+// Snapshot returns what the scan has found so far.
 func (s *Scan) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Scan) Snapshot() Snapshot {
 	return found
 }
 
-// read reads what was counted under keys; now is the server's time.
+// read reads the usage records of keys; now is the server's time.
 func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, _ error) {
 	s.mu.Lock()
 	if s.began.IsZero() {
@@ -66,7 +66,7 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	pipe := rdb.Pipeline()
 	replies := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // go-redis's HMGet would mistake a number for an array length
+		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // not go-redis's HMGet, which would mistake a number in the reply for an array length
 	}
 	if len(keys) > 0 {
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -97,14 +97,14 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	return trips, nil
 }
 
-// fields returns the fields of a record to read; see functions/STATE.md. ratelimit_usage would read
-// the whole series, which takes a server thirty times as long.
+// fields returns the names of the fields to read from a record; functions/STATE.md describes them.
+// ratelimit_usage would read the whole series, which takes the server thirty times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
 }
 
-// record parses a reply to HMGET. It returns false if the hash was not written by TRACK, and an
+// record parses a reply to HMGET. ok is false if TRACK did not write the hash. record returns an
 // error for a reply that HMGET never sends.
 func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
@@ -119,7 +119,7 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 		switch {
 		case !isText && value != nil:
 			return r, false, scan.BadReply("got %.60q from HMGET for a value, wanted text", fmt.Sprint(value))
-		case value == nil && i > 2: // nothing was counted yet
+		case value == nil && i > 2: // no call has been counted yet
 			continue
 		}
 		var err error
@@ -133,8 +133,8 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 	}, ok, nil
 }
 
-// keep adds a record to the totals, and keeps it if it is among the first in an order. It ignores a
-// record that it has kept already.
+// keep adds a record to the totals. It keeps the record if it is among the first in one of the
+// orders. It ignores a record that it has already kept.
 func (s *Scan) keep(r Record) {
 	for _, kept := range s.kept {
 		if kept.keys[r.Key] {
@@ -152,7 +152,7 @@ func (s *Scan) keep(r Record) {
 	}
 }
 
-// first holds the records that come first in an order.
+// first holds the records that come first in one order.
 type first struct {
 	by      Order
 	records []Record // sorted

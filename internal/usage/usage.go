@@ -1,5 +1,6 @@
-// Package usage finds the keys under which TRACK counts, on all primaries, and keeps those that come
-// first in given orders. It writes nothing. It needs the right +hmget and those of package scan.
+// Package usage finds the keys that contain the usage records of TRACK, on all primaries. It keeps
+// those that come first in the given orders. It writes nothing. It needs the permission +hmget and
+// those of package scan.
 package usage
 
 import (
@@ -40,7 +41,7 @@ func (o Order) compare(a, b Record) int {
 	return cmp.Or(order, cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied), cmp.Compare(a.Key, b.Key))
 }
 
-// Count is a number of calls, allowed and denied.
+// Count is a number of allowed calls and of denied calls.
 type Count struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
@@ -50,7 +51,7 @@ func (c Count) plus(other Count) Count {
 	return Count{c.Allowed + other.Allowed, c.Denied + other.Denied}
 }
 
-// Record is the usage counted under one key, as of At.
+// Record is the usage recorded in one key, as of At.
 type Record struct {
 	Key string
 	Count
@@ -60,21 +61,21 @@ type Record struct {
 	recent
 }
 
-// recent holds the counts of the minute in which a pass began, and of the minute before.
+// recent holds the counts of the minute in which a pass began, and of the minute before that.
 type recent struct {
-	At     time.Time // time of the reading, by the server's clock
+	At     time.Time // when the counts were read, by the server's clock
 	minute int64     // minute since the epoch in which the pass began
 	counts [2]Count  // in that minute and in the one before
 }
 
-// Rate is a number of calls per second, allowed and denied.
+// Rate is a number of allowed calls and of denied calls per second.
 type Rate struct {
 	Allowed float64 `json:"allowed"`
 	Denied  float64 `json:"denied"`
 }
 
 // rate returns the rate since an earlier reading, before. If before is zero or too old, rate
-// returns the rate of the last whole minute.
+// returns the rate of the last full minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {
@@ -90,9 +91,9 @@ func (r recent) rate(before recent) Rate {
 	}
 }
 
-// Snapshot holds what a scan has found so far. It is a plain value that does not change later.
+// Snapshot holds what a scan has found so far. It does not change later.
 type Snapshot struct {
-	Top     map[Order][]Record // the first in each requested order
+	Top     map[Order][]Record // the first records in each requested order
 	Sum     Count              // total over all keys with usage
 	Cost    int64              // total cost over all keys with usage
 	Tracked int64              // keys with usage
@@ -102,8 +103,8 @@ type Snapshot struct {
 	recent
 }
 
-// Rate returns the calls per second over all keys with usage, since an earlier scan, before. If
-// before is nil or too old, Rate returns the rate of the last whole minute.
+// Rate returns the calls per second over all keys with usage, since an earlier snapshot, before. If
+// before is nil or too old, Rate returns the rate of the last full minute.
 func (s Snapshot) Rate(before *Snapshot) Rate {
 	if before == nil {
 		return s.rate(recent{})

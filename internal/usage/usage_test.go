@@ -40,7 +40,7 @@ func start(t *testing.T) tracked {
 	return tracked{t, srv, rdb, c}
 }
 
-// takes makes the given number of calls; the first ten of a day are allowed.
+// takes makes the given number of calls. The first ten of a day are allowed.
 func (s tracked) takes(key string, calls int) {
 	s.t.Helper()
 	for range calls {
@@ -50,7 +50,7 @@ func (s tracked) takes(key string, calls int) {
 	}
 }
 
-// scanned runs a scan that does not wait.
+// scanned runs a scan without pauses.
 func scanned(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match string) Snapshot {
 	t.Helper()
 	s := New(limit, match, by)
@@ -71,8 +71,8 @@ func keysOf(s Snapshot) string {
 	return strings.Join(keys, " ")
 }
 
-// The keys that TRACK writes are found among other keys, and their records agree
-// with the library's reply.
+// TestScan checks that the scan finds the keys that TRACK writes among other keys, and that their
+// records agree with the library's reply.
 func TestScan(t *testing.T) {
 	s := start(t)
 	for i, key := range []string{"b", "a", "\x1b[31m\xff\n", "c"} {
@@ -115,7 +115,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// If there are many keys, the first are kept, in order, and the sums include all.
+// TestScanOfMany checks that, if there are many keys, the scan keeps the first ones in order, and
+// that the sums include all keys.
 func TestScanOfMany(t *testing.T) {
 	s := start(t)
 	const keys = 3000
@@ -136,7 +137,8 @@ func TestScanOfMany(t *testing.T) {
 	}
 }
 
-// A key that SCAN returns again, in the same step or in a later one, counts once.
+// TestKeysThatSCANRepeats checks that a key that SCAN returns again, in the same step or in a later
+// one, counts once.
 func TestKeysThatSCANRepeats(t *testing.T) {
 	s := start(t)
 	s.takes("a", 12)
@@ -153,7 +155,8 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	}
 }
 
-// A rate is measured since the previous scan, or over the last whole minute.
+// TestRate checks that a rate is measured since the previous scan, or else over the last full
+// minute.
 func TestRate(t *testing.T) {
 	s := start(t)
 	s.takes("k", 6)
@@ -186,8 +189,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Every primary of a cluster is scanned. If a primary is dead, the error names it, and the keys of
-// the others are found.
+// TestCluster checks that every primary of a cluster is scanned. If a primary is dead, the error
+// must name it, and the scan must find the keys on the others.
 func TestCluster(t *testing.T) {
 	one, two, dead := start(t), start(t), start(t)
 	one.takes("a", 3)
@@ -218,9 +221,10 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// An interrupted scan returns what it found so far, and reports that it is incomplete.
+// TestInterrupted checks that an interrupted scan returns what it has found so far, and reports
+// that it is incomplete.
 func TestInterrupted(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr}) // the embedded server lists all keys in one step
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr}) // a real server, because the embedded server lists all keys in one step
 	t.Cleanup(func() { _ = rdb.Close() })
 	pipe := rdb.Pipeline()
 	for i := range 10 * scan.Step {

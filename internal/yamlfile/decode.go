@@ -13,15 +13,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// The decoder of package yaml reports an alias at its anchor, accepts merge keys and yes for true,
-// and names Go types in errors. The decoder in this file decodes the nodes that package yaml
-// parses.
+// This file decodes the nodes that package yaml parses. The decoder of package yaml is not
+// suitable: it reports an alias at the position of its anchor, accepts merge keys and yes for true,
+// and names Go types in errors.
 
 // Entry is one entry of a mapping.
 type Entry struct{ Key, Value *yaml.Node }
 
-// Decode decodes a mapping into a struct, and returns the mapping's entries by key. Problems refer
-// to the mapping as what. A field's tag is its key, or several keys of which only one may be given.
+// Decode decodes a mapping into a struct, and returns the mapping's entries by key. what is a name
+// for the mapping in problems. A field's tag is its key, or several keys of which only one may be
+// given.
 func (s *Source) Decode(n *yaml.Node, what string, into any) map[string]Entry {
 	fields := reflect.ValueOf(into).Elem()
 	var keys []string
@@ -108,8 +109,8 @@ func (s *Source) Items(n *yaml.Node, what string) []*yaml.Node {
 	return s.Contents(n, yaml.SequenceNode, what, "a list")
 }
 
-// Contents returns the nodes in a mapping or a list, with aliases resolved. If n is of another
-// kind, or if the file would then have too many values, Contents records a problem.
+// Contents returns the nodes in a mapping or a list, with aliases resolved. It records a problem if
+// n is of another kind, or if the file would then have too many values.
 func (s *Source) Contents(n *yaml.Node, of yaml.Kind, what, want string) []*yaml.Node {
 	if n.Kind != of {
 		s.Wrong(n, "%s is %s; it has to be %s", what, Kind(n), want)
@@ -128,7 +129,7 @@ func (s *Source) Contents(n *yaml.Node, of yaml.Kind, what, want string) []*yaml
 	return list
 }
 
-// Text returns a scalar as it is written.
+// Text returns the text of a scalar as written.
 func (s *Source) Text(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode || Null(n) {
 		s.Wrong(n, "%s is %s; it has to be a text", what, Kind(n))
@@ -137,7 +138,7 @@ func (s *Source) Text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// Flag returns true or false.
+// Flag returns the value of a scalar that must be true or false.
 func (s *Source) Flag(n *yaml.Node, what string) bool {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
 		s.Wrong(n, "%s is %s; write true or false", what, Kind(n))
@@ -148,7 +149,7 @@ func (s *Source) Flag(n *yaml.Node, what string) bool {
 // largest is 2^53, the largest number that the library accepts.
 const largest = 1 << 53
 
-// Number returns a whole number in decimal digits.
+// Number returns the value of a scalar that must be a whole number in decimal digits.
 func (s *Source) Number(n *yaml.Node, what string) int64 {
 	number, err := strconv.ParseUint(n.Value, 10, 64)
 	if n.Kind != yaml.ScalarNode || err != nil || number > largest {
@@ -157,7 +158,7 @@ func (s *Source) Number(n *yaml.Node, what string) int64 {
 	return int64(number)
 }
 
-// Duration returns a duration such as 1m30s.
+// Duration returns the value of a scalar that must be a duration, such as 1m30s.
 func (s *Source) Duration(n *yaml.Node, what string) time.Duration {
 	text := s.Text(n, what)
 	d, err := span.Parse(text)
@@ -167,8 +168,8 @@ func (s *Source) Duration(n *yaml.Node, what string) time.Duration {
 	return d
 }
 
-// resolve follows an alias. The node keeps the position of the alias, because that is the line to
-// correct.
+// resolve follows an alias. The returned node has the position of the alias, because that is the
+// line to correct.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.AliasNode || n.Alias == nil {
 		return n
@@ -181,7 +182,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 // Null reports whether a node is null or empty.
 func Null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// Kind describes a node, for a problem.
+// Kind returns a description of a node's kind, for problems.
 func Kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -194,7 +195,7 @@ func Kind(n *yaml.Node) string {
 	return Shown(n.Value)
 }
 
-// Shown quotes a value in one line, truncated if it is long.
+// Shown quotes a value in one line. It truncates a long value.
 func Shown(value string) string {
 	const most = 60
 	if len(value) > most {

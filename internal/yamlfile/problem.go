@@ -1,16 +1,16 @@
-// Package yamlfile decodes YAML files that people write. Each problem in a file is reported with its
-// line and column.
+// Package yamlfile decodes YAML files that people write. It reports each problem with its line and
+// column.
 package yamlfile
 
 import "fmt"
 
-// Problem is one error in a file, with its position. Line and Column count from 1; both are 0 if
-// the problem concerns the file as a whole.
+// Problem is one error in a file, with its position. Line and Column count from 1. Both are 0 if
+// the problem concerns the whole file.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
-	Text   string `json:"problem"` // what is wrong, with the value, and what to do
+	Text   string `json:"problem"` // says what is wrong, quotes the value, and says what to do
 }
 
 // Error returns "file:line:column: text".
@@ -21,8 +21,8 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems lists the errors in a file, in order; it has at least one. If there are very many, the
-// last one says that more follow. The error text shows only the first.
+// Problems lists the errors in a file, in order. It is never empty. If there are too many, the last
+// one says that more follow. The error text shows only the first.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -40,7 +40,7 @@ func (p Problems) Error() string {
 	}
 }
 
-// Count returns how many problems there are, in words.
+// Count returns the number of problems in words.
 func (p Problems) Count() string {
 	switch {
 	case len(p) == 1:

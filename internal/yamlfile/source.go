@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MostProblems is the maximum number of problems that are reported. If there are more, reading
-// stops, and an additional problem says that others follow.
+// MostProblems is the maximum number of problems to report. If there are more, reading stops, and
+// an additional problem says that more follow.
 const MostProblems = 50
 
 // ReadFile returns the content of a file, truncated after mostBytes+1 bytes.
@@ -32,26 +32,27 @@ func ReadFile(name string, mostBytes int) ([]byte, error) {
 	return content, nil
 }
 
-// Source is a file that is being parsed, with the problems found so far.
+// Source is a file being parsed, with the problems found so far.
 type Source struct {
 	Name      string // for messages
 	MostBytes int    // the size limit of the file
 	Problems  Problems
-	values    int // values that were parsed; an aliased value counts each time
+	values    int // number of parsed values; each use of an alias counts
 }
 
-// Wrong records a problem at the position of a node. After MostProblems, it records only one more.
+// Wrong records a problem at the position of a node. After MostProblems problems, it records only
+// one more.
 func (s *Source) Wrong(at *yaml.Node, format string, args ...any) {
 	if !s.Full() {
 		s.Problems = append(s.Problems, Problem{s.Name, at.Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
-// Full reports whether to stop parsing and collecting problems. Only aliases can expand a file to
-// more values than bytes.
+// Full reports whether to stop parsing because there are too many problems or values. A file can
+// have more values than bytes only if it uses aliases.
 func (s *Source) Full() bool { return len(s.Problems) > MostProblems || s.values > s.MostBytes }
 
-// Err returns the problems, of type Problems, or nil if there are none.
+// Err returns the problems as a value of type Problems, or nil if there are none.
 func (s *Source) Err() error {
 	if len(s.Problems) == 0 {
 		return nil
@@ -90,8 +91,8 @@ func (s *Source) Document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable looks for what a file must not contain: an encoding other than UTF-8, control
-// characters, too many bytes.
+// unreadable looks for content that no file may have: an encoding other than UTF-8, control
+// characters, or too many bytes.
 func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
@@ -120,7 +121,7 @@ func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	return at, ""
 }
 
-// explain records an error from the YAML parser in plain words.
+// explain records an error of the YAML parser in plain words.
 func (s *Source) explain(err error, example string) {
 	var failure *yaml.LoadError
 	if !errors.As(err, &failure) {

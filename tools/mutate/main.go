@@ -93,8 +93,8 @@ func run(match string, sample int, verbose bool) error {
 	return nil
 }
 
-// all returns the mutants of the library's sources that match the regular expression, without the equivalent ones.
-// It also returns the number of matching equivalent ones.
+// all returns the mutants of the library's sources that match the regular expression, without the
+// equivalent ones. It also returns the number of matching equivalent ones.
 func all(match string) (mutants []mutant, equivalent int, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
