@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// BenchmarkDecisions measures how many decisions a program gets per second with one server per core
-// and the keys distributed over them by hash. A server has one Lua state, so it decides one call at
-// a time.
+// BenchmarkDecisions measures how many decisions per second a program gets if it runs one server
+// per core and distributes the keys over the servers by hash. A server has one Lua state, so it
+// decides one call at a time.
 func BenchmarkDecisions(b *testing.B) {
 	const keys, perSecond = 1000, 10000
 	for _, limit := range []string{

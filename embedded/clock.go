@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// clock is the server's clock. Each command reads it once, so the time does not change during a
+// clock is the server's clock. It is read once per command, so the time does not change during a
 // command, an EXEC or a function call.
 type clock struct {
-	stopped time.Time // the time at which the clock is stopped, or zero
-	now     time.Time // the time of the running command
+	stopped time.Time // zero if the clock is running
+	now     time.Time // the time of the current command
 }
 
 func (c *clock) read() {
@@ -19,13 +19,13 @@ func (c *clock) read() {
 	}
 }
 
-// ms returns the running command's time in whole milliseconds, rounded down, as Redis does for
-// expiries.
+// ms returns the current command's time in whole milliseconds, rounded down. Redis also rounds down
+// for expiries.
 func (c *clock) ms() int64 { return c.now.UnixMilli() }
 
-// SetTime stops the server's clock at t. TIME returns t, and keys expire according to it. Moving
-// the clock forward expires keys as if the time had passed. A key whose expiry equals the clock's
-// millisecond still exists, with a PTTL of 0, and is gone one millisecond later, as on Redis.
+// SetTime stops the server's clock at t. TIME returns t, and keys expire according to t. If the
+// clock moves forward, keys expire as if the time had passed. A key whose expiry equals the clock's
+// millisecond still exists, with a PTTL of 0. It is gone one millisecond later, as on Redis.
 // SetTime panics if t is before 1970.
 func (s *Server) SetTime(t time.Time) {
 	s.mu.Lock()
@@ -35,8 +35,7 @@ func (s *Server) SetTime(t time.Time) {
 	}
 }
 
-// Advance moves the clock forward by d. If the clock is running, it is first stopped at the current
-// time.
+// Advance moves the clock forward by d. It first stops a running clock at the current time.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// waiter is a connection that waits in a blocking command. A handler returns it instead of a reply
-// if the command has to wait.
+// waiter is a connection that waits in a blocking command. A handler returns a waiter instead of a
+// reply if the command has to wait.
 type waiter struct {
 	c       *session
 	words   []string
@@ -22,7 +22,7 @@ type waiter struct {
 	reply   chan engine.Reply
 }
 
-// nullArray returns the reply to a blocking command that got nothing, and to EXEC if a watched key
+// nullArray returns the reply of a blocking command that timed out, and of EXEC if a watched key
 // changed.
 func (c *session) nullArray() engine.Reply {
 	if c.resp3 || c.conn == nil {
@@ -31,7 +31,7 @@ func (c *session) nullArray() engine.Reply {
 	return raw("*-1\r\n")
 }
 
-// cmdBlocking returns the handler of a command that may block. The command does not block in a
+// cmdBlocking returns the handler of a command that may block. The command never blocks in a
 // function or in EXEC.
 func cmdBlocking(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
@@ -74,9 +74,9 @@ func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
 	return c.reply(b), true
 }
 
-// serveWaiters retries the waiting commands after a write, the one that has waited longest first.
-// As on Redis, this happens before any other command runs, and a command keeps waiting if its key
-// has the wrong type.
+// serveWaiters runs the waiting commands again after a write, starting with the one that has waited
+// longest. As on Redis, this happens before any other command runs, and a command keeps waiting if
+// its key has the wrong type.
 func (s *Server) serveWaiters() {
 	for i := 0; i < len(s.waiters); i++ {
 		w := s.waiters[i]
@@ -86,7 +86,7 @@ func (s *Server) serveWaiters() {
 		}
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		w.reply <- r
-		i = -1 // this command may have written what an earlier waiter waits for
+		i = -1 // this command may have written a key for which an earlier waiter waits
 	}
 }
 
@@ -112,14 +112,14 @@ func (s *Server) wait(w *waiter) engine.Reply {
 	defer s.mu.Unlock()
 	s.waiters = slices.DeleteFunc(s.waiters, func(x *waiter) bool { return x == w })
 	select {
-	case r := <-w.reply: // served after the select above
+	case r := <-w.reply: // served after the select above ended
 		return r
 	default:
 		return w.c.nullArray()
 	}
 }
 
-// watchForEnd reads ahead until stop is called, to detect that the client has disconnected.
+// watchForEnd reads ahead until stop is called, so that it notices when the client disconnects.
 func (c *session) watchForEnd() (disconnected chan struct{}, stop func()) {
 	disconnected, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -139,7 +139,7 @@ func (c *session) watchForEnd() (disconnected chan struct{}, stop func()) {
 	}
 }
 
-// cmdXRead returns the handler of XREAD or XREADGROUP, which do not block here.
+// cmdXRead returns the handler of XREAD or XREADGROUP, which do not block in this server.
 func cmdXRead(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		options := args[:max(indexFold(args, "STREAMS"), 0)]

@@ -29,7 +29,7 @@ func cmdHello(s *Server, c *session, args []string) engine.Reply {
 			c.name = args[1]
 			args = args[2:]
 		case strings.EqualFold(args[0], "AUTH") && len(args) > 2:
-			// As on a server without passwords, the default user is always accepted.
+			// On a server without passwords, the default user is always accepted, as in Redis.
 			if args[1] != "default" {
 				return engine.Error("WRONGPASS invalid username-password pair or user is disabled.")
 			}

@@ -72,8 +72,8 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
-// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so the expiry is
-// planned again under the new name.
+// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so the handler
+// plans the expiry again under the new name.
 func cmdRename(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		r := s.pass(c, name, args[0], args[1])
@@ -87,7 +87,7 @@ func cmdCopy(s *Server, c *session, args []string) engine.Reply {
 		return notSupported("COPY with DB", oneDatabase)
 	}
 	if contains(args[2:], "REPLACE") && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
-		// miniredis would keep the expiry of the key that the copy replaces.
+		// Delete the target first, because the copy would otherwise keep the target's expiry.
 		s.keyspace.DB(c.db).Del(args[1])
 	}
 	r := s.pass(c, append([]string{"COPY"}, args...)...)

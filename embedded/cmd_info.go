@@ -41,7 +41,7 @@ func cmdCluster(s *Server, c *session, args []string) engine.Reply {
 	return engine.Error("ERR This instance has cluster support disabled")
 }
 
-// cmdConfig returns the few settings that clients and tools request.
+// cmdConfig returns the few settings that clients and tools ask for.
 func cmdConfig(s *Server, c *session, args []string) engine.Reply {
 	if !strings.EqualFold(args[0], "GET") {
 		return notSupported("CONFIG "+strings.ToUpper(args[0]), "it has no settings to change")

@@ -10,7 +10,7 @@ import (
 )
 
 // cmdHIncrBy handles HINCRBY. If the increment or the field is not an integer, it returns Redis's
-// error, because miniredis's differs.
+// error, which differs from miniredis's.
 func cmdHIncrBy(s *Server, c *session, args []string) engine.Reply {
 	if _, err := parseInt(args[2]); err != nil {
 		return errNotInteger
@@ -78,9 +78,9 @@ func storedNumber(reply engine.Reply) (v *big.Float, valid bool) {
 	return new(big.Float), true
 }
 
-// Redis calculates with long doubles. On amd64, they have a mantissa of 64 bits, and exponents
-// within these bounds, as returned by big.Float.MantExp. Redis parses numbers of fewer than
-// maxFloatText bytes.
+// Redis calculates with long doubles. On amd64, a long double has a mantissa of 64 bits, and
+// exponents within these bounds, as returned by big.Float.MantExp. Redis parses only numbers of
+// fewer than maxFloatText bytes.
 const (
 	mantissaBits = 64
 	minExponent  = -16445
@@ -89,7 +89,7 @@ const (
 )
 
 // longDouble parses a number and reports whether a long double can represent it. miniredis accepts
-// larger numbers, and needs hours to write 1e100000000.
+// larger numbers, and would need hours to write 1e100000000.
 func longDouble(text string) (v *big.Float, valid bool) {
 	if len(text) >= maxFloatText || strings.ContainsAny(text, "pP") {
 		return nil, false
@@ -109,8 +109,8 @@ func longDouble(text string) (v *big.Float, valid bool) {
 	return v, minExponent <= exponent && exponent <= maxExponent
 }
 
-// addLongDoubles returns the sum as Redis formats it, or an error if no long double can represent
-// it.
+// addLongDoubles returns a + b in Redis's format, or an error if no long double can represent the
+// sum.
 func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 	if a.IsInf() || b.IsInf() {
 		return "", errNotFinite
@@ -127,7 +127,7 @@ func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 }
 
 // cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
-// score. The arguments end with pairs of a score and a member.
+// score. The last arguments are pairs of a score and a member.
 func cmdScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		for i := len(args) - 2; i > 0; i -= 2 {

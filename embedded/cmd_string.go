@@ -19,8 +19,8 @@ const (
 // setOptions holds the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get bool
-	expiry      string // one of expiryUnits, KEEPTTL, PERSIST or none
-	amount      string // of the unit
+	expiry      string // one of expiryUnits, KEEPTTL, PERSIST, or "" if there is none
+	amount      string // amount in that unit
 }
 
 var expiryUnits = map[string]struct {
@@ -56,8 +56,8 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment converts the expiry in a command to milliseconds since 1970. It returns 0 if expiry is not
-// one of expiryUnits.
+// moment converts the expiry in a command's options to milliseconds since 1970. It returns 0 if
+// expiry is not one of expiryUnits.
 func (s *Server) moment(expiry, amount, command string) (int64, engine.Reply) {
 	unit, ok := expiryUnits[expiry]
 	if !ok {
@@ -107,7 +107,7 @@ func cmdSet(s *Server, c *session, args []string) engine.Reply {
 	return ok
 }
 
-// store stores a string with an expiry, or without one if at is 0.
+// store stores a string that expires at the time at, or that never expires if at is 0.
 func (s *Server) store(n int, key, value string, at int64) {
 	db := s.keyspace.DB(n)
 	if db.Set(key, value) != nil { // the key holds another type

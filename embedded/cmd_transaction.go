@@ -57,7 +57,8 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 		return engine.Error("EXECABORT Transaction discarded because of previous errors.")
 	}
 	if c.watching {
-		// The result of an empty transaction in miniredis shows whether a watched key has changed.
+		// Run an empty transaction in miniredis. Its result shows whether a watched key has
+		// changed.
 		c.watching = false
 		s.pass(c, "MULTI")
 		if r, ok := s.pass(c, "EXEC").(raw); c.lost || ok && strings.HasPrefix(string(r), "*-1") {

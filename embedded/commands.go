@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// command describes a command to the dispatcher. The data are from COMMAND in Redis 7.0, for the
+// command describes a command for the dispatcher. The data come from COMMAND in Redis 7.0, for the
 // commands that this server supports.
 type command struct {
-	name     string // upper case
+	name     string // in upper case
 	arity    int    // as in COMMAND: includes the name; negative for a minimum
 	write    bool
-	noScript bool // neither the command nor any of its subcommands is allowed in a function
+	noScript bool // whether the command and all its subcommands are forbidden in functions
 	blocking bool
 	amounts  [2]int                       // see most
 	keys     func(args []string) []string // args excludes the name
 
-	run handler // nil: miniredis runs it
+	run handler // nil if miniredis runs the command
 }
 
 // commandHandlers returns the command table with the handlers of commands that miniredis does not
@@ -55,8 +55,9 @@ func (s *Server) commandHandlers() map[string]*command {
 	return table
 }
 
-// Each line of commandTable contains flags (w: writes, s: not allowed in functions, b: may block),
-// how to find the keys (see keyFinders), and the commands' names, each with its arity.
+// Each line of commandTable describes commands: flags (w: writes, s: not allowed in functions, b:
+// may block), the way to find the keys (see keyFinders), and the commands' names, each with its
+// arity.
 const commandTable = `
 - none      COMMAND -1  DBSIZE 1  ECHO 2  INFO -1  KEYS 2  PING -1  PUBLISH 3  PUBSUB -2  RANDOMKEY 1  SCAN -2  SELECT 2  TIME 1
 s none      AUTH -2  CLIENT -2  CLUSTER -2  CONFIG -2  DISCARD 1  EXEC 1  FUNCTION -2  HELLO -1  MULTI 1  PSUBSCRIBE -2
@@ -122,8 +123,8 @@ func (c *command) arityOK(n int) bool {
 	return n == c.arity
 }
 
-// keyFinders holds the functions that return the keys among the arguments of a command. The caller
-// has checked the number of arguments.
+// keyFinders holds functions that return the keys among the arguments of a command. The caller has
+// already checked the number of arguments.
 var keyFinders = map[string]func(args []string) []string{
 	"none":    func(args []string) []string { return nil },
 	"first":   func(args []string) []string { return args[:1] },
@@ -151,7 +152,7 @@ var keyFinders = map[string]func(args []string) []string{
 	},
 }
 
-// countedKeys returns the keys in args. They follow args[0], which is their number.
+// countedKeys returns the keys after args[0], which is the number of keys.
 func countedKeys(args []string) []string {
 	n, err := strconv.Atoi(args[0])
 	if err != nil || n <= 0 {

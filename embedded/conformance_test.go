@@ -12,8 +12,8 @@ var record = flag.String("record-conformance", "", "note in the cases where the 
 
 const conformanceFile = "testdata/conformance.json"
 
-// The test compares this server's replies with replies recorded from real servers. The integration
-// tests compare real servers with the same file.
+// TestConformance compares this server's replies with replies recorded from real servers. The
+// integration tests compare real servers with the same file.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {
@@ -47,8 +47,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// differencesFile documents the differences from Redis with examples. The integration tests run the
-// same examples on real servers.
+// differencesFile documents the differences from Redis, with examples. The integration tests run
+// the same examples on real servers.
 const differencesFile = "../docs/offline.md"
 
 func TestDifferencesAreAsThePageSays(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := Run(t)
-	server.engine.CallLimit = 2 * time.Minute // so that a busy machine does not matter
+	server.engine.CallLimit = 2 * time.Minute // long enough even for a busy machine
 	conn, err := conformance.Dial(server.Addr())
 	if err != nil {
 		t.Fatal(err)

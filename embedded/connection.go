@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// session is the state of one connection, or of one in-process user.
+// session is the state of one connection, or of calls within the process.
 type session struct {
 	id   int64
 	db   int
@@ -20,7 +20,7 @@ type session struct {
 	resp3    bool
 	closing  bool
 	watching bool
-	lost     bool // whether the watched keys were lost, see reopen
+	lost     bool // whether the watched keys were lost; see reopen
 	tx       *transaction
 
 	peer *server.Peer
@@ -32,7 +32,7 @@ type session struct {
 func (s *Server) newSession(conn net.Conn) *session {
 	s.nextID++
 	c := &session{id: s.nextID, peer: server.NewPeer(s.capture.w), conn: conn}
-	c.peer.Resp3 = conn == nil // in RESP3, scores differ from strings: see parseReply
+	c.peer.Resp3 = conn == nil // use RESP3 within the process, because its scores differ from strings; see parseReply
 	if conn != nil {
 		c.out.conn = conn
 		c.in = bufio.NewReaderSize(c, 4<<10)
@@ -74,7 +74,7 @@ func (s *Server) serve(c *session) {
 			c.closing = true
 		case len(words) == 0:
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
-			c.closing = true // HTTP: a web page may have made a browser send it
+			c.closing = true // this is HTTP, which a web page can make a browser send
 		default:
 			r := s.run(c, words)
 			if w, ok := r.(*waiter); ok {
@@ -92,12 +92,13 @@ func (s *Server) serve(c *session) {
 	delete(s.sessions, c)
 }
 
-// maxUnread is the number of bytes of replies that may wait for a client to read them. Beyond that,
-// the client's commands wait.
+// maxUnread is the maximum number of bytes of unread replies per client. Beyond it, the client's
+// commands wait.
 const maxUnread = 64 << 20
 
-// output holds the replies that the client has not read. A goroutine sends them while commands
-// are read, because a client may send a long pipeline before it reads.
+// output holds the replies that the client has not read. A goroutine sends them while the
+// connection reads further commands, because a client may send a long pipeline before it reads
+// replies.
 type output struct {
 	conn    net.Conn
 	sending sync.WaitGroup
@@ -109,7 +110,7 @@ type output struct {
 	broken   bool // whether sending failed
 }
 
-// write appends a reply to the replies not yet sent.
+// write appends a reply to the unsent replies.
 func (o *output) write(r engine.Reply, resp3 bool) {
 	o.mu.Lock()
 	if !o.broken {

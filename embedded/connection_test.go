@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// pipe connects to a server without the network. When a write returns, the server has read the
-// data.
+// pipe connects to a server without the network. When a write to the connection returns, the server
+// has read the data.
 func pipe(t *testing.T, s *Server) net.Conn {
 	t.Helper()
 	here, there := net.Pipe()
@@ -53,7 +53,7 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// inUse returns the size of the heap and of the stacks in bytes.
+// inUse returns the total size of the heap and the stacks in bytes.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -92,8 +92,8 @@ func TestHalfOpenConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// Replies to a client that does not read are buffered up to a limit. Beyond that, the client's
-// commands wait.
+// TestRepliesThatNobodyReadsAreBounded checks that replies to a client that does not read are
+// buffered only up to a limit. Beyond the limit, the client's commands wait.
 func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -108,7 +108,7 @@ func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 			o.sending.Wait()
 			there.Close()
 		}()
-		synctest.Wait() // until writing stops
+		synctest.Wait() // wait until writing stops
 		o.mu.Lock()
 		waiting := o.inFlight + len(o.replies)
 		o.mu.Unlock()
@@ -137,8 +137,8 @@ func TestABrokenConnectionKeepsNothing(t *testing.T) {
 	}
 }
 
-// A client may send all of a long pipeline, and may even close its sending side, before it reads
-// the first reply.
+// TestPipelineIsReadOn checks that a client may send all of a long pipeline, and even close its
+// sending side, before it reads the first reply.
 func TestPipelineIsReadOn(t *testing.T) {
 	s := Run(t)
 	const n = 100_000
@@ -181,8 +181,8 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// If a reply gets too long, a panic stops miniredis from writing it. The keys that the connection
-// watches then count as changed.
+// TestALongReplyIsNotMade checks that a panic stops miniredis from writing a reply that gets too
+// long. The keys that the connection watches then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {
@@ -193,7 +193,8 @@ func TestALongReplyIsNotMade(t *testing.T) {
 	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
-// A reply that is too long is rejected before all of it is built in memory.
+// TestALongReplyIsNotWritten checks that a reply that is too long is rejected before all of it is
+// in memory.
 func TestALongReplyIsNotWritten(t *testing.T) {
 	list := slices.Repeat([]engine.Reply{strings.Repeat("v", 1<<20)}, 1000)
 	before := allocated()
@@ -231,7 +232,7 @@ func TestCloseWithCallsInFlight(t *testing.T) {
 	for range 12 {
 		<-began
 	}
-	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // all BLPOPs wait, and f has run
+	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // all BLPOPs are waiting, and f has run
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -294,8 +295,8 @@ func TestBadCallsOfFunctions(t *testing.T) {
 	}
 }
 
-// A panic in miniredis, which runs in the same process, ends neither the process nor a client's
-// transaction.
+// TestMiniredisFails checks that a panic in miniredis, which runs in the same process, ends neither
+// the process nor a client's transaction.
 func TestMiniredisFails(t *testing.T) {
 	s := Run(t)
 	conn := pipe(t, s)

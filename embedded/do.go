@@ -12,10 +12,10 @@ type Error string
 // Error returns the reply's text.
 func (e Error) Error() string { return string(e) }
 
-// Do runs one command in the process, without the network, with the same dispatch and locking as
-// for a connection. Arguments may be strings, []byte, integers, floats and bools. The result is an
-// int64, a string (for bulk and simple strings), nil, or a []any of these. An error within an array
-// is an Error value. An error reply is returned as an Error.
+// Do runs one command without the network. It checks and locks like a command from a connection.
+// Arguments may be strings, []byte, integers, floats and bools. The result is an int64, a string
+// (for bulk and simple strings), nil, or a []any of these. An error within an array is an Error
+// value. An error reply is returned as an Error.
 //
 // Do rejects commands that belong to a connection: MULTI, WATCH, SELECT and commands that block. To
 // run them, connect a client to Addr.

@@ -12,41 +12,41 @@
 // with those of another connection. The clock can be stopped, set and moved (SetTime, Advance).
 // Keys expire by this clock, to the millisecond, as on Redis.
 //
-// # What differs from Redis
+// # Differences from Redis
 //
-// docs/offline.md lists the differences in Lua, with examples. If gopher-lua would run something
-// differently than Redis, the package corrects or rejects it. FUNCTION LOAD returns an error with
-// the line, or the call returns an error. A function may only access keys that are in its KEYS. A
-// standalone Redis does not check that, but a cluster may refuse the access.
+// docs/offline.md lists the differences in Lua, with examples. If gopher-lua would run code
+// differently than Redis, the package corrects or rejects the code: FUNCTION LOAD returns an error
+// with the line, or the call returns an error. A function may only access keys that are in its
+// KEYS. A standalone Redis does not check its keys, but a cluster may refuse access to other keys.
 //
-// Functions see version 7.2.4: the time does not change during a call, and numbers passed to
+// Functions see Redis version 7.2.4. The time does not change during a call, and numbers passed to
 // redis.call are written in their shortest form (Redis 7.0 writes "%.17g"). There is no EVAL, no
 // DUMP or RESTORE, no MEMORY, no ACL, no cluster, no replication, no persistence, and no log:
-// redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, XREAD does not
-// support BLOCK, and keys cannot get into another database: there is no MOVE, no SWAPDB, and no
-// COPY with the option DB. The commands are those of Redis 7.0 that miniredis implements; COMMAND
-// lists those of Redis 5.
+// redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, and XREAD does not
+// support BLOCK. Keys cannot move to another database: there is no MOVE, no SWAPDB, and no COPY
+// with the option DB. The commands are those of Redis 7.0 that miniredis implements; COMMAND lists
+// those of Redis 5.
 //
-// Everything else is compared with Redis 7.0, Redis 8.0 and Valkey 8.1, reply by reply
+// Tests compare everything else with Redis 7.0, Redis 8.0 and Valkey 8.1, reply by reply
 // (testdata/conformance.json) and byte by byte (testdata/protocol.json).
 //
 // # Limits
 //
 // No function can crash the process. A function ends with an error if it runs for more than five
 // seconds, makes the heap of the process grow by more than a GiB, or makes a string of more than 64
-// MiB. The error comes at the latest at the end of the current command or string operation. A
-// library's text may run for five seconds, ten times as long as on Redis. It may have at most 3
-// MiB, 1048576 tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred
-// MiB of memory.
+// MiB. The function may first complete the current command or string operation. A library's text
+// may run for five seconds, ten times as long as on Redis. It may have at most 3 MiB, 1048576
+// tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred MiB of
+// memory.
 //
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
 // regardless of the length that the request announces. A malformed request is rejected, as in
-// Redis, and ends its connection. Up to 64 MiB of replies wait for a client that does not read
-// them, and may take twice as much of Go's heap. Beyond that, the client's commands wait. A reply
-// above 64 MiB is an error. An offset or a count above 4194304 in SETRANGE, SETBIT, SPOP, LPOS,
-// SRANDMEMBER, HRANDFIELD or ZRANDMEMBER is also an error, because miniredis would take memory or
-// time in proportion to it. A panic in miniredis becomes an error reply. Close waits for the
-// running function; waiting calls get an error.
+// Redis, and ends its connection. If a client does not read its replies, up to 64 MiB of them are
+// buffered, which may take twice as much of Go's heap. Beyond 64 MiB, the client's commands wait. A
+// reply above 64 MiB is an error. An offset or a count above 4194304 in SETRANGE, SETBIT, SPOP,
+// LPOS, SRANDMEMBER, HRANDFIELD or ZRANDMEMBER is also an error, because miniredis would need
+// memory or time in proportion to the number. A panic in miniredis becomes an error reply. Close
+// waits for the running function; waiting calls get an error.
 //
 // # In a program
 //

@@ -7,8 +7,8 @@ import (
 
 // expiry records when keys expire, soonest first. miniredis only counts TTLs down, so the server
 // stores a key's absolute expiry as the key's TTL in miniredis: one nanosecond of the TTL stands
-// for one millisecond since 1970. The expiry therefore still moves with the key in miniredis
-// (RENAME, COPY, DEL, SET), and a running clock costs nothing until something expires.
+// for one millisecond since 1970. Therefore the expiry still moves with the key in miniredis
+// (RENAME, COPY, DEL, SET), and a running clock costs nothing until a key expires.
 type expiry struct {
 	queue   dueQueue
 	planned map[dbKey]int64
@@ -34,7 +34,7 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// expireAt is like setExpiry, but deletes the key if its expiry has passed.
+// expireAt sets a key's expiry like setExpiry, but deletes the key if that time has passed.
 func (s *Server) expireAt(db int, key string, at int64) {
 	if at <= s.clock.ms() {
 		s.keyspace.DB(db).Del(key)
@@ -43,8 +43,8 @@ func (s *Server) expireAt(db int, key string, at int64) {
 	}
 }
 
-// planExpiry adds a key that may have a new expiry to the queue. A key is in planned at most once,
-// for its earliest expiry; at that time, its actual expiry is checked again.
+// planExpiry queues a key that may have a new expiry. A key is queued at most once, for its
+// earliest expiry. At that time, expire checks the key's actual expiry.
 func (s *Server) planExpiry(db int, key string) {
 	at := s.expiresAt(db, key)
 	if at == 0 {
@@ -68,7 +68,7 @@ func (s *Server) expire() {
 	for len(*q) > 0 && (*q)[0].at < now {
 		d := heap.Pop(q).(due)
 		if s.expiry.planned[d.dbKey] != d.at {
-			continue // planned again for an earlier time
+			continue // the key is queued again, for an earlier time
 		}
 		delete(s.expiry.planned, d.dbKey)
 		switch at := s.expiresAt(d.db, d.key); {
@@ -81,7 +81,7 @@ func (s *Server) expire() {
 	}
 }
 
-// databases is the number of databases. It is Redis's default.
+// databases is the number of databases, the default of Redis.
 const databases = 16
 
 type dueQueue []due

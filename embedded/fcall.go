@@ -30,8 +30,8 @@ func cmdFCall(readOnly bool) handler {
 	}
 }
 
-// scriptCall runs a command that a function calls. It makes the checks of Redis's scriptCall, in
-// the same order.
+// scriptCall runs a command for a function. It makes the same checks as Redis's scriptCall, in the
+// same order.
 func (s *Server) scriptCall(run *engine.Run, words []string) engine.Reply {
 	cmd := s.lookup(words[0])
 	switch {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The embedded server rejects all of these calls with an error that says why, although Redis would
-// run most of them.
+// TestRefused checks that the embedded server rejects all of these calls with an error that says
+// why. Redis would run most of them.
 func TestRefused(t *testing.T) {
 	s := Run(t)
 	for _, tc := range []struct{ body, want string }{
@@ -50,7 +50,8 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	}
 }
 
-// A library's text runs once for each load. Its functions share its variables.
+// TestStateLastsBetweenCallsAndNotBetweenLoads checks that a library's text runs once for each
+// load, and that the library's functions share its variables.
 func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 	text := "#!lua name=t\nlocal n, seen = 0, {}\nredis.register_function('f', function(keys, args) n = n + 1; seen[args[1]] = true; local k = 0; for _ in pairs(seen) do k = k + 1 end; return {n, k} end)"
 	s := Run(t, WithLibrary(text))

@@ -39,9 +39,9 @@ func readAll(r io.Reader) (commands [][]string, err error) {
 	}
 }
 
-// Input is parsed in the same way however it is split. Commands contain only bytes that arrived,
-// memory is used only for what arrived, and a command that is encoded as an array parses to the
-// same command.
+// FuzzReadCommand checks that input is parsed in the same way however it is split. Commands must
+// contain only bytes that arrived, memory must be used only for bytes that arrived, and a command
+// that is encoded as an array must parse to the same command.
 func FuzzReadCommand(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))
@@ -78,7 +78,8 @@ func FuzzReadCommand(f *testing.F) {
 	})
 }
 
-// After any input from a client, the server still serves the next one.
+// FuzzConnection checks that after any input from a client, the server still serves the next
+// client.
 func FuzzConnection(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))
@@ -108,8 +109,9 @@ var arguments = strings.Fields(`k l h z s x q 0 1 -1 2 -2 10 1000 92233720368547
 	WITHVALUES BYSCORE BYLEX REV LEFT RIGHT BEFORE AFTER MIN MAX AGGREGATE SUM WEIGHTS STREAMS GROUP CREATE MKSTREAM BLOCK IDLE TIME FORCE JUSTID BIT
 	BYTE AND OR NOT XOR STORE REPLACE SETNAME LOAD LIST LIBRARYNAME WITHCODE FROMLONLAT FROMMEMBER BYRADIUS BYBOX ASC DESC km f g`)
 
-// A command with any arguments gets a reply, and the server still serves the next client. The bytes
-// select a command's name, the number of its arguments, and the arguments.
+// FuzzCommands checks that a command with any arguments gets a reply, and that the server still
+// serves the next client. The input bytes select a command's name, the number of its arguments, and
+// the arguments.
 func FuzzCommands(f *testing.F) {
 	s := Run(f)
 	names := slices.Sorted(maps.Keys(s.commands))

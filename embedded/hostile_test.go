@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// If the engine stops a call, the error begins like this.
+// Beginnings of the errors of calls that the engine stops.
 const (
 	tooLong = "ERR function f ran for more than "
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// No function can end the process: its call ends with an error, and the server serves the next
-// call.
+// TestFunctionsDoNotEndTheProcess checks that no function can end the process: its call ends with
+// an error, and the server serves the next call.
 func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{
@@ -84,8 +84,8 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// callLimit returns the CallLimit for a call whose error should begin with want: a short one for
-// tooLong, and otherwise a long one, so that something else ends the call.
+// callLimit returns the CallLimit for a call whose error should begin with want. If want is
+// tooLong, the limit is short. Otherwise it is long, so that the call ends for another reason.
 func callLimit(want string) time.Duration {
 	if strings.HasPrefix(tooLong, want) && want != "ERR " {
 		return 20 * time.Millisecond
@@ -101,7 +101,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// The reply for a table that contains itself is as deep as Redis's.
+// TestTableInItself checks that the reply for a table that contains itself is as deep as Redis's
+// reply.
 func TestTableInItself(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
 	r, err := s.Do("FCALL", "f", 0)
@@ -151,7 +152,7 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 		{"doubled string at load", "#!lua name=t\nlocal s = 'x' while true do s = s .. s end" + register, "ERR Error registering functions: ERR user_function:2: the embedded server makes no string"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if s.engine.LoadLimit = 2 * time.Minute; strings.HasSuffix(row.want, "timeout") { // so that a busy machine does not matter
+			if s.engine.LoadLimit = 2 * time.Minute; strings.HasSuffix(row.want, "timeout") { // long enough even for a busy machine
 				s.engine.LoadLimit = 500 * time.Millisecond
 			}
 			if err := s.Load(row.text); err == nil || !strings.HasPrefix(err.Error(), row.want) {
@@ -164,7 +165,8 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 	}
 }
 
-// A library may contain bytes in strings that are not valid UTF-8, as in Redis.
+// TestBytesInStrings checks that strings in a library may contain bytes that are not valid UTF-8,
+// as in Redis.
 func TestBytesInStrings(t *testing.T) {
 	text := "#!lua name=t\nredis.register_function('f', function() return '\xff\xfe\x00' end)"
 	s := Run(t, WithLibrary(text))

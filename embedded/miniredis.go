@@ -15,10 +15,10 @@ const maxReply = 64 << 20
 
 var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d MiB, which the embedded server does not send: ask for less at once", maxReply>>20))
 
-// capture receives miniredis's reply to the running command.
+// capture receives miniredis's reply to the current command.
 type capture struct {
 	reply bytes.Buffer
-	w     *bufio.Writer // writes to the capture
+	w     *bufio.Writer // writes to this capture
 }
 
 func newCapture() *capture {
@@ -27,7 +27,7 @@ func newCapture() *capture {
 	return c
 }
 
-// Write panics if the reply gets too long, because miniredis would otherwise continue to write it
+// Write panics if the reply gets too long, because otherwise miniredis would continue to write it
 // for minutes.
 func (c *capture) Write(p []byte) (int, error) {
 	if c.reply.Len()+len(p) > maxReply {
@@ -36,7 +36,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return c.reply.Write(p)
 }
 
-// reset prepares for the next reply. It frees the memory of a long one.
+// reset prepares for the next reply. If the last reply was long, reset frees its memory.
 func (c *capture) reset() {
 	c.w.Reset(c)
 	c.reply.Reset()
@@ -48,8 +48,8 @@ func (c *capture) reset() {
 // raw is a reply that is already encoded for its connection.
 type raw []byte
 
-// pass runs a command on miniredis and returns its reply: raw for a connection, and parsed for an
-// in-process session.
+// pass runs a command on miniredis and returns its reply: a raw reply for a connection, and a
+// parsed reply for a session within the process.
 func (s *Server) pass(c *session, words ...string) engine.Reply {
 	return c.reply(s.passRaw(c, words))
 }
@@ -74,8 +74,8 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 }
 
 // reopen gives a session a new peer after a panic, because miniredis may be in the middle of a
-// MULTI and may still hold its lock. The session's watched keys are lost with the old peer, and
-// count as changed.
+// MULTI and may still hold its lock. The watched keys of the session are lost with the old peer,
+// and count as changed.
 func (s *Server) reopen(c *session) {
 	c.lost = true
 	s.keyspace.TryLock()
@@ -86,8 +86,8 @@ func (s *Server) reopen(c *session) {
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 
-// reply converts a reply of miniredis to the form that this session needs: raw for a connection,
-// and parsed for an in-process session.
+// reply converts a reply of miniredis to what this session needs: raw for a connection, and parsed
+// for a session within the process.
 func (c *session) reply(b []byte) engine.Reply {
 	if c.conn != nil {
 		return raw(bytes.Clone(b))

@@ -18,7 +18,7 @@ func WithAddr(addr string) Option { return func(o *options) { o.addr = addr } }
 // WithTime starts the server with its clock stopped at t. See Server.SetTime.
 func WithTime(t time.Time) Option { return func(o *options) { o.start = t } }
 
-// WithLibrary loads a library when the server starts. It may be given several times.
+// WithLibrary loads a library when the server starts. The option may be given several times.
 func WithLibrary(text string) Option {
 	return func(o *options) { o.libraries = append(o.libraries, text) }
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// The test compares the bytes that this server sends with bytes recorded from real servers. The
+// TestProtocol compares the bytes that this server sends with bytes recorded from real servers. The
 // integration tests compare real servers with the same file.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("testdata/protocol.json")

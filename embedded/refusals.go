@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// unsupported maps the Redis commands that this server does not support to the reasons.
+// unsupported maps Redis commands that this server does not support to the reasons.
 var unsupported = map[string]string{
 	"EVAL": onlyFunctions, "EVALSHA": onlyFunctions, "EVAL_RO": onlyFunctions, "EVALSHA_RO": onlyFunctions, "SCRIPT": onlyFunctions,
 	"DUMP": noDumps, "RESTORE": noDumps,
@@ -32,14 +32,14 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections lists the commands that Do rejects, besides blocking commands.
+// onlyConnections lists the commands, besides blocking commands, that Do rejects.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,
 }
 
-// touchesOthers lists the commands that Redis allows in functions although they access
-// undeclared keys, and says what each does.
+// touchesOthers lists commands that Redis allows in functions although they access undeclared keys.
+// The values say what each command does.
 var touchesOthers = map[string]string{
 	"FLUSHALL":  "deletes keys",
 	"FLUSHDB":   "deletes keys",
@@ -61,9 +61,9 @@ func unknownCommand(words []string) string {
 	return b.String()
 }
 
-// most is the largest offset or count for the commands in amounts, because miniredis takes memory
-// or time in proportion to the number. For each command, amounts has the first index and the end of
-// the range of words in which an offset or a count may be. An end of 0 means the end of the
+// most is the maximum offset or count in the commands that have amounts, because miniredis needs
+// memory or time in proportion to the number. A command's amounts are the start and the end of the
+// range of words that may be an offset or a count. If the end is 0, the range ends with the
 // command.
 const most = 4 << 20
 
@@ -72,7 +72,7 @@ var amounts = map[string][2]int{
 	"SRANDMEMBER": {2, 0}, "HRANDFIELD": {2, 0}, "ZRANDMEMBER": {2, 0},
 }
 
-// tooMuch returns an error if an offset or a count is too large, and otherwise nil.
+// tooMuch returns an error if an offset or a count is too large, or nil.
 func (c *command) tooMuch(words []string) engine.Reply {
 	first, end := c.amounts[0], c.amounts[1]
 	if end == 0 {

@@ -11,20 +11,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/words"
 )
 
-// Limits of a request. They are Redis's defaults.
+// Limits of a request, the defaults of Redis.
 const (
 	maxLine = 64 << 10  // bytes of a line
 	maxBulk = 512 << 20 // bytes of an argument
 	maxArgs = math.MaxInt32
 )
 
-// protocolError is an error in a request that makes the rest of the connection unreadable.
+// protocolError is an error in a request after which the rest of the connection's input cannot be
+// parsed.
 type protocolError string
 
 func (e protocolError) Error() string { return "ERR Protocol error: " + string(e) }
 
-// readCommand reads one command: an array of bulk strings, or a line of words. An empty command has
-// no words. Memory is allocated as bytes arrive, regardless of the announced length.
+// readCommand reads one command: an array of bulk strings, or a line of words. The result of an
+// empty command has no words. Memory is allocated as bytes arrive, regardless of the announced
+// length.
 func readCommand(r *bufio.Reader) ([]string, error) {
 	kind, err := r.Peek(1)
 	if err != nil {
@@ -60,8 +62,8 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// readHead reads the line before an array or a bulk string. It ends at a carriage return and the
-// byte after it, which Redis does not check.
+// readHead reads the line before an array or a bulk string. The line ends with a carriage return
+// and one more byte, which Redis does not check.
 func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	head, err := readLine(r, '\r', tooBig)
 	if err == nil {
@@ -70,7 +72,7 @@ func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	return head, err
 }
 
-// readLine reads up to end, and returns the line without end.
+// readLine reads up to the byte end, and returns the line without it.
 func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	var line []byte
 	for {
@@ -87,7 +89,8 @@ func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	}
 }
 
-// readBulk reads a bulk string. Redis does not check the two bytes after it either.
+// readBulk reads a bulk string. It does not check the two bytes after the string, and neither does
+// Redis.
 func readBulk(r *bufio.Reader) (string, error) {
 	head, err := readHead(r, "too big bulk count string")
 	if err != nil {
@@ -110,7 +113,7 @@ func readBulk(r *bufio.Reader) (string, error) {
 		_, err = r.Discard(size + 2)
 		return s, err
 	}
-	var b bytes.Buffer // grows as it is filled
+	var b bytes.Buffer // grows as bytes arrive
 	if _, err := io.CopyN(&b, r, n); err != nil {
 		return "", err
 	}

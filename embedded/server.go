@@ -19,8 +19,8 @@ type Server struct {
 	closing  chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	// mu is held while a command runs: a command, an EXEC or a function call is never interleaved
-	// with those of another connection.
+	// mu is held while a command runs. So no command, EXEC or function call is interleaved with
+	// those of another connection.
 	mu       sync.Mutex
 	keyspace *miniredis.Miniredis
 	engine   *engine.Engine
@@ -31,11 +31,11 @@ type Server struct {
 	capture  *capture
 	sessions map[*session]bool
 	nextID   int64
-	wrote    bool      // whether the running command wrote
-	waiters  []*waiter // the one that has waited longest comes first
+	wrote    bool      // whether the current command wrote
+	waiters  []*waiter // longest waiting first
 }
 
-// Start starts a server without keys, and without libraries unless WithLibrary is given. Call Close
+// Start starts a server without keys. It has no libraries except those of WithLibrary. Call Close
 // when done.
 func Start(opts ...Option) (*Server, error) {
 	o := options{addr: "127.0.0.1:0"}
@@ -88,8 +88,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Run is Start for tests. It fails the test if the server does not start, and closes the server at
-// the end of the test.
+// Run is like Start, but for tests. It fails the test if the server does not start, and closes the
+// server at the end of the test.
 func Run(tb TB, opts ...Option) *Server {
 	tb.Helper()
 	s, err := Start(opts...)
@@ -103,9 +103,9 @@ func Run(tb TB, opts ...Option) *Server {
 // Addr returns the address that the server listens on, such as "127.0.0.1:12345".
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close stops the server, closes all connections, and waits for them and for the running function
-// to end. Waiting and later calls get an error. A closed server cannot be used again. Further calls
-// of Close do nothing.
+// Close stops the server, closes all connections, and waits until they and the running function
+// have ended. Waiting and later calls return an error. A closed server cannot be used again.
+// Further calls of Close do nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -150,8 +150,8 @@ func (s *Server) accept() {
 	}
 }
 
-// Load loads a library, replacing any library with the same name, like FUNCTION LOAD REPLACE. The
-// error is an Error with the server's text.
+// Load loads a library, replacing a library with the same name, like FUNCTION LOAD REPLACE. If the
+// server rejects the library, the error is an Error with the server's text.
 func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err

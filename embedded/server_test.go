@@ -128,7 +128,7 @@ func TestClock(t *testing.T) {
 	do(-2, "PTTL", "k")
 	do(0, "DBSIZE")
 
-	// If the clock is set back, keys that have not expired stay.
+	// If the clock is set back, unexpired keys stay.
 	do("OK", "SET", "k", "v", "PX", 1000)
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
@@ -170,7 +170,8 @@ func TestTimeStandsStillDuringACall(t *testing.T) {
 	}
 }
 
-// A function's commands are not interleaved with those of other connections.
+// TestCallsAreAtomic checks that a function's commands are not interleaved with those of other
+// connections.
 func TestCallsAreAtomic(t *testing.T) {
 	s := Run(t, WithLibrary(lib(`
 		local before = redis.call('GET', keys[1])
@@ -264,7 +265,7 @@ func TestClusterRules(t *testing.T) {
 	if n, err := s.Do("FCALL", "f", 2, "{x}a", "{x}b"); err != nil || n != int64(2) {
 		t.Errorf("FCALL in one slot: %v, %v", n, err)
 	}
-	// Slots from the Redis documentation.
+	// These slots come from the Redis documentation.
 	for key, slot := range map[string]uint16{"foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363, "123456789": 12739} {
 		if got := keySlot(key); got != slot {
 			t.Errorf("slot of %q is %d, want %d", key, got, slot)

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Chi returns a server with chi, which takes net/http middleware unchanged. Unlike Use, With runs it after routing.
+// Chi returns a server with chi, which accepts net/http middleware unchanged. It adds the
+// middleware by With, which runs it after routing; Use would run it before.
 func Chi(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

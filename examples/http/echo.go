@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Echo returns a server with echo, which has a function that wraps net/http middleware.
+// Echo returns a server with echo. echo can wrap net/http middleware.
 func Echo(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

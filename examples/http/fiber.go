@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// fiberMiddleware adapts net/http middleware to fiber. fasthttp reuses a request's context for later requests and reads it
-// during shutdown, so the middleware gets a new context.
+// fiberMiddleware adapts net/http middleware to fiber. fasthttp reuses a request's context for
+// later requests and reads it during shutdown, so the middleware gets a new context instead.
 func fiberMiddleware(middleware func(http.Handler) http.Handler) fiber.Handler {
 	return adaptor.HTTPMiddleware(func(next http.Handler) http.Handler {
 		limited := middleware(next)
@@ -22,8 +22,9 @@ func fiberMiddleware(middleware func(http.Handler) http.Handler) fiber.Handler {
 	})
 }
 
-// Fiber returns a server with fiber, which is not built on net/http. Its adaptor gives the middleware a copy of the request
-// without a pattern, so the key is only the address. The handler cannot get the middleware's [httplimit.Charge].
+// Fiber returns a server with fiber, which is not based on net/http. Its adaptor gives the
+// middleware a copy of the request without a pattern, so the key is only the address. The handler
+// cannot get the middleware's [httplimit.Charge].
 func Fiber(limiter *client.Client) (*fiber.App, error) {
 	limit, err := httplimit.New(limiter, "items", "2/m", httplimit.Address())
 	if err != nil {

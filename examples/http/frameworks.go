@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// newLimit returns middleware that counts by route pattern and address, for requests that have a pattern.
+// newLimit returns middleware that counts requests by route pattern, if they have a pattern, and by
+// address.
 func newLimit(limiter *client.Client) (func(http.Handler) http.Handler, error) {
 	return httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
 }

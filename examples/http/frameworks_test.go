@@ -29,7 +29,7 @@ func newLimiter(t *testing.T) *client.Client {
 	return limiter
 }
 
-// serve serves a handler of net/http until the test ends, and returns its URL.
+// serve serves a net/http handler until the test ends, and returns its URL.
 func serve(t *testing.T, handler http.Handler, err error) string {
 	t.Helper()
 	if err != nil {
@@ -67,7 +67,7 @@ func TestFrameworks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		url  func(t *testing.T, limiter *client.Client) string
-		key  string // on the server
+		key  string // key on the Redis server
 	}{
 		{"chi", func(t *testing.T, limiter *client.Client) string {
 			handler, err := Chi(limiter)

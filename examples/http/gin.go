@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// ginMiddleware adapts net/http middleware to gin, whose context calls the next handler.
+// ginMiddleware adapts net/http middleware to gin. In gin, the context calls the next handler.
 func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			passed = true
-			c.Request = r // r's context has the values that the middleware added
+			c.Request = r // the middleware added values to r's context
 			c.Next()
 		})
 		c.Request.Pattern = c.FullPath()
@@ -25,7 +25,7 @@ func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Gin returns a server with gin, which needs ginMiddleware.
+// Gin returns a server with gin, and adapts the middleware with ginMiddleware.
 func Gin(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

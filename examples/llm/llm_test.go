@@ -21,8 +21,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// The tests run on the offline engine, or, with -redis, on a server that has the policies, no keys,
-// and a clock that stands at noon. integration_test does that.
+// The tests run on the offline engine. With -redis, they run on a server that has the policies, no
+// keys, and a clock that stands at noon. integration_test uses -redis.
 var redisURL = flag.String("redis", "", "the `URL` of a server; without it, the tests run offline")
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -44,18 +44,18 @@ func startEngine(t *testing.T) string {
 	return "redis://" + server.Addr()
 }
 
-// trial is a proxy between a client and an upstream.
+// trial is a proxy with a client and an upstream.
 type trial struct {
 	t       *testing.T
 	proxy   *proxy
 	url     string
 	limiter *client.Client
 	who     account
-	served  chan bool // gets a value when the proxy has served a request
+	served  chan bool // receives a value when the proxy has served a request
 	asked   chan *http.Request
 }
 
-// start starts a proxy in front of an upstream that answer implements. Each test has its own budgets.
+// start starts a proxy. answer implements its upstream. Each test has its own budgets.
 func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial {
 	t.Helper()
 	limiter, err := client.Open(startEngine(t), client.WithTimeout(time.Minute))
@@ -96,7 +96,7 @@ func (c *trial) serve(p *proxy) string {
 	return server.URL
 }
 
-// send sends a request of ann's.
+// send sends a request from ann.
 func (c *trial) send(ctx context.Context, body string) *http.Response {
 	c.t.Helper()
 	return c.sendAs(ctx, "sk-ann", body)
@@ -118,7 +118,7 @@ func (c *trial) sendAs(ctx context.Context, key, body string) *http.Response {
 	return response
 }
 
-// read reads the rest of a response. If it is cut off, the text ends with the error.
+// read reads the rest of a response. If the response is cut off, the text ends with the error.
 func read(response *http.Response) string {
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
@@ -127,8 +127,8 @@ func read(response *http.Response) string {
 	return string(text)
 }
 
-// wantUsed waits until the proxy has served a request, and checks how many tokens are then taken from
-// the budgets of ann.
+// wantUsed waits until the proxy has served a request, and checks how many tokens of ann's budgets
+// are used.
 func (c *trial) wantUsed(want int64) {
 	c.t.Helper()
 	<-c.served
@@ -163,7 +163,7 @@ func flush(w http.ResponseWriter, text string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// The events of a stream, and requests. The prompts count as 16 tokens.
+// Events of a stream, and requests. Each prompt counts as 16 tokens.
 const (
 	hello    = `data: {"choices":[{"delta":{"content":"Hello"}}],"usage":null}` + "\n\n"
 	again    = `data: {"choices":[{"delta":{"content":" again"}}],"usage":null}` + "\n\n"
@@ -173,8 +173,9 @@ const (
 	plain    = `{"max_tokens":500,"messages":["0123456789abcdef0123456789abcd"]}`
 )
 
-// The client gets each event before the upstream sends the next. The estimate is taken at first, and
-// then corrected to the usage, for which the proxy asks.
+// TestStream checks that the client gets each event before the upstream sends the next. The
+// estimate is charged first, and then corrected to the usage, which the proxy requests from the
+// upstream.
 func TestStream(t *testing.T) {
 	got := make(chan bool)
 	asked := ""
@@ -217,8 +218,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// The other ways in which a response ends, and what is taken then. The prompt counts as 16 tokens, and
-// the estimate is 516.
+// TestEnds checks other ways in which a response can end, and what is charged then. The prompt
+// counts as 16 tokens, and the estimate is 516.
 func TestEnds(t *testing.T) {
 	abort := func() { panic(http.ErrAbortHandler) }
 	send := func(status int, text string) func(http.ResponseWriter, string) {
@@ -277,8 +278,9 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A client that hangs up pays for the prompt and what it has got. Before the first token it pays the
-// estimate. The upstream is told to stop.
+// TestHangUp checks that a client that hangs up pays for the prompt and the tokens that it
+// received, or for the estimate if it received none. The proxy must then cancel the request to the
+// upstream.
 func TestHangUp(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -316,7 +318,8 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-// A client that hangs up before the decision is charged, too.
+// TestHangUpBeforeTheDecision checks that a client that hangs up before the decision is charged
+// too.
 func TestHangUpBeforeTheDecision(t *testing.T) {
 	c := start(t, func(http.ResponseWriter, string) {})
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -328,7 +331,8 @@ func TestHangUpBeforeTheDecision(t *testing.T) {
 	c.wantUsed(516)
 }
 
-// When the program ends, streams may end within the time of grace. Then they are cut off and settled.
+// TestServe checks that, when the program ends, streams may finish within the grace period.
+// Afterwards they must be cut off and settled.
 func TestServe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -371,8 +375,9 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A request that does not fit is refused with the time after which it would, and takes nothing. What
-// was used beyond the estimate is charged, and denies the next requests.
+// TestBudgets checks that a request over a budget is refused with the time until it would be
+// allowed, and charges nothing. Usage beyond the estimate is charged, so that the next requests are
+// denied.
 func TestBudgets(t *testing.T) {
 	c := start(t, func(w http.ResponseWriter, _ string) {
 		fmt.Fprint(w, `{"usage":{"total_tokens":30000}}`)
@@ -383,7 +388,7 @@ func TestBudgets(t *testing.T) {
 	<-c.served
 	response := c.send(t.Context(), plain)
 	wantStatus(t, response, http.StatusTooManyRequests, "Content-Type: application/json",
-		`RateLimit: "org";r=19970000;t=43200, "team";r=970000;t=86400, "user";r=0;t=631`, "Retry-After: 631") // 10,000 of debt, and 516, of a thousand a minute
+		`RateLimit: "org";r=19970000;t=43200, "team";r=970000;t=86400, "user";r=0;t=631`, "Retry-After: 631") // a debt of 10,000 and a cost of 516, at a thousand per minute
 	if got := read(response); got != `{"error":{"code":"rate_limit_exceeded","message":"the budget of the user is used up; try again in 631 s","type":"rate_limit_exceeded"}}`+"\n" {
 		t.Error(got)
 	}
@@ -427,7 +432,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Without a decision, requests are refused or, with the fallback FailOpen, served.
+// TestWithoutADecision checks that requests without a decision are refused or, with the fallback
+// FailOpen, served.
 func TestWithoutADecision(t *testing.T) {
 	previous := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))

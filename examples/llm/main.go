@@ -1,5 +1,6 @@
-// Command llm is a reverse proxy that limits the tokens of chat completions, for an API like OpenAI's.
-// Organisations, teams and users have budgets, in policies.yaml. docs/budgets.md explains it.
+// Command llm is a reverse proxy that limits the tokens of chat completions, for an API like
+// OpenAI's. Organizations, teams and users have budgets, which policies.yaml defines.
+// docs/budgets.md explains the proxy.
 //
 //	go run ./examples/llm -offline
 //	REDIS_URL=redis://localhost:6379 UPSTREAM_KEY=sk-... go run ./examples/llm -accounts accounts.json
@@ -72,8 +73,8 @@ func readAccounts(file string) (accounts map[string]account, err error) {
 	return accounts, nil
 }
 
-// serve serves p until ctx ends. It cuts off streams that then take longer than grace. All estimates
-// are settled before it returns.
+// serve serves p until ctx ends. Open streams may then continue for the duration grace before they
+// are cut off. All estimates are settled before serve returns.
 func serve(ctx context.Context, listener net.Listener, p *proxy, grace time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", p)

@@ -15,23 +15,24 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// chat is what the proxy reads of a request.
+// chat is the part of a request that the proxy needs.
 type chat struct {
-	body       []byte // for the upstream; it asks for the usage of a stream
-	prompt     int64  // about as many tokens
-	estimate   int64  // of the tokens of the prompt and the answer
-	wantsUsage bool   // the client asks for the usage of a stream, too
+	body       []byte // for the upstream; it requests the usage of a stream
+	prompt     int64  // approximate tokens of the prompt
+	estimate   int64  // estimated tokens of the prompt and the answer
+	wantsUsage bool   // whether the client itself requests the usage of a stream
 }
 
-// readChat reads a request. A token is about four bytes of a prompt.
+// readChat reads a request. It assumes that a token is about four bytes of a prompt. answer is the
+// estimate for an answer without max_tokens.
 func readChat(body []byte, answer int64) (c chat, err error) {
-	var fields map[string]json.RawMessage // all of them, because most are only passed on
+	var fields map[string]json.RawMessage // all fields, because most are only passed on
 	known := struct {
 		Stream        bool
 		StreamOptions map[string]any `json:"stream_options"`
 		N             int64
 		MaxTokens     int64 `json:"max_tokens"`
-		MaxCompletion int64 `json:"max_completion_tokens"` // the newer name
+		MaxCompletion int64 `json:"max_completion_tokens"` // the newer name of max_tokens
 	}{N: 1}
 	if err := cmp.Or(json.Unmarshal(body, &fields), json.Unmarshal(body, &known)); err != nil {
 		return c, fmt.Errorf("the body is no chat completion: %w", err)
@@ -52,7 +53,7 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 	}
 	c.prompt = int64(len(body)+3) / 4
 	c.estimate = c.prompt + known.N*longest
-	c.body, err = json.Marshal(fields) // also without names that are given twice, which others may read differently
+	c.body, err = json.Marshal(fields) // drops duplicate names, which the upstream might read differently
 	return c, err
 }
 
@@ -60,7 +61,7 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 //
 //   - to the usage, if the upstream has sent one;
 //   - otherwise, in a stream, to the prompt and a token for each event that was passed on: a client
-//     that hangs up pays for what it has got;
+//     that hangs up pays for what it has received;
 //   - otherwise to 0, if the upstream failed;
 //   - otherwise nothing is known, and the estimate stays. If a client could hang up before the first
 //     token for free, it could send any number of prompts.
@@ -78,12 +79,12 @@ type meter struct {
 	used   *int64 // as the upstream says
 }
 
-// maxEvent bounds the bytes of an event, and of an answer that is no stream.
+// maxEvent is the maximum number of bytes of an event, or of an answer that is not a stream.
 const maxEvent = 16 << 20
 
-// response replaces the body of the upstream's response by m.
+// response makes m the body of the upstream's response.
 func (m *meter) response(res *http.Response) error {
-	res.Header.Del("RateLimit") // the upstream's own limits are not the client's
+	res.Header.Del("RateLimit") // these are the upstream's limits, not the client's
 	res.Header.Del("RateLimit-Policy")
 	if res.StatusCode/100 != 2 {
 		m.settle(0)
@@ -102,7 +103,7 @@ func (m *meter) response(res *http.Response) error {
 	return nil
 }
 
-// unreachable answers a request to which the upstream sent no response.
+// unreachable responds to a request for which the upstream sent no response.
 func (m *meter) unreachable(w http.ResponseWriter, _ *http.Request, err error) {
 	if m.ctx.Err() != nil {
 		return // the client has hung up; see meter
@@ -112,7 +113,7 @@ func (m *meter) unreachable(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, http.StatusBadGateway, "upstream_failed", "the upstream sends no response")
 }
 
-// whole is a [bufio.SplitFunc] that waits for the end.
+// whole is a [bufio.SplitFunc] that returns all data as one token.
 func whole(data []byte, atEOF bool) (int, []byte, error) {
 	if !atEOF || len(data) == 0 {
 		return 0, nil, nil
@@ -120,7 +121,7 @@ func whole(data []byte, atEOF bool) (int, []byte, error) {
 	return len(data), data, nil
 }
 
-// event is a [bufio.SplitFunc] for server-sent events. Each ends with an empty line.
+// event is a [bufio.SplitFunc] for server-sent events. An event ends with an empty line.
 func event(data []byte, atEOF bool) (int, []byte, error) {
 	for _, end := range []string{"\n\n", "\r\n\r\n"} {
 		if i := bytes.Index(data, []byte(end)); i >= 0 {
@@ -143,7 +144,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// count reads an event, or an answer as a whole, and returns what the client gets of it.
+// count reads an event, or a whole answer. It returns the part to send to the client.
 func (m *meter) count(text []byte) []byte {
 	data := text
 	if m.stream {
@@ -162,7 +163,7 @@ func (m *meter) count(text []byte) []byte {
 		Error any
 	}
 	if json.Unmarshal(data, &part) != nil {
-		return text // "[DONE]", a comment, or something else without tokens
+		return text // "[DONE]", a comment, or other text without tokens
 	}
 	if m.stream {
 		m.tokens += int64(len(part.Choices))
@@ -178,7 +179,8 @@ func (m *meter) count(text []byte) []byte {
 	return text
 }
 
-// Close implements [io.Closer]. It comes once, after the response, also if the client has hung up.
+// Close implements [io.Closer]. It is called once, after the response, even if the client has hung
+// up.
 func (m *meter) Close() error {
 	switch broken := m.events.Err() != nil && m.ctx.Err() == nil; {
 	case m.used != nil:
@@ -191,7 +193,7 @@ func (m *meter) Close() error {
 	return m.body.Close()
 }
 
-// settle corrects the estimate. If it fails, the estimate stays.
+// settle corrects the estimate to used. If the correction fails, the estimate remains charged.
 func (m *meter) settle(used int64) {
 	res, err := m.hold.Settle(context.WithoutCancel(m.ctx), used)
 	if err != nil || !res.Allowed {

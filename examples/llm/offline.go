@@ -13,12 +13,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// To copy the proxy, leave this file out.
+// If you copy the proxy, leave out this file.
 
 //go:embed policies.yaml
 var policiesFile []byte
 
-// startOffline starts the offline engine with the policies, and a pretend API.
+// startOffline starts the offline engine with the policies, and a simulated API.
 func startOffline() (redisURL, upstream string) {
 	file, err := policies.Parse("policies.yaml", policiesFile)
 	check(err)
@@ -32,14 +32,14 @@ func startOffline() (redisURL, upstream string) {
 	return "redis://" + server.Addr(), "http://" + listener.Addr().String()
 }
 
-// pretend answers as a language model would, but always the same. It says that it has used all of
-// max_tokens, like a model that thinks for long.
+// pretend answers like a language model, but always in the same way. It reports that it has used
+// all of max_tokens, like a model that thinks for a long time.
 func pretend(w http.ResponseWriter, r *http.Request) {
 	request := struct {
 		Stream    bool
 		MaxTokens int `json:"max_tokens"`
 	}{MaxTokens: 10}
-	_ = json.NewDecoder(r.Body).Decode(&request) // the proxy has checked it
+	_ = json.NewDecoder(r.Body).Decode(&request) // cannot fail, because the proxy has checked the body
 	words := strings.SplitAfter("A budget is a plan for what has not been spent.", " ")
 	usage := fmt.Sprintf(`"usage":{"prompt_tokens":5,"completion_tokens":%d,"total_tokens":%d}`, request.MaxTokens, 5+request.MaxTokens)
 	if !request.Stream {

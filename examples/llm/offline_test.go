@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// The commands in docs/budgets.md print what the page says, when the proxy runs with -offline.
+// TestCommandsOfTheDocuments checks that the commands in docs/budgets.md print what the page says
+// if the proxy runs with -offline.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	redisURL, upstream := startOffline()
 	limiter, err := client.Open(redisURL, client.WithTimeout(time.Minute))

@@ -20,27 +20,27 @@ import (
 // budgets names the limits of the policy llm, in the order of policies.yaml.
 var budgets = []string{"org", "team", "user"}
 
-// account says whose tokens an API key spends.
+// account identifies whose tokens an API key spends.
 type account struct{ Org, Team, User string }
 
-// keys returns a key for each of the budgets. All have the hash tag {org}, so one node of a cluster
-// decides about them in one step.
+// keys returns a key for each of the budgets. All keys have the hash tag {org}, so one node of a
+// cluster decides on all of them in one step.
 func (a account) keys() []string {
 	org := "llm:{" + a.Org + "}"
 	return []string{org, org + ":team:" + a.Team, org + ":user:" + a.User}
 }
 
-// proxy passes chat completions on to an upstream, as far as the budgets allow. It takes an estimate
-// of the tokens before each, and corrects it to what was used after it.
+// proxy passes chat completions on to an upstream, within the budgets. It charges an estimate of
+// the tokens before each request, and corrects the estimate to the actual usage afterwards.
 type proxy struct {
 	limiter  *client.Client
 	accounts map[string]account // by API key
 	upstream *url.URL
-	key      string // of the upstream
-	answer   int64  // tokens of an answer, as an estimate for requests without max_tokens
+	key      string // API key of the upstream
+	answer   int64  // estimated tokens of an answer, for requests without max_tokens
 }
 
-// maxBody bounds the bytes of a request. Images in it are large.
+// maxBody is the maximum number of bytes of a request. Requests with images are large.
 const maxBody = 16 << 20
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,12 +62,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
 		return
 	}
-	// A client that hangs up is charged like any other, so the decision does not end with r's context.
+	// A client that hangs up is charged like any other, so the decision uses a context that does
+	// not end with the request.
 	hold, err := p.limiter.HoldRequest(context.WithoutCancel(r.Context()), client.Request{
 		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
 	})
 	if err == nil && !hold.OK() {
-		err = hold.Result().Err // of a Fallback
+		err = hold.Result().Err // the error if a Fallback decided
 	}
 	if err != nil { // to serve requests without a decision, open the client with WithFallback(FailOpen)
 		slog.ErrorContext(r.Context(), "no decision on a chat", "error", err)
@@ -91,9 +92,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // rewrite makes the request for the upstream.
 func (p *proxy) rewrite(pr *httputil.ProxyRequest, body []byte) {
 	pr.SetURL(p.upstream)
-	pr.Out.Header = http.Header{ // no other field of the client concerns the upstream
+	pr.Out.Header = http.Header{ // other fields from the client do not concern the upstream
 		"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"},
-		"Accept-Encoding": {"identity"}, // the meter reads the response
+		"Accept-Encoding": {"identity"}, // because the meter reads the response
 	}
 	pr.Out.Body, pr.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
@@ -114,7 +115,7 @@ func setFields(h http.Header, res client.Result) {
 		limits = append(limits, limit)
 		policies = append(policies, fmt.Sprintf("%q;q=%d", budgets[i], each.Limit))
 	}
-	if len(limits) > 0 { // without a server's decision there is nothing to say
+	if len(limits) > 0 { // without a server's decision, there are no limits to report
 		h.Set("RateLimit-Policy", strings.Join(policies, ", "))
 		h.Set("RateLimit", strings.Join(limits, ", "))
 	}
@@ -130,12 +131,12 @@ func deny(w http.ResponseWriter, res client.Result) {
 	refuse(w, http.StatusTooManyRequests, "rate_limit_exceeded", text)
 }
 
-// refuse sends an error in the form that clients of the API expect.
+// refuse sends an error in the format that clients of the API expect.
 func refuse(w http.ResponseWriter, status int, code, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "type": code, "message": text}})
 }
 
-// seconds rounds up.
+// seconds returns d in seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -22,7 +22,8 @@ func New() (observer client.Observer, metrics http.Handler, stop func(context.Co
 	if err != nil {
 		return client.Observer{}, nil, nil, err
 	}
-	// The bucket boundaries in OpenTelemetry's conventions begin at 1 ms. Most decisions take less.
+	// The default bucket boundaries of OpenTelemetry's conventions begin at 1 ms, but most
+	// decisions take less.
 	buckets := sdkmetric.NewView(
 		sdkmetric.Instrument{Name: "db.client.operation.duration"},
 		sdkmetric.Stream{Aggregation: sdkmetric.AggregationExplicitBucketHistogram{

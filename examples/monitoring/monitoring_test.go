@@ -23,7 +23,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// scrape makes calls with different outcomes, and returns the metrics that Prometheus gets, with the values of each label.
+// scrape makes calls with different outcomes. It returns the metrics that Prometheus gets, with the
+// values of each label.
 func scrape(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	observer, metrics, stop, err := monitoring.New()
@@ -44,7 +45,7 @@ func scrape(t *testing.T) map[string]map[string][]string {
 		t.Cleanup(func() { _ = limiter.Close() })
 		return limiter
 	}
-	good, unreachable := open(server.Addr()), open("127.0.0.1:1", client.WithFallback(client.FailOpen)) // nothing listens there
+	good, unreachable := open(server.Addr()), open("127.0.0.1:1", client.WithFallback(client.FailOpen)) // nothing listens on port 1
 	for range 5 {
 		_, _ = good.Allow(t.Context(), "k", "1/d")
 		_, _ = unreachable.Allow(t.Context(), "k", "1/d")
@@ -75,7 +76,7 @@ var (
 // inPromQL lists the PromQL keywords in the expressions, and the label that Prometheus adds.
 var inPromQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "job"}
 
-// wrongIn returns the names in expr that do not exist in found, and the metrics that expr uses.
+// wrongIn returns the names in expr that found does not contain, and the metrics that expr uses.
 func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
 	values := map[string][]string{} // by label, for the metrics in expr
 	words := word.FindAllString(matcher.ReplaceAllString(span.ReplaceAllString(expr, ""), "$1"), -1)
@@ -98,8 +99,8 @@ func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []s
 	return wrong, used
 }
 
-// policyMetrics adds to found the metrics that `ratelimit dashboard` serves. They are in a file of
-// its own test.
+// policyMetrics adds the metrics that `ratelimit dashboard` serves to found. It reads them from a
+// test file of that command.
 func policyMetrics(t *testing.T, found map[string]map[string][]string) {
 	t.Helper()
 	file, err := os.Open("../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt")
@@ -196,7 +197,8 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
-// The scrape configuration has only fields of Prometheus, and gives the dashboard its token.
+// TestScrapeConfiguration checks that the scrape configuration has only fields that Prometheus
+// knows, and passes the dashboard's token.
 func TestScrapeConfiguration(t *testing.T) {
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`
@@ -225,7 +227,7 @@ func TestScrapeConfiguration(t *testing.T) {
 	}
 }
 
-// wrongIn must detect names that the metrics lack.
+// TestWrongInExpression checks that wrongIn detects names that the metrics do not have.
 func TestWrongInExpression(t *testing.T) {
 	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
 	for expr, want := range map[string]string{

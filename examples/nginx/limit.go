@@ -1,10 +1,11 @@
-// Command limit decides for nginx whether to serve a request. nginx calls it before each request, as configured in
-// auth_request.conf. It responds with 204 to allow the request, or 403 to deny it.
+// Command limit decides for nginx whether to serve a request. nginx, configured by
+// auth_request.conf, calls it before each request. It responds with 204 to allow the request and
+// 403 to deny it.
 //
 //	REDIS_URL=redis://localhost:6379 go run ./examples/nginx
 //
-// Its responses have the header fields RateLimit and RateLimit-Policy, and Retry-After if the request is denied. nginx
-// copies them into its own responses.
+// Its responses have the header fields RateLimit and RateLimit-Policy, and also Retry-After if the
+// request is denied. nginx copies these fields into its own responses.
 package main
 
 import (
@@ -47,7 +48,7 @@ func main() {
 	})))
 }
 
-// forNginx replaces status 429 by 403, because auth_request treats 429 as an error.
+// forNginx sends status 403 in place of 429, because auth_request treats 429 as an error.
 type forNginx struct{ http.ResponseWriter }
 
 func (w forNginx) WriteHeader(status int) {

@@ -1,10 +1,11 @@
-// Package worker is a job queue on Redis. It limits how many jobs run at once in all processes, and does not lose the jobs
-// of a process that dies.
+// Package worker is a job queue on Redis. It limits how many jobs run at once in all processes, and
+// does not lose the jobs of a process that crashes.
 //
-// A worker moves a job from the list of waiting jobs to the list of taken jobs. It runs the job while it holds two leases:
-// one for the job, so that no other worker runs it, and one for one of the places that all workers share. If a worker dies,
-// its leases expire, and another worker finds the job in the list of taken jobs and runs it. So a job may run in part and
-// then again: jobs must be idempotent.
+// A worker moves a job from the list of waiting jobs to the list of taken jobs. It runs the job
+// while it holds two leases: one for the job, so that no other worker runs it, and one for a place,
+// so that only as many jobs run at once as there are places. If a worker crashes, its leases
+// expire, and another worker finds the job in the list of taken jobs and runs it. A job may
+// therefore run partly and then again, so jobs must be idempotent.
 package worker
 
 import (
@@ -18,10 +19,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// oneEach is the limit of a job: one worker at a time. If a worker dies, its lease expires after 10 s.
+// oneEach is the limit of a job: one worker at a time. If a worker crashes, its lease expires after
+// 10 s.
 const oneEach client.Limit = "concurrency 1 lease=10s"
 
-// idle is how long a worker waits for a new job before it looks for jobs of workers that died.
+// idle is how long a worker waits for a new job before it looks for the jobs of crashed workers.
 const idle = time.Second
 
 // Queue is a queue of jobs. A job is a string. No two waiting jobs may be equal.
@@ -39,9 +41,10 @@ func (q *Queue) Push(ctx context.Context, job string) error {
 	return q.Redis.RPush(ctx, q.key("waiting"), job).Err()
 }
 
-// Work runs jobs, one at a time, until ctx ends. Each call is one worker; call it in any number of goroutines and
-// processes. The context of do ends if a lease is lost. Then do must return, because another worker may have the job. If do
-// returns an error, the job is retried.
+// Work runs jobs, one at a time, until ctx ends. Each call is one worker; call it in any number of
+// goroutines and processes. The context passed to do ends if a lease is lost. In this case do must
+// return, because another worker may have taken the job. If do returns an error, the job is
+// retried.
 func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job string) error) {
 	looked := time.Now()
 	for ctx.Err() == nil {
@@ -60,7 +63,7 @@ func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job strin
 	}
 }
 
-// takeOver runs the taken jobs that no worker holds a lease for.
+// takeOver runs the taken jobs for which no worker holds a lease.
 func (q *Queue) takeOver(ctx context.Context, do func(ctx context.Context, job string) error) {
 	jobs, err := q.Redis.LRange(ctx, q.key("taken"), 0, -1).Result()
 	if err != nil && ctx.Err() == nil {
@@ -74,7 +77,7 @@ func (q *Queue) takeOver(ctx context.Context, do func(ctx context.Context, job s
 // try runs a taken job, unless another worker holds its lease.
 func (q *Queue) try(ctx context.Context, job string, do func(ctx context.Context, job string) error) {
 	err := q.lease("job:"+job, oneEach).Hold(ctx, func(ctx context.Context) error {
-		// Another worker may have finished the job before this one got the lease.
+		// Another worker may have finished the job before this worker got the lease.
 		if err := q.Redis.LPos(ctx, q.key("taken"), job, redis.LPosArgs{}).Err(); errors.Is(err, redis.Nil) {
 			return nil
 		} else if err != nil {

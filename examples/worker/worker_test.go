@@ -66,7 +66,7 @@ func left(t *testing.T, q *worker.Queue) int64 {
 	return waiting + taken
 }
 
-// leave adds a job to the list of taken jobs, as if its worker had died.
+// leave adds a job to the list of taken jobs, as if its worker had crashed.
 func leave(t *testing.T, q *worker.Queue, job string) {
 	t.Helper()
 	if err := q.Redis.RPush(t.Context(), "{mail}:taken", job).Err(); err != nil {
@@ -87,7 +87,7 @@ func TestEachJobOnceAndTwoAtOnce(t *testing.T) {
 			most.Store(n)
 		}
 		defer running.Add(-1)
-		select { // a job continues only when another one runs
+		select { // a job continues only while another one runs
 		case meet <- true:
 		case <-meet:
 		case <-ctx.Done():
@@ -128,8 +128,8 @@ func TestJobsOfAWorkerThatIsGone(t *testing.T) {
 		return nil
 	})
 	defer stop()
-	if job := <-did; job != "left behind" { // the later one in the list of taken jobs
-		t.Errorf("%q was done, which another worker has", job)
+	if job := <-did; job != "left behind" { // the last job in the list of taken jobs
+		t.Errorf("%q was done, although another worker holds its lease", job)
 	}
 	close(giveUp)
 	if err := <-other; err != nil {

@@ -15,8 +15,9 @@ import (
 )
 
 // Scan is one pass over the usage keys of all primaries. A key that exists during the whole pass is
-// counted once, or twice if the server shrinks its hash table during the pass. The kept records
-// bound the memory. A Scan is safe for concurrent use, but Run must be called only once.
+// counted once, or twice if the server shrinks its hash table during the pass. A Scan needs memory
+// only for the records that it keeps. It is safe for concurrent use, but Run must be called only
+// once.
 type Scan struct {
 	limit int
 	keys  scan.Keys

@@ -9,9 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The version of Redis that functions see. If versions of Redis differ, this package behaves like
-// that version: the time does not change during a call, and numbers are written in their shortest
-// form.
+// Redis version that functions see. If versions of Redis differ, this package behaves like this
+// version: the time does not change during a call, and numbers are written in their shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204
@@ -19,7 +18,7 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// check raises an error unless ok is true.
+// check raises an error with the text otherwise unless ok is true.
 func check(L *lua.LState, ok bool, otherwise string) {
 	if !ok {
 		raise(L, otherwise)
@@ -70,8 +69,8 @@ func (e *Engine) openAPI() {
 	g.RawSetString("redis", lualib.View(L, call))
 	raiseMissing(L, g)
 	g.RawSetString("_G", lualib.View(L, g))
-	// Reading an absent field of a library's redis table raises an error, as for a global: Redis
-	// protects both in the same way.
+	// Reading an absent field of a library's redis table raises an error, like reading an absent
+	// global, because Redis protects both in the same way.
 	raiseMissing(L, load)
 	e.callGlobals, e.loadGlobals = g, L.NewTable()
 	e.loadGlobals.RawSetString("redis", lualib.View(L, load))
@@ -111,7 +110,7 @@ func callArguments(L *lua.LState) ([]string, bool) {
 	return args, true
 }
 
-// redisErrorReply implements redis.error_reply. If the text has no space, it has no error code, and
+// redisErrorReply implements redis.error_reply. A text without a space has no error code, so it
 // gets the code ERR.
 func redisErrorReply(L *lua.LState) int {
 	return singleField(L, "err", func(text string) string {
@@ -144,7 +143,7 @@ func redisSHA1Hex(L *lua.LState) int {
 	return 1
 }
 
-// redisLog checks its arguments as Redis does. There is no log to write to.
+// redisLog checks its arguments as Redis does. It writes nothing, because there is no log.
 func redisLog(L *lua.LState) int {
 	check(L, L.GetTop() >= 2, "redis.log() requires two arguments or more.")
 	level, ok := L.Get(1).(lua.LNumber)

@@ -17,12 +17,12 @@ var (
 
 // budget stops a call that takes too much time or memory. It is the context of every Lua thread:
 // before each instruction, gopher-lua checks whether the context is done, which costs one atomic
-// load. A goroutine checks the clock and the heap every millisecond. The first call starts it, and
-// it ends after a while without calls.
+// load. A goroutine checks the clock and the heap every millisecond. The first call starts the
+// goroutine. It ends after a while without calls.
 type budget struct {
 	context.Context
 	verdict atomic.Pointer[verdict]
-	call    atomic.Int64  // counts starts and ends of calls: odd while one runs
+	call    atomic.Int64  // number of starts and ends of calls; odd while a call runs
 	limit   atomic.Int64  // maximum time of the running call, in ns
 	memory  atomic.Uint64 // maximum growth of the heap during the running call, in bytes
 	closed  chan struct{}
@@ -32,7 +32,7 @@ type budget struct {
 	quit     chan struct{}
 }
 
-// verdict records that a call has to end, and why.
+// verdict records that a call must end, and why.
 type verdict struct {
 	call int64
 	why  error
@@ -73,20 +73,20 @@ func (b *budget) start(limit time.Duration, memory uint64) {
 	b.mu.Unlock()
 }
 
-// end ends the call. It returns why the call was stopped, or nil.
+// end ends the call. It returns the reason if the call was stopped, or nil.
 func (b *budget) end() error {
 	why := b.Err()
 	b.call.Add(1)
 	return why
 }
 
-// close ends the goroutine. It must not be called during a call, and no call may follow it.
+// close ends the goroutine. Do not call close during a call, and start no call after it.
 func (b *budget) close() { close(b.quit) }
 
 // idle is the number of milliseconds without a call after which the goroutine ends.
 const idle = 100
 
-// maxTick is the maximum time between two checks that counts towards a call's limit. If more has
+// maxTick is the most that the time between two checks counts towards a call's limit. If more has
 // passed, the operating system did not run the process.
 const maxTick = 2 * time.Millisecond
 
@@ -125,8 +125,8 @@ func (b *budget) watch() {
 	}
 }
 
-// leave records that the goroutine ends, unless b.call has changed from the given value, and
-// reports whether the goroutine may end.
+// leave reports whether the goroutine may end. It may end if b.call still has the value call; leave
+// then records the end.
 func (b *budget) leave(call int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ type Run struct {
 // Declared reports whether the key is among the call's keys.
 func (r *Run) Declared(key string) bool { return slices.Contains(r.keys, key) }
 
-// Call runs a function, like FCALL, or like FCALL_RO if readOnly.
+// Call runs a function, like FCALL. If readOnly is true, it works like FCALL_RO.
 func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 	writes := !slices.Contains(f.Flags, noWrites)
 	if readOnly && writes {
@@ -50,8 +50,8 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 	return Error(OneLine(text + "."))
 }
 
-// run runs a function and converts its first result to a reply. If an error ended the function, run
-// returns the error's value as failure. If the function was stopped, run returns the reason.
+// run runs a function and converts its first result to a reply. If an error ends the function, run
+// returns the error's value as failure. If the function is stopped, run returns the reason.
 func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) (reply Reply, failure lua.LValue, stopped error) {
 	e.lua.depth = 0
 	e.lua.budget.start(limit, e.MemoryLimit)

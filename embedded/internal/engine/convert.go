@@ -20,12 +20,12 @@ func FormatDouble(v float64) string {
 	return fpconv.Dtoa(v)
 }
 
-// maxNested is the greatest depth of nested tables in a reply, as in Redis. A deeper table becomes
+// maxNested is the maximum depth of nested tables in a reply, as in Redis. A deeper table becomes
 // an error.
 const maxNested = 7995
 
 // toReply converts a function's result to a reply, as Redis does for RESP2. depth is the number of
-// enclosing tables. After the call is stopped, toReply adds nothing more.
+// enclosing tables. After the call has been stopped, toReply adds nothing more.
 func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	switch v := v.(type) {
 	case lua.LString:
@@ -39,7 +39,7 @@ func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	case *lua.LTable:
 		return e.tableReply(v, depth+1)
 	case *lua.LUserData:
-		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a lualib.View: there is no other userdata
+		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a lualib.View, because there is no other userdata
 	}
 	return nil
 }
@@ -91,7 +91,8 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 	return out
 }
 
-// OneLine replaces line breaks in a status or an error, which would break the protocol.
+// OneLine replaces line breaks in a status or an error by spaces, because line breaks would break
+// the protocol.
 var OneLine = strings.NewReplacer("\r", " ", "\n", " ").Replace
 
 // toLua converts a reply to the value that redis.call returns in Lua.

@@ -37,8 +37,8 @@ type Engine struct {
 	lua     *threads
 	command Command
 
-	CallLimit time.Duration // a call that runs longer is stopped
-	LoadLimit time.Duration // a load that runs longer is stopped
+	CallLimit time.Duration // maximum duration of a call
+	LoadLimit time.Duration // maximum duration of a load
 
 	// MemoryLimit is the number of bytes by which the heap of the process may grow while a function
 	// or a library's text runs.
@@ -47,12 +47,12 @@ type Engine struct {
 	libraries map[string]*Library
 	functions map[string]*Function // by lower-case name
 
-	globals     *lua.LTable       // shared by all libraries
-	showGlobals func(*lua.LTable) // makes globals show loadGlobals or callGlobals
+	globals     *lua.LTable       // shared by all libraries; the content differs, see showGlobals
+	showGlobals func(*lua.LTable) // makes globals contain loadGlobals or callGlobals
 	loadGlobals *lua.LTable
 	callGlobals *lua.LTable
-	loading     *Library // while a library's text runs
-	running     *Run     // while a function runs
+	loading     *Library // the library whose text is running, or nil
+	running     *Run     // the running call, or nil
 }
 
 // Library is a loaded library. It does not change after it is loaded.

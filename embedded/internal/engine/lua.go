@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The maximum depth of nested Lua calls, as in Redis, and of nested pcalls. Each pcall halves the
+// Maximum depths of nested Lua calls, as in Redis, and of nested pcalls. Each pcall halves the
 // maximum depth of the calls in it, but not below minCalls. A call from a library function or a
 // metamethod takes up to a KiB of Go's stack, and Go ends the process if the stack exceeds 512 MiB.
 const (
@@ -18,15 +18,15 @@ const (
 	maxPCalls = 200
 )
 
-// threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. After an
-// error, the thread is dropped, instead of unwinding a stack that may contain millions of tail calls.
-// And when an error is raised, gopher-lua closes the variables of all functions on the thread's
-// stack, including those outside the pcall.
+// threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. First,
+// after an error, the thread can simply be dropped; its stack may contain millions of tail calls to
+// unwind. Second, when an error is raised, gopher-lua closes the variables of all functions on the
+// thread's stack, including functions outside the pcall.
 type threads struct {
-	L      *lua.LState // only opens the libraries
+	L      *lua.LState // used only to open the libraries
 	budget *budget
-	idle   [][]*lua.LState // by the number of enclosing pcalls
-	depth  int             // the number of pcalls around the running function
+	idle   [][]*lua.LState // idle threads, by the number of enclosing pcalls
+	depth  int             // number of pcalls around the running function
 }
 
 func newThreads() *threads {
@@ -36,11 +36,11 @@ func newThreads() *threads {
 	})}
 }
 
-// raised carries an error value out of a thread.
+// raised carries an error value out of a thread in a panic.
 type raised struct{ value lua.LValue }
 
 // call runs f on a thread and passes the thread with its results to done. The results are on the
-// thread's stack from index 1 on. If an error ended f, call returns the error's value.
+// thread's stack from index 1 on. If an error ends f, call returns the error's value.
 func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lua.LState)) (failure lua.LValue) {
 	if t.depth == len(t.idle) {
 		t.idle = append(t.idle, nil)
@@ -60,7 +60,7 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 		case nil:
 		case raised:
 			failure = r.value
-		case error: // a Go run-time error: gopher-lua leaves some checks to Go
+		case error: // a Go run-time error, because gopher-lua relies on Go for some checks
 			failure = lua.LString(r.Error())
 		default:
 			failure = lua.LString(fmt.Sprint(r))
@@ -75,8 +75,8 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall implements Redis's pcall. If the error is a table whose err field is a string or a number,
-// pcall returns false and that field. For another table, it returns false, the table and the field.
+// pcall implements Redis's pcall. If the error is a table whose field err is a string or a number,
+// pcall returns false and that field. For other tables, it returns false, the table and the field.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))
@@ -113,8 +113,9 @@ func (t *threads) pcall(L *lua.LState) int {
 	return 2
 }
 
-// compiled caches up to maxCompiled compiled libraries for this process. Servers are often started
-// with the same few libraries, as in tests, and compiling takes longer than the rest of a start.
+// compiled caches up to maxCompiled compiled libraries for this process. Programs such as tests
+// start many servers with the same few libraries, and compiling takes longer than the rest of a
+// start.
 var (
 	compiledMu sync.Mutex
 	compiled   = map[string]*lua.FunctionProto{}
@@ -169,8 +170,8 @@ func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, e
 	return chunk, nil
 }
 
-// environment returns a read-only table of globals, and a function that replaces its contents:
-// those for a load, or those for a call. Reading an absent global raises an error, as in Redis.
+// environment returns a read-only table of globals and a function that replaces its contents. A
+// load needs other contents than a call. Reading an absent global raises an error, as in Redis.
 func environment(L *lua.LState) (globals *lua.LTable, show func(*lua.LTable)) {
 	meta := L.NewTable()
 	meta.RawSetString("__newindex", L.NewFunction(lualib.ReadOnly))
@@ -179,7 +180,7 @@ func environment(L *lua.LState) (globals *lua.LTable, show func(*lua.LTable)) {
 	return globals, func(t *lua.LTable) { meta.RawSetString("__index", t) }
 }
 
-// raiseMissing makes reading an absent field an error.
+// raiseMissing makes t raise an error if an absent field is read.
 func raiseMissing(L *lua.LState, t *lua.LTable) {
 	meta := L.NewTable()
 	meta.RawSetString("__index", L.NewFunction(func(L *lua.LState) int {

@@ -89,7 +89,7 @@ func strGsub(L *lua.LState) int {
 	return 2
 }
 
-// substitute writes the replacement for the match src[s:e].
+// substitute writes the replacement of the match src[s:e].
 func (m *matcher) substitute(b *strings.Builder, repl lua.LValue, s, e int) {
 	var v lua.LValue
 	switch r := repl.(type) {
@@ -116,7 +116,7 @@ func (m *matcher) substitute(b *strings.Builder, repl lua.LValue, s, e int) {
 	b.WriteString(text)
 }
 
-// expand writes text with %0 replaced by the match src[s:e], and %1 to %9 replaced by captures.
+// expand writes text. It replaces %0 by the match src[s:e], and %1 to %9 by captures.
 func (m *matcher) expand(b *strings.Builder, text string, s, e int) {
 	for {
 		plain, rest, found := strings.Cut(text, "%")
@@ -132,7 +132,7 @@ func (m *matcher) expand(b *strings.Builder, text string, s, e int) {
 			capture, _ := ToText(m.value(int(c-'1'), s, e))
 			b.WriteString(capture)
 		default:
-			b.WriteByte(c) // a NUL byte after a % at the end, as in Lua
+			b.WriteByte(c) // a NUL byte for a % at the end, as in Lua
 		}
 		text = rest[min(1, len(rest)):]
 	}

@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// strFormat implements string.format, which uses C's printf.
+// strFormat implements string.format. In Lua, string.format uses C's printf.
 func strFormat(L *lua.LState) int {
 	f := Text(L, 1)
 	arg := 1
@@ -41,10 +41,10 @@ func strFormat(L *lua.LState) int {
 type spec struct {
 	flags       string
 	width, prec int    // prec is -1 by default
-	verb        string // empty at the end of the format
+	verb        string // "" at the end of the format
 }
 
-// parseSpec parses the conversion after a %, and returns it and the rest of the format.
+// parseSpec parses a conversion after its %. It returns the conversion and the rest of the format.
 func parseSpec(L *lua.LState, f string) (s spec, rest string) {
 	rest = strings.TrimLeft(f, "-+ #0")
 	s.flags = f[:len(f)-len(rest)]
@@ -64,7 +64,7 @@ func parseSpec(L *lua.LState, f string) (s spec, rest string) {
 	return s, rest[end:]
 }
 
-// twoDigits parses at most two digits, and returns their value and the rest of text.
+// twoDigits parses at most two digits. It returns their value and the rest of text.
 func twoDigits(text string) (n int, rest string) {
 	i := 0
 	for i < min(2, len(text)) && isDigit(text[i]) {
@@ -95,7 +95,7 @@ func (s spec) format(L *lua.LState, arg int) string {
 		case "u":
 			s.verb = "d"
 		case "x", "X":
-			if v == 0 { // C writes no 0x before a zero; otherwise the width includes the 0x
+			if v == 0 { // C writes no 0x before a zero; before other numbers, the width includes the 0x
 				s.flags = strings.ReplaceAll(s.flags, "#", "")
 			} else if s.has("#") && s.has("0") && !s.has("-") && s.prec < 0 {
 				s.prec = max(1, s.width-2)
@@ -121,7 +121,7 @@ func (s spec) format(L *lua.LState, arg int) string {
 	return ""
 }
 
-// toUnsigned converts like C's (unsigned long)v on x86-64.
+// toUnsigned converts v like C's (unsigned long)v on x86-64.
 func toUnsigned(v float64) uint64 {
 	if v >= 9223372036854775808.0 {
 		if v < 18446744073709551616.0 {
@@ -132,7 +132,7 @@ func toUnsigned(v float64) uint64 {
 	return uint64(ToInt64(v))
 }
 
-// pad pads with spaces. fmt would count characters instead of bytes.
+// pad pads text with spaces. It counts bytes, while package fmt counts characters.
 func (s spec) pad(text string) string {
 	spaces := strings.Repeat(" ", max(0, s.width-len(text)))
 	if s.has("-") {
@@ -152,7 +152,7 @@ func (s spec) plus() string {
 	return ""
 }
 
-// printf formats a number with package fmt, which treats the remaining flags as C does.
+// printf formats a number with package fmt, which treats the remaining flags like C.
 func (s spec) printf(v any) string {
 	format := "%" + s.flags
 	if s.width > 0 {

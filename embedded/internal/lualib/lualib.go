@@ -1,5 +1,5 @@
-// Package lualib provides the Lua library that functions see: gopher-lua's, with replacements for
-// functions that return other values than Redis's Lua 5.1.
+// Package lualib provides the Lua library that functions see. It is gopher-lua's library, except
+// that it replaces functions that return other values than in Redis's Lua 5.1.
 package lualib
 
 import (
@@ -13,13 +13,13 @@ import (
 const MaxString = 64 << 20
 
 // maxArray is the largest key for which gopher-lua extends a table's array, element by element.
-// Larger keys are hashed, and the # operator does not count them. The setting applies to gopher-lua
-// in the whole process.
+// Larger keys are hashed, and the # operator does not count them. The setting affects every use of
+// gopher-lua in the process.
 const maxArray = 1 << 22
 
 func init() { lua.MaxArrayIndex = maxArray }
 
-// Open returns the globals of functions, except pcall. The caller has to make them read-only.
+// Open returns the globals of functions, except pcall. The caller must make them read-only.
 func Open(L *lua.LState) *lua.LTable {
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenTable, lua.OpenMath} {
 		L.Push(L.NewFunction(open))
@@ -61,7 +61,7 @@ func Text(L *lua.LState, n int) string {
 	return s
 }
 
-// ToText is like lua_tostring: it converts strings, and numbers in Lua's format.
+// ToText is like lua_tostring: it converts strings and numbers. It formats numbers as Lua does.
 func ToText(v lua.LValue) (string, bool) {
 	switch v := v.(type) {
 	case lua.LString:
@@ -72,7 +72,7 @@ func ToText(v lua.LValue) (string, bool) {
 	return "", false
 }
 
-// ToNumber is like lua_tonumber: it converts numbers, and strings that contain a number.
+// ToNumber is like lua_tonumber: it converts numbers and strings that contain a number.
 func ToNumber(v lua.LValue) (float64, bool) {
 	switch v := v.(type) {
 	case lua.LNumber:
@@ -119,8 +119,8 @@ func checkLength(L *lua.LState, n int) {
 	}
 }
 
-// meter ends a long loop in Go when the call's time is used up. A step takes about as long as
-// examining a byte.
+// meter ends a long loop in Go when the call's time is used up. One step takes about as long as
+// examining one byte.
 type meter struct {
 	L *lua.LState
 	n int // steps since the last check of the call's time
@@ -155,8 +155,7 @@ func Concat(L *lua.LState) int {
 	return 1
 }
 
-// concatMeta implements Concat for operands that are not all strings: pair by pair, with
-// metamethods.
+// concatMeta implements Concat if not all operands are strings: pair by pair, with metamethods.
 func concatMeta(L *lua.LState, top int) int {
 	right := L.Get(top)
 	for i := top - 1; i >= 1; i-- {
@@ -227,8 +226,8 @@ func baseToString(L *lua.LState) int {
 	return 1
 }
 
-// View returns a read-only view of a table. Lua code sees it as a table that it can neither change
-// nor iterate over.
+// View returns a read-only view of a table. To Lua code, the view is a table that cannot be changed
+// or iterated over.
 func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
 	meta := L.NewTable()
 	meta.RawSetString("__index", t)
@@ -239,7 +238,7 @@ func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
 	return view
 }
 
-// ReadOnly raises Redis's error for a change to a read-only table.
+// ReadOnly raises the error that Redis raises for a change to a read-only table.
 func ReadOnly(L *lua.LState) int {
 	L.RaiseError("Attempt to modify a readonly table")
 	return 0
@@ -249,7 +248,7 @@ func baseType(L *lua.LState) int {
 	v := L.CheckAny(1)
 	kind := v.Type()
 	if _, ok := v.(*lua.LUserData); ok {
-		kind = lua.LTTable // a View, the only kind of userdata
+		kind = lua.LTTable // a View, because there is no other userdata
 	}
 	L.Push(lua.LString(kind.String()))
 	return 1
@@ -275,7 +274,7 @@ func baseRawSet(L *lua.LState) int {
 	return 1
 }
 
-const maxResults = 8000 // LUAI_MAXCSTACK, minus the used part
+const maxResults = 8000 // LUAI_MAXCSTACK minus the used part
 
 func baseUnpack(L *lua.LState) int {
 	t := L.CheckTable(1)

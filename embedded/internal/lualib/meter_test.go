@@ -8,8 +8,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Each loop of a library function regularly checks whether the call is over, because Lua cannot
-// check before the function returns.
+// TestLongWorkEndsWithTheCall checks that each loop of a library function regularly checks whether
+// the call must end. Lua itself cannot check before the function returns.
 func TestLongWorkEndsWithTheCall(t *testing.T) {
 	x := func(n int) lua.LString { return lua.LString(strings.Repeat("x", n)) }
 	for _, row := range []struct {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const spaces = " \t\n\v\f\r" // C's isspace
+const spaces = " \t\n\v\f\r" // like C's isspace
 
 // ParseNumber parses a number like Lua 5.1 on glibc (strtod, then trailing white space): decimal
 // and hexadecimal, with exponents, "inf" and "nan". It ignores everything after a NUL byte, because
@@ -32,13 +32,13 @@ func ParseNumber(s string) (float64, bool) {
 	case len(s) > 2 && s[0] == '0' && lower(s[1]) == 'x' && !strings.ContainsAny(s, "pP"):
 		s += "p0"
 	}
-	v, err := strconv.ParseFloat(s, 64) // out of range, v is 0 or infinity, like strtod's result
+	v, err := strconv.ParseFloat(s, 64) // if the number is out of range, v is 0 or infinity, like strtod's result
 	return math.Copysign(v, sign), err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// parseBase parses s like tonumber with the given base, which uses C's strtoul.
+// parseBase parses s like tonumber with the given base. In Lua, tonumber uses C's strtoul.
 func parseBase(s string, base int) (float64, bool) {
 	s, _, _ = strings.Cut(s, "\x00")
 	s = strings.Trim(s, spaces)
@@ -51,7 +51,7 @@ func parseBase(s string, base int) (float64, bool) {
 		digits = digits[2:]
 	}
 	v, err := strconv.ParseUint(digits, base, 64)
-	if errors.Is(err, strconv.ErrRange) { // v is the largest number, and the digits after the overflow were not parsed
+	if errors.Is(err, strconv.ErrRange) { // v is the largest number, and the digits after the overflow have not been parsed
 		err, negative = nil, false
 		for i := 0; i < len(digits) && err == nil; i++ {
 			_, err = strconv.ParseUint(digits[i:i+1], base, 64)
@@ -63,7 +63,7 @@ func parseBase(s string, base int) (float64, bool) {
 	return float64(v), err == nil
 }
 
-// FormatNumber formats a number like Lua's tostring, with C's "%.14g".
+// FormatNumber formats a number like Lua's tostring, which uses C's "%.14g".
 func FormatNumber(v float64) string {
 	if v > -1e14 && v < 1e14 {
 		if i := int64(v); float64(i) == v && (i != 0 || !math.Signbit(v)) {
@@ -76,7 +76,7 @@ func FormatNumber(v float64) string {
 	return strconv.FormatFloat(v, 'g', 14, 64)
 }
 
-// formatSpecial formats infinities and NaN like C, which writes the sign of a NaN.
+// formatSpecial formats infinities and NaN like C. C writes the sign of a NaN.
 func formatSpecial(v float64) (text string, ok bool) {
 	switch {
 	case math.IsNaN(v):
@@ -92,7 +92,7 @@ func formatSpecial(v float64) (text string, ok bool) {
 	return text, true
 }
 
-// ToInt64 truncates like C on x86-64: NaN and numbers out of range become the smallest integer.
+// ToInt64 truncates v like C on x86-64: NaN and numbers out of range become the smallest integer.
 func ToInt64(v float64) int64 {
 	if v >= -9223372036854775808.0 && v < 9223372036854775808.0 {
 		return int64(v)

@@ -10,10 +10,11 @@ const (
 	maxCaptures     = 32
 	captureOpen     = -1
 	capturePosition = -2
-	maxMatchDepth   = 200 // of nested matches, as in Redis's Lua
+	maxMatchDepth   = 200 // maximum number of nested matches, as in Redis's Lua
 )
 
-// matcher implements the pattern matching of PUC Lua (lstrlib.c), position by position.
+// matcher implements the pattern matching of Lua's C implementation (lstrlib.c), position by
+// position.
 type matcher struct {
 	meter
 	src     string
@@ -37,7 +38,7 @@ func inClass(c, class byte) bool {
 	return class == c
 }
 
-// byteAt returns s[i], or 0 after the end.
+// byteAt returns s[i], or 0 if i is after the end.
 func byteAt(s string, i int) byte {
 	if i < len(s) {
 		return s[i]
@@ -45,15 +46,15 @@ func byteAt(s string, i int) byte {
 	return 0
 }
 
-// set reads the set at p, such as [a-z%s]. It returns the index after the set, and whether c is in
-// it.
+// set reads the set at p, such as [a-z%s]. It returns the index after the set, and whether the set
+// contains c.
 func (m *matcher) set(p int, c byte) (end int, in bool) {
 	p++
 	listed := byteAt(m.pat, p) != '^'
 	if !listed {
 		p++
 	}
-	last := p // will be the index of the closing bracket, which cannot come first
+	last := p // will be the index of the closing bracket, which cannot be the first character
 	for last == p || byteAt(m.pat, last) != ']' {
 		m.step()
 		if last >= len(m.pat) {
@@ -85,7 +86,7 @@ func (m *matcher) set(p int, c byte) (end int, in bool) {
 }
 
 // single reads the class of a single character at p. It returns the index after the class, and
-// whether the byte at s is in it.
+// whether the class contains the byte at s.
 func (m *matcher) single(s, p int) (end int, in bool) {
 	end, c := p+1, byteAt(m.src, s)
 	switch m.pat[p] {
@@ -105,8 +106,8 @@ func (m *matcher) single(s, p int) (end int, in bool) {
 	return end, in && s < len(m.src)
 }
 
-// search returns the first match that starts at from or, unless anchored, later. start is -1 if
-// nothing matches.
+// search returns the first match that starts at from. Unless anchored is true, the match may also
+// start later. start is -1 if nothing matches.
 func (m *matcher) search(from int, anchored bool) (start, end int) {
 	for start = from; start <= len(m.src); start++ {
 		m.level = 0
@@ -120,7 +121,7 @@ func (m *matcher) search(from int, anchored bool) (start, end int) {
 	return -1, -1
 }
 
-// match matches the pattern from index p on against the text from index s on. It returns the end of
+// match matches the pattern from index p on with the text from index s on. It returns the end of
 // the match, or -1.
 func (m *matcher) match(s, p int) int {
 	m.depth++
@@ -197,7 +198,7 @@ func (m *matcher) maxExpand(s, p, end int) int {
 	return -1
 }
 
-// minExpand is like maxExpand, for as few characters as possible.
+// minExpand is like maxExpand, but matches as few characters as possible.
 func (m *matcher) minExpand(s, p, end int) int {
 	for {
 		m.step()
@@ -211,9 +212,9 @@ func (m *matcher) minExpand(s, p, end int) int {
 	}
 }
 
-// frontier implements %f for the set at p. It returns the index after the set, and s if the
-// character at s is in the set and the one before it is not; otherwise -1. NUL bytes count as the
-// characters before and after the text.
+// frontier implements %f for the set at p. It returns the index after the set, and s if the set
+// contains the character at s but not the one before it. Otherwise the second result is -1. NUL
+// bytes count as the characters before and after the text.
 func (m *matcher) frontier(s, p int) (int, int) {
 	if byteAt(m.pat, p) != '[' {
 		m.fail("missing '[' after '%%f' in pattern")

@@ -3,8 +3,8 @@ package lualib
 import lua "github.com/yuin/gopher-lua"
 
 // tabSort implements the quicksort of Lua 5.1 (ltablib.c) step by step, because the order of equal
-// elements depends on the steps. gopher-lua's sort also includes trailing elements that were set to
-// nil.
+// elements depends on the steps. In addition, gopher-lua's sort would include trailing elements
+// that were set to nil.
 func tabSort(L *lua.LState) int {
 	t := L.CheckTable(1)
 	s := &sorter{meter: meter{L: L}, t: t}
@@ -39,7 +39,7 @@ func (s *sorter) swap(i, j int) {
 	s.set(j, a)
 }
 
-// order swaps two elements unless they are in order, and reports whether it did.
+// order swaps two elements if they are not in order, and reports whether it did.
 func (s *sorter) order(i, j int) bool {
 	swap := s.less(s.get(j), s.get(i))
 	if swap {

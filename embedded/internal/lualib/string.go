@@ -31,8 +31,8 @@ func openString(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// arithmetic implements an operator for operands that are not both numbers. gopher-lua parses "010"
-// as eight.
+// arithmetic implements an operator for operands that are not both numbers. gopher-lua's own
+// operator would read "010" as eight.
 func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int {
 	a, b := L.Get(1), L.Get(2)
 	if event == "__unm" {
@@ -44,8 +44,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 		L.Push(lua.LNumber(op(x, y)))
 		return 1
 	}
-	// In Lua, the metamethod of strings is called even if the other operand has a metamethod. The
-	// metamethod of strings then calls the other one, as this loop does.
+	// In Lua, the metamethod of strings is called even if the other operand has a metamethod, and
+	// then calls that metamethod. This loop has the same effect.
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {
@@ -61,8 +61,9 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua that takes as many strings as texts says, and then
-// numbers. It converts arguments of the other type as Lua does.
+// converted wraps a function of gopher-lua. The function's first arguments, as many as texts says,
+// are strings, and the others are numbers. The wrapper converts arguments of the other type as Lua
+// does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
@@ -112,8 +113,8 @@ func strChar(L *lua.LState) int {
 	return 1
 }
 
-// mapBytes implements lower and upper. gopher-lua's versions also change letters that are not
-// letters in the C locale, and bytes that are not valid UTF-8.
+// mapBytes implements lower and upper. gopher-lua's versions also change letters outside the C
+// locale and bytes that are not valid UTF-8.
 func mapBytes(L *lua.LState, f func(byte) byte) int {
 	b := []byte(Text(L, 1))
 	for i := range b {

@@ -4,16 +4,17 @@ import lua "github.com/yuin/gopher-lua"
 
 // structItem is one item in a format of struct.pack or struct.unpack.
 type structItem struct {
-	kind byte // c for text; otherwise a letter of structSizes, in upper case if unsigned
+	kind byte // c for text; otherwise a letter of structSizes, in upper case if the integer is unsigned
 	size int
-	big  bool // big-endian
+	big  bool // whether the integer is big-endian
 }
 
-// structSizes holds the sizes of integers. A number after i or I changes their size.
+// structSizes holds the sizes of integers in bytes. A number after i or I changes the size.
 var structSizes = map[byte]int{'b': 1, 'h': 2, 'l': 8, 'i': 4}
 
-// structFormat parses a format: < and >, b B h H l L, i and I with 1 to 8 bytes, and c with a
-// length. These need no alignment and no C types. Other options are rejected.
+// structFormat parses a format. It supports the options that need no alignment and no C types, and
+// rejects others. The options are < and >, b B h H l L, i and I with 1 to 8 bytes, and c with a
+// length.
 func structFormat(L *lua.LState) []structItem {
 	text := Text(L, 1)
 	var items []structItem

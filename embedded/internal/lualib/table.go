@@ -56,8 +56,8 @@ func tabConcat(L *lua.LState) int {
 	return 1
 }
 
-// tabRemove implements table.remove. gopher-lua's may remove a trailing element that was set to nil
-// instead of the last element.
+// tabRemove implements table.remove. gopher-lua's table.remove may remove a trailing element that
+// was set to nil instead of the last element.
 func tabRemove(L *lua.LState) int {
 	t := L.CheckTable(1)
 	last := t.Len()

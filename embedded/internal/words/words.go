@@ -7,8 +7,8 @@ import (
 )
 
 // Split splits a line at blanks. Words may contain quoted parts. Within "..." the escapes are \n,
-// \r, \t, \b, \a, \xHH, and \ before any other byte; within '...' only \'. Split returns false if a
-// quote is not closed or no blank follows a closing quote.
+// \r, \t, \b, \a, \xHH, and \ before any other byte. Within '...' the only escape is \'. Split
+// returns false if a quote is not closed or if no blank follows a closing quote.
 func Split(line string) ([]string, bool) {
 	var words []string
 	for i := 0; ; {
