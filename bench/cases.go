@@ -77,11 +77,12 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.add(benchCase{name: "two rates on one key, allowed", note: "beside one rate", work: two}, takes("", two),
 		b.inUse().aimed(1.8), floor("text", 1, wholeInUse, holds("gcra::16:x")))
 	b.several("three limits in one call", wholeInUse)
-	b.add(benchCase{name: "a policy, allowed, key in use", note: "beside its limit", work: wholeInUse}, func(lib *library, prefix string) contender {
-		c := take(lib, prefix, "", wholeInUse).named(`ratelimit_take "@api"`)
-		c.call = func(n int) []redis.Cmder { return fcall("take", n, numbered(prefix, 1), "@api") }
-		return c
-	}, b.inUse().aimed(1.02), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "a policy, allowed, key in use", note: "beside its limit", work: wholeInUse}, policy("@api"),
+		b.inUse().aimed(1.02), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "a policy with a canary for half of the keys", note: "beside the same policy without", work: wholeInUse}, policy("@new"),
+		policy("@api")(b.libraries[0], "tg0"), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "a key with an override", note: "beside one without", work: wholeInUse}, overridden,
+		b.inUse(), floor("override", 1, wholeInUse, holds("limit:2500000000000:2500000000000:6:6000/hgcra")))
 	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
 		takes("fixed_window", windowInUse, windowInUse),
 		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))

@@ -51,6 +51,14 @@ register('text', function(key)
   redis.call('SET', key, 'token_bucket:99:1700000000000000', 'PXAT', '2500000000000')
   return six
 end)
+register('override', function(key)
+  redis.call('PTTL', key)
+  redis.call('GETRANGE', key, '0', '31')
+  redis.call('TIME')
+  redis.call('GETRANGE', key, '0', '1278')
+  redis.call('SET', key, 'limit:2500000000000:2500000000000:6:6000/hgcra', 'PXAT', '2500000000000')
+  return six
+end)
 register('logs', function(_, keys)
   redis.call('TIME')
   for i = 1, #keys do redis.call('GETRANGE', keys[i], '0', '2047') end

@@ -76,7 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 // readLibraries returns this checkout's library and the libraries in the given files.
 func readLibraries(files []string) ([]*library, error) {
-	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: withPolicy(functions.Source())}}
+	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: withPolicies(functions.Source())}}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -86,14 +86,17 @@ func readLibraries(files []string) ([]*library, error) {
 			return nil, fmt.Errorf("--library %s: its first line is not #!lua name=%s, as that of every build of the library is",
 				file, libraryName)
 		}
-		list = append(list, &library{name: filepath.Base(file), text: withPolicy(string(text))})
+		list = append(list, &library{name: filepath.Base(file), text: withPolicies(string(text))})
 	}
 	return list, nil
 }
 
-// withPolicy adds the policy @api to a library text without policies.
-func withPolicy(text string) string {
-	return strings.Replace(text, "local POLICIES = {}", "local POLICIES = { api = { '"+wholeInUse.rate()+"' } }", 1)
+// withPolicies adds the policies @api and @new to a library text without policies. @new has a canary.
+// A build that predates canaries ignores it.
+func withPolicies(text string) string {
+	limit := "'" + wholeInUse.rate() + "'"
+	return strings.Replace(text, "local POLICIES = {}", "local POLICIES = { api = { "+limit+" }, "+
+		"new = { "+limit+", canary = { "+limit+", share = 500 } } }", 1)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -118,6 +118,26 @@ func takeWith(lib *library, prefix, option string, extra func(n int) string, wor
 	return c
 }
 
+// policy returns a function that takes one unit by a policy, as add requires.
+func policy(name string) func(*library, string) contender {
+	return func(lib *library, prefix string) contender {
+		c := take(lib, prefix, "", wholeInUse).named("ratelimit_take " + strconv.Quote(name))
+		c.call = func(n int) []redis.Cmder { return fcall("take", n, numbered(prefix, 1), name) }
+		return c
+	}
+}
+
+// overridden returns a contender that takes one unit from keys that have an override.
+func overridden(lib *library, prefix string) contender {
+	c := take(lib, prefix, "", wholeInUse).named("ratelimit_take " + strconv.Quote("1/h") + ", overridden")
+	c.call = func(n int) []redis.Cmder { return fcall("take", n, numbered(prefix, 1), "1/h") }
+	fill := c.fill
+	c.fill = func(n int) []redis.Cmder {
+		return append(fcall("override", n, numbered(prefix, 1), wholeInUse.rate(), day.Milliseconds()), fill(n)...)
+	}
+	return c
+}
+
 // lease returns a contender for acquire, renew or release. held lists the lease IDs that each key
 // holds beforehand. id returns the lease ID for a call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {

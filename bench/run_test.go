@@ -41,8 +41,8 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Cases) != 33 {
-		t.Errorf("%d cases were measured, want 33", len(got.Cases))
+	if len(got.Cases) != 35 {
+		t.Errorf("%d cases were measured, want 35", len(got.Cases))
 	}
 	if !strings.HasPrefix(got.Server, "Redis ") && !strings.HasPrefix(got.Server, "Valkey ") {
 		t.Errorf("the server is %q, want its name and version", got.Server)
