@@ -80,7 +80,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 	}
 	adds := false
 	again := func(command string, more ...string) string {
-		if a.library == "" && a.policies == "" {
+		if a.library == "" && len(a.policies) == 0 {
 			more, adds = append(more, "--policies FILE"), true
 		}
 		return a.again(command, more...)
@@ -125,8 +125,13 @@ func (a *app) again(command string, more ...string) string {
 		}
 		if cmd.Flags().Lookup("library") != nil && a.library != "" {
 			line += " " + shell.Line("--library", a.library)
-		} else if cmd.Flags().Lookup("policies") != nil && a.policies != "" {
-			line += " " + shell.Line("--policies", a.policies)
+		} else if cmd.Flags().Lookup("policies") != nil {
+			for _, name := range a.policies {
+				line += " " + shell.Line("--policies", name)
+			}
+		}
+		if cmd.Flags().Lookup("namespace") != nil && a.namespace != "" {
+			line += " " + shell.Line("--namespace", a.namespace)
 		}
 	}
 	return strings.Join(append([]string{line}, more...), " ")
