@@ -22,6 +22,8 @@ type Loader struct {
 	interval time.Duration
 	trace    func(Step)
 	clock    clock
+
+	namespace string // "" for the code and the policies without a namespace
 }
 
 // clock is the machine's clock, or that of a test.

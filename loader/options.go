@@ -20,7 +20,8 @@ type (
 		ofPlan()
 	}
 
-	// RollbackOption is an option of [Loader.Rollback]: [To] or [WaitForLease].
+	// RollbackOption is an option of [Loader.Rollback] and [Loader.PlanRollback]: [AllowDowngrade],
+	// [RemovePolicies], [ReplaceForeign], [To] or [WaitForLease].
 	RollbackOption interface {
 		set(*options) error
 		ofRollback()
@@ -37,6 +38,7 @@ type (
 func AllowDowngrade() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 } {
 	return option(func(o *options) error { o.downgrade = true; return nil })
 }
@@ -46,6 +48,7 @@ func AllowDowngrade() interface {
 func RemovePolicies() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 } {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
 }
@@ -55,19 +58,22 @@ func RemovePolicies() interface {
 func ReplaceForeign() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 	DeleteOption
 } {
 	return option(func(o *options) error { o.replaceForeign = true; return nil })
 }
 
-// WaitForLease makes a call wait for up to d for another deployment to finish, instead of failing
-// with [ErrLeased] at once. d must not be below 0.
+// WaitForLease makes a call wait for up to d for another deployment to finish, before it fails with
+// [ErrLeased]. Without the option, the call fails at once or, in a namespace ([WithNamespace]), waits
+// for twice the time in which the lease of a deployer that died ends. d must not be below 0.
 func WaitForLease(d time.Duration) interface {
 	DeployOption
 	RollbackOption
 	DeleteOption
 } {
 	return option(func(o *options) error {
+		o.waits = true
 		if o.wait = d; d < 0 {
 			return fmt.Errorf("loader.WaitForLease: the time %v is below 0; give one such as 1m", d)
 		}
@@ -92,7 +98,9 @@ type options struct {
 	removePolicies bool
 	replaceForeign bool
 	wait           time.Duration
+	waits          bool // wait was given
 	to             string
+	back           bool // a rollback, which may restore an older version
 }
 
 type option func(*options) error

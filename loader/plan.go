@@ -71,7 +71,7 @@ func (p Plan) Empty() bool {
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.
 func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -81,7 +81,10 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	}
 	s := l.session()
 	defer s.close()
-	f := s.look(ctx, want)
+	return s.look(ctx, want).plan(ctx, o)
+}
+
+func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 	f.check(ctx, o, false)
 	each(f.filter(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
 		if err := m.probe(ctx); !errors.Is(err, ErrNoPermission) {
@@ -89,10 +92,8 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 		}
 	})
 	f.compare(f.members)
-	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
-	for _, n := range f.report.Nodes {
-		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
-	}
+	want := f.want
+	plan := f.planned()
 	diffs := map[string]string{} // by digest of the running library
 	for i, m := range f.members {
 		n := &plan.Nodes[i]
@@ -113,6 +114,15 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 		}
 	}
 	return plan, f.err(opPlan)
+}
+
+// planned returns a plan that refuses all nodes.
+func (f *fleet) planned() Plan {
+	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
+	for _, n := range f.report.Nodes {
+		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
+	}
+	return plan
 }
 
 // unified returns the difference between two texts as `diff -u` shows it, with three lines of
