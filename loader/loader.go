@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 const (
@@ -23,6 +25,7 @@ type Loader struct {
 	trace    func(Step)
 	clock    clock
 
+	effects   func(string, [][2]functions.Policy) ([]Effect, error)
 	namespace string // "" for the code and the policies without a namespace
 }
 

@@ -48,10 +48,10 @@ func (l *Loader) owns(a artifact) (owned, error) {
 		switch found := p.Namespace(); {
 		case found == l.namespace:
 		case l.namespace == "":
-			return owned{}, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
+			return owned{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
 				Remedy: "deploy the policies of a namespace with WithNamespace, and the library without them"}
 		default:
-			return owned{}, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.namespace),
+			return owned{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.namespace),
 				Remedy: "deploy it without the policies of others"}
 		}
 	}
@@ -238,7 +238,7 @@ func uncomposed(c *conn, err error) *Error {
 }
 
 func unknownOrder(c *conn, running Library) *Error {
-	return c.fail("FUNCTION LIST", ErrMixedBuilds, nil,
+	return c.fail("FUNCTION LIST", ErrNoNewest, nil,
 		"delete the library with FUNCTION DELETE "+functions.Name+" on the nodes that have the wrong one, and deploy again",
 		"runs %s, another node runs a build with other policies of other namespaces, and no record says which of them was deployed last", running)
 }

@@ -8,20 +8,22 @@ import (
 
 // Options of single calls. The type of each option says which calls accept it.
 type (
-	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [ReplaceForeign] or [WaitForLease].
+	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [DenyKeysInUse],
+	// [ReplaceForeign] or [WaitForLease].
 	DeployOption interface {
 		set(*options) error
 		ofDeploy()
 	}
 
-	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade], [RemovePolicies] or [ReplaceForeign].
+	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade], [RemovePolicies], [DenyKeysInUse] or
+	// [ReplaceForeign].
 	PlanOption interface {
 		set(*options) error
 		ofPlan()
 	}
 
 	// RollbackOption is an option of [Loader.Rollback] and [Loader.PlanRollback]: [AllowDowngrade],
-	// [RemovePolicies], [ReplaceForeign], [To] or [WaitForLease].
+	// [RemovePolicies], [DenyKeysInUse], [ReplaceForeign], [To] or [WaitForLease].
 	RollbackOption interface {
 		set(*options) error
 		ofRollback()
@@ -51,6 +53,16 @@ func RemovePolicies() interface {
 	RollbackOption
 } {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
+}
+
+// DenyKeysInUse lets a build replace the current one if a changed policy would deny calls on keys in
+// use until what they hold expires. It matters only with [WithEffects].
+func DenyKeysInUse() interface {
+	DeployOption
+	PlanOption
+	RollbackOption
+} {
+	return option(func(o *options) error { o.denyKeys = true; return nil })
 }
 
 // ReplaceForeign lets Deploy replace, and Delete delete, a library of the same name that is not a
@@ -96,6 +108,7 @@ func To(build string) RollbackOption {
 type options struct {
 	downgrade      bool
 	removePolicies bool
+	denyKeys       bool
 	replaceForeign bool
 	wait           time.Duration
 	waits          bool // wait was given

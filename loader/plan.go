@@ -40,6 +40,11 @@ type Change struct {
 	// its share and its limits, as in "5% of the keys: 60/m", or only what changes.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
+
+	// Keys says what becomes of keys in use, if a policy or a canary changes and [WithEffects] is
+	// given: "carry over: after 50 units of 100, 50 of 100 are left", "start anew", or "denied, for up
+	// to 1h".
+	Keys string `json:"keys_in_use,omitempty"`
 }
 
 // NodePlan describes what a deployment would do on one node; Node.Changes lists what it would
@@ -140,13 +145,25 @@ func (f *fleet) compare(members []*member) {
 			continue
 		}
 		if found[m.node.Before.Digest] == nil {
-			found[m.node.Before.Digest] = changes(m.text, f.want.text)
+			found[m.node.Before.Digest] = withKeys(changes(m.text, f.want.text), f.effectsOn(m))
 		}
 		m.node.Changes = found[m.node.Before.Digest]
 		for _, name := range f.lostPolicies(m) {
 			m.node.Changes = append(slices.Clip(m.node.Changes), Change{Kind: "policy", Name: name, What: "removed"})
 		}
 	}
+}
+
+// withKeys adds to changes what becomes of keys in use. If a policy and its canary change, only the
+// policy says so.
+func withKeys(list []Change, effects map[string]Effect) []Change {
+	said := map[string]bool{}
+	for i, c := range list {
+		if (c.Kind == "policy" && c.What == "changed" || c.Kind == "canary") && !said[c.Name] {
+			list[i].Keys, said[c.Name] = effects[c.Name].Keys, true
+		}
+	}
+	return list
 }
 
 // changes lists the differences between the code of two libraries.

@@ -9,12 +9,16 @@ import (
 // on each node that cannot. With probe, it also tests the user's right to load and the node's
 // memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
+	f.tryChanges()
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {
 			m.node.Err = f.refusal(ctx, m, o)
 		}
+		if m.node.Err == nil {
+			m.node.Err = f.refusedEffect(m, o)
+		}
 		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
-			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost)
+			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost, o)
 		}
 		if m.node.Err == nil && probe && m.node.State != Same {
 			m.node.Err = m.probe(ctx)
@@ -38,7 +42,7 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 		return downgrade(m.conn, running, want.Library)
 	case m.node.State == Different && !o.removePolicies:
 		if names := f.removes(m); len(names) > 0 {
-			return removesPolicies(m.conn, "runs", names)
+			return removesPolicies(m.conn, "runs", names, o)
 		}
 	}
 	return nil

@@ -24,6 +24,8 @@ type session struct {
 	left  map[string]bool      // addresses of nodes that a watch must not change
 	base  string               // the text that a watch last found on the nodes
 
+	effects map[[2]string]map[string]Effect // by the digests of two texts, and by policy
+
 	overOwn, overBase, overWant string // the last call of over
 }
 

@@ -57,6 +57,7 @@ type app struct {
 	library   string   // file of --library
 	policies  []string // files of --policies
 	namespace string   // of --namespace
+	back      bool     // the command is rollback
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {

@@ -34,7 +34,9 @@ var hints = []struct {
 	{loader.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
 	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
-	{loader.ErrRemovesPolicies, "", "give the file that has it with --policies, or add --remove-policies"},
+	{loader.ErrRemovesPolicies, "", "$remove"},
+	{loader.ErrDeniesKeys, "", "give callers another key for the new limit first, or add --deny-keys-in-use"},
+	{loader.ErrNamespace, "", "give the namespace of its policies with --namespace, or a file without them"},
 	{loader.ErrOvertaken, "", "see what runs with: $status"},
 	{loader.ErrLeased, "", "try again after it, or wait for it with --wait"},
 	{loader.ErrRefused, "", "check the build with: $verify"},
@@ -44,6 +46,7 @@ var hints = []struct {
 	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
 	{loader.ErrUnknownOrder, "", "load this build with: $deploy"},
 	{loader.ErrNoLibrary, "", "load it with: $deploy"},
+	{loader.ErrNoNewest, "", "delete the library with FUNCTION DELETE ratelimit on the servers that have the wrong one, and deploy again"},
 	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
 	{loader.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
@@ -96,6 +99,11 @@ func (a *app) expand(hint string, node *loader.Error) string {
 				return "write redis://:PASSWORD@host:port, with a colon before the password"
 			}
 			return "write redis://:PASSWORD@host:port"
+		case "remove":
+			if a.back {
+				return "add --remove-policies"
+			}
+			return "give the file that has it with --policies, or add --remove-policies"
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":
