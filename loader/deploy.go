@@ -54,7 +54,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 	leader := f.leader()
 	lease := f.s.holder(leader.conn)
 	if f.s.l.namespace != "" && !o.waits {
-		o.wait = 2 * lease.ttl
+		o.wait = 4 * lease.ttl
 	}
 	if err := lease.take(ctx, o.wait); err != nil {
 		leader.node.Err = err

@@ -45,7 +45,7 @@ func (o *deployFlags) replaceForeignFlag(cmd *cobra.Command) {
 
 func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	o.cmd = cmd
-	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 12 times --timeout)")
+	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 24 times --timeout)")
 }
 
 // waits reports whether --wait was given, or should be 0 without it.
