@@ -327,7 +327,9 @@ func (s *source) limits(policy *Policy, n *yaml.Node) {
 func (s *source) limit(policy *Policy, key, value *yaml.Node) {
 	name := ""
 	if key != nil {
-		name = s.Text(key, "the name of a key")
+		if name = s.Text(key, "the name of a key"); key.Kind == yaml.ScalarNode && key.Value == "" && !yamlfile.Null(key) {
+			s.Wrong(key, "a limit has an empty key name; name what the key is for")
+		}
 	}
 	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.Text(value, "a limit"))})
 	policy.keys = append(policy.keys, key)

@@ -112,6 +112,9 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 	default:
 		paths = []string{s.Text(f.Policies, "policies")}
 	}
+	if slices.Contains(paths, "") && len(s.Problems) == 0 {
+		s.Wrong(f.Policies, "policies has an empty name; name the file with the policies, relative to this one")
+	}
 	if err := s.Err(); err != nil {
 		return nil, err
 	}

@@ -67,6 +67,7 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limit to try, such as 10/m; may be repeated")
 	flags.StringArrayVar(&f.policies, "policy", nil, "a policy of --policies to try; may be repeated")
+	completePolicies(cmd, a.policiesInFiles)
 	a.policiesFlag(cmd)
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
 	flags.StringVar(&f.cost, "cost", "", "field with the cost of each line, such as size or usage.total_tokens (default: each line costs 1)")

@@ -61,6 +61,32 @@ func (a *app) build() (functions.Build, error) {
 	return file.Build()
 }
 
+// schemaCommand prints a JSON Schema.
+func (a *app) schemaCommand() *cobra.Command {
+	var tests bool
+	cmd := &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of policies files, for editors",
+		Long: `Print the JSON Schema of policies files or, with --tests, of files with tests of policies. Editors that know YAML
+schemas (with the YAML language server) complete and check a file whose first line names the schema:
+
+  # yaml-language-server: $schema=policies.schema.json
+
+A schema cannot check everything: run "ratelimit verify" and "ratelimit test", too.`,
+		Example: `  ratelimit policies schema > policies.schema.json
+  ratelimit policies schema --tests > tests.schema.json`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if tests {
+				return a.write(policies.TestSchema)
+			}
+			return a.write(policies.Schema)
+		},
+	}
+	cmd.Flags().BoolVar(&tests, "tests", false, "the schema of files with tests")
+	return cmd
+}
+
 // policyReport is the output of verify --json about a file of policies.
 type policyReport struct {
 	File     string            `json:"file"` // several are separated by commas
