@@ -18,7 +18,7 @@ import (
 // A Policy is a plain value. Package policies reads policies from a file and checks their limits
 // with the library.
 type Policy struct {
-	Name   string        // 1 to 64 of a-z 0-9 _ . -
+	Name   string        // 1 to 64 of a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
 	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
@@ -57,6 +57,7 @@ const (
 const (
 	policiesMark  = "--[[@POLICIES@]]"
 	policiesBegin = "local POLICIES = {"
+	buildIDBegin  = "local BUILD_ID = '"
 	longestLimit  = 1024
 )
 
@@ -88,8 +89,15 @@ func (p Policy) Faults() []Fault {
 	wrong := func(limit int, key bool, format string, args ...any) {
 		faults = append(faults, Fault{Limit: limit, Key: key, Text: fmt.Sprintf(format, args...)})
 	}
-	if !policyName.MatchString(p.Name) {
-		wrong(-1, false, "the policy name %q is not 1 to 64 of a-z 0-9 _ . -", cut(p.Name))
+	name := p.Name
+	if namespace, after, found := strings.Cut(p.Name, "/"); found {
+		name = after
+		if text := namespaceFault(namespace); text != "" {
+			wrong(-1, false, "policy %q: %s", cut(p.Name), text)
+		}
+	}
+	if !policyName.MatchString(name) {
+		wrong(-1, false, "the policy name %q is not 1 to 64 of a-z 0-9 _ . -", cut(name))
 	}
 	if len(p.Limits) == 0 || len(p.Limits) > MostPolicyLimits {
 		wrong(-1, false, "policy %s has %d limits; give it 1 to %d", cut(p.Name), len(p.Limits), MostPolicyLimits)
@@ -267,19 +275,15 @@ var errNoPolicies = errors.New("functions: the text has no table of policies in 
 // compare them with the policies that it is about to deploy. If New did not build the text,
 // ReadPolicies returns an error.
 func ReadPolicies(text string) ([]Policy, error) {
-	_, rest, found := strings.Cut(text, "\n"+policiesBegin)
-	if !found {
+	_, table, _, ok := cutPolicies(text)
+	if !ok {
 		return nil, errNoPolicies
 	}
-	if strings.HasPrefix(rest, "}\n") {
+	if table == "" {
 		return nil, nil
 	}
-	rest, _, found = strings.Cut(rest, "\n}\n")
-	if !found || !strings.HasPrefix(rest, "\n") {
-		return nil, errNoPolicies
-	}
 	var policies []Policy
-	for _, line := range strings.Split(rest[1:], "\n") {
+	for _, line := range strings.Split(table, "\n") {
 		policy, ok := readPolicy(line)
 		if !ok {
 			return nil, errNoPolicies

@@ -38,6 +38,9 @@ const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if code, is := runDeployer(); is {
+		return code
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "1000"); err != nil { // a test that waits for a backend also counts as running
 		panic(err)

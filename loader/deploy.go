@@ -32,7 +32,7 @@ import (
 // a node died, its state is not known until it is back. The same is true for a replica that takes
 // over from it.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return Report{}, err
 	}
@@ -53,13 +53,16 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 	}
 	leader := f.leader()
 	lease := f.s.holder(leader.conn)
+	if f.s.l.namespace != "" && !o.waits {
+		o.wait = 4 * lease.ttl
+	}
 	if err := lease.take(ctx, o.wait); err != nil {
 		leader.node.Err = err
 		return f.report, f.err(op)
 	}
-	seen := f.deployments()
+	seen := f.deploymentsOf(f.s.l.namespace)
 	f.reread(ctx) // another deployment may have finished before the lease was taken
-	if f.check(ctx, o, false); op == opRollback && f.deployments() != seen && !f.report.InStep() && f.err(op) == nil {
+	if f.check(ctx, o, false); op == opRollback && f.deploymentsOf(f.s.l.namespace) != seen && !f.report.InStep() && f.err(op) == nil {
 		leader.node.Err = cameBetween(leader.conn)
 	}
 	if f.err(op) == nil {
@@ -100,7 +103,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		// Unlike check, this needs no probe, because the load follows.
 		for _, m := range more {
 			if m.node.Err == nil {
-				m.node.Err = m.refusal(ctx, f.want, o)
+				m.node.Err = f.refusal(ctx, m, o)
 			}
 		}
 		if f.err(opDeploy) == nil {

@@ -29,11 +29,13 @@ var (
 	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
 	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or one with a higher contract
 	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
+	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use, although they have units left
 	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers is under way
 	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment began after this one; also an ErrLeased
 	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
 	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
 	ErrBadBuild        = errors.New("not a build of the library")         // the text to deploy is not a build of the library
+	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace; also an ErrBadBuild
 	ErrNothingKept     = errors.New("nothing to go back to")              // there is nothing to go back to
 	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
 	ErrNoRecord        = errors.New("no record")                          // a node runs the build but has lost the record for a rollback
@@ -41,12 +43,13 @@ var (
 	ErrUnknownOrder    = errors.New("unknown order of builds")            // a watch left a node alone because it cannot tell which build is the later one
 )
 
-// Classes that only a [Finding] has.
+// Classes that mostly a [Finding] has.
 var (
-	ErrNoLibrary     = errors.New("no library")           // the node does not have the library
-	ErrMixedBuilds   = errors.New("mixed builds")         // the primaries have different builds
-	ErrNotPersistent = errors.New("not persistent")       // the node saves nothing to disk
-	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
+	ErrNoLibrary     = errors.New("no library")                    // the node does not have the library
+	ErrMixedBuilds   = errors.New("mixed builds")                  // the primaries have different builds
+	ErrNoNewest      = fmt.Errorf("no newest: %w", ErrMixedBuilds) // the primaries have different policies of other namespaces, and no record says which are newest; also an ErrMixedBuilds
+	ErrNotPersistent = errors.New("not persistent")                // the node saves nothing to disk
+	ErrSlots         = errors.New("slots are not served")          // the cluster does not serve all slots
 )
 
 // Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it
@@ -63,7 +66,7 @@ type Error struct {
 
 	User     string   // for ErrNoPermission: the user
 	Rights   []string // for ErrNoPermission: the ACL rules that the user needs
-	Policies []string // for ErrRemovesPolicies: the policies that would be lost
+	Policies []string // for ErrRemovesPolicies and ErrDeniesKeys: the policies
 	Primary  string   // for ErrReadOnly: the address of the primary, if known
 }
 
@@ -204,7 +207,7 @@ func downgrade(c *conn, running, wanted Library) *Error {
 
 // removesPolicies returns the error for a node that runs, or ran before it lost the library,
 // policies that the build does not have.
-func removesPolicies(c *conn, runs string, names []string) *Error {
+func removesPolicies(c *conn, runs string, names []string, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
@@ -213,7 +216,11 @@ func removesPolicies(c *conn, runs string, names []string) *Error {
 	if len(names) == 1 {
 		word = "policy"
 	}
-	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "add it to the build with functions.WithPolicies, or pass the option RemovePolicies", "%s the %s %s, which this build does not have", runs, word, list)
+	remedy := "add it to the build with functions.WithPolicies, or pass the option RemovePolicies"
+	if o.back {
+		remedy = "pass the option RemovePolicies"
+	}
+	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, remedy, "%s the %s %s, which this build does not have", runs, word, list)
 	e.Policies = names
 	return e
 }

@@ -16,7 +16,7 @@ import (
 // The Report is complete even if there is an error. The error is nil if every node replied,
 // regardless of what it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
 func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return Report{}, err
 	}
@@ -140,7 +140,7 @@ func (m *member) show(found held, want artifact) {
 	case "":
 		m.node.State = Absent
 	case want.Digest:
-		m.node.State = Same
+		m.node.State, m.node.Taken = Same, nil
 	}
 }
 

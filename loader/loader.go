@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 const (
@@ -22,6 +24,9 @@ type Loader struct {
 	interval time.Duration
 	trace    func(Step)
 	clock    clock
+
+	effects   func(string, [][2]functions.Policy) ([]Effect, error)
+	namespace string // "" for the code and the policies without a namespace
 }
 
 // clock is the machine's clock, or that of a test.

@@ -8,19 +8,22 @@ import (
 
 // Options of single calls. The type of each option says which calls accept it.
 type (
-	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [ReplaceForeign] or [WaitForLease].
+	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [DenyKeysInUse],
+	// [ReplaceForeign] or [WaitForLease].
 	DeployOption interface {
 		set(*options) error
 		ofDeploy()
 	}
 
-	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade], [RemovePolicies] or [ReplaceForeign].
+	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade], [RemovePolicies], [DenyKeysInUse] or
+	// [ReplaceForeign].
 	PlanOption interface {
 		set(*options) error
 		ofPlan()
 	}
 
-	// RollbackOption is an option of [Loader.Rollback]: [To] or [WaitForLease].
+	// RollbackOption is an option of [Loader.Rollback] and [Loader.PlanRollback]: [AllowDowngrade],
+	// [RemovePolicies], [DenyKeysInUse], [ReplaceForeign], [To] or [WaitForLease].
 	RollbackOption interface {
 		set(*options) error
 		ofRollback()
@@ -37,6 +40,7 @@ type (
 func AllowDowngrade() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 } {
 	return option(func(o *options) error { o.downgrade = true; return nil })
 }
@@ -46,8 +50,19 @@ func AllowDowngrade() interface {
 func RemovePolicies() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 } {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
+}
+
+// DenyKeysInUse lets a build replace the current one if a changed policy would deny calls on keys in
+// use until what they hold expires. It matters only with [WithEffects].
+func DenyKeysInUse() interface {
+	DeployOption
+	PlanOption
+	RollbackOption
+} {
+	return option(func(o *options) error { o.denyKeys = true; return nil })
 }
 
 // ReplaceForeign lets Deploy replace, and Delete delete, a library of the same name that is not a
@@ -55,19 +70,22 @@ func RemovePolicies() interface {
 func ReplaceForeign() interface {
 	DeployOption
 	PlanOption
+	RollbackOption
 	DeleteOption
 } {
 	return option(func(o *options) error { o.replaceForeign = true; return nil })
 }
 
-// WaitForLease makes a call wait for up to d for another deployment to finish, instead of failing
-// with [ErrLeased] at once. d must not be below 0.
+// WaitForLease makes a call wait for up to d for another deployment to finish, before it fails with
+// [ErrLeased]. Without the option, the call fails at once or, in a namespace ([WithNamespace]), waits
+// for four times the time in which the lease of a deployer that died ends. d must not be below 0.
 func WaitForLease(d time.Duration) interface {
 	DeployOption
 	RollbackOption
 	DeleteOption
 } {
 	return option(func(o *options) error {
+		o.waits = true
 		if o.wait = d; d < 0 {
 			return fmt.Errorf("loader.WaitForLease: the time %v is below 0; give one such as 1m", d)
 		}
@@ -90,9 +108,12 @@ func To(build string) RollbackOption {
 type options struct {
 	downgrade      bool
 	removePolicies bool
+	denyKeys       bool
 	replaceForeign bool
 	wait           time.Duration
+	waits          bool // wait was given
 	to             string
+	back           bool // a rollback, which may restore an older version
 }
 
 type option func(*options) error

@@ -20,9 +20,9 @@ func TestOptionsFitTheirCalls(t *testing.T) {
 		option any
 		fits   map[string]bool
 	}{
-		{"AllowDowngrade", loader.AllowDowngrade, map[string]bool{"Deploy": true, "Plan": true}},
-		{"RemovePolicies", loader.RemovePolicies, map[string]bool{"Deploy": true, "Plan": true}},
-		{"ReplaceForeign", loader.ReplaceForeign, map[string]bool{"Deploy": true, "Plan": true, "Delete": true}},
+		{"AllowDowngrade", loader.AllowDowngrade, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true}},
+		{"RemovePolicies", loader.RemovePolicies, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true}},
+		{"ReplaceForeign", loader.ReplaceForeign, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true, "Delete": true}},
 		{"WaitForLease", loader.WaitForLease, map[string]bool{"Deploy": true, "Rollback": true, "Delete": true}},
 		{"To", loader.To, map[string]bool{"Rollback": true}},
 	} {

@@ -40,6 +40,11 @@ type Change struct {
 	// its share and its limits, as in "5% of the keys: 60/m", or only what changes.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
+
+	// Keys says what becomes of keys in use, if a policy or a canary changes and [WithEffects] is
+	// given: "carry over: after 50 units of 100, 50 of 100 are left", "start anew", or "denied, for up
+	// to 1h".
+	Keys string `json:"keys_in_use,omitempty"`
 }
 
 // NodePlan describes what a deployment would do on one node; Node.Changes lists what it would
@@ -71,7 +76,7 @@ func (p Plan) Empty() bool {
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.
 func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -81,7 +86,10 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	}
 	s := l.session()
 	defer s.close()
-	f := s.look(ctx, want)
+	return s.look(ctx, want).plan(ctx, o)
+}
+
+func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 	f.check(ctx, o, false)
 	each(f.filter(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
 		if err := m.probe(ctx); !errors.Is(err, ErrNoPermission) {
@@ -89,10 +97,8 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 		}
 	})
 	f.compare(f.members)
-	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
-	for _, n := range f.report.Nodes {
-		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
-	}
+	want := f.want
+	plan := f.planned()
 	diffs := map[string]string{} // by digest of the running library
 	for i, m := range f.members {
 		n := &plan.Nodes[i]
@@ -115,6 +121,15 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	return plan, f.err(opPlan)
 }
 
+// planned returns a plan that refuses all nodes.
+func (f *fleet) planned() Plan {
+	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
+	for _, n := range f.report.Nodes {
+		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
+	}
+	return plan
+}
+
 // unified returns the difference between two texts as `diff -u` shows it, with three lines of
 // context, or "" if they are equal. It takes nearly linear time.
 func unified(oldName, newName, oldText, newText string) string {
@@ -130,13 +145,25 @@ func (f *fleet) compare(members []*member) {
 			continue
 		}
 		if found[m.node.Before.Digest] == nil {
-			found[m.node.Before.Digest] = changes(m.text, f.want.text)
+			found[m.node.Before.Digest] = withKeys(changes(m.text, f.want.text), f.effectsOn(m))
 		}
 		m.node.Changes = found[m.node.Before.Digest]
 		for _, name := range f.lostPolicies(m) {
 			m.node.Changes = append(slices.Clip(m.node.Changes), Change{Kind: "policy", Name: name, What: "removed"})
 		}
 	}
+}
+
+// withKeys adds to changes what becomes of keys in use. If a policy and its canary change, only the
+// policy says so.
+func withKeys(list []Change, effects map[string]Effect) []Change {
+	said := map[string]bool{}
+	for i, c := range list {
+		if (c.Kind == "policy" && c.What == "changed" || c.Kind == "canary") && !said[c.Name] {
+			list[i].Keys, said[c.Name] = effects[c.Name].Keys, true
+		}
+	}
+	return list
 }
 
 // changes lists the differences between the code of two libraries.

@@ -57,7 +57,11 @@ func TestPlan(t *testing.T) {
 	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)
 	}
-	report = must[loader.Report](t)(l.Rollback(ctx))
+	_, err := l.Rollback(ctx)
+	if e := want(t, "a rollback", err, loader.ErrRemovesPolicies); e.Remedy != "pass the option RemovePolicies" {
+		t.Error(e)
+	}
+	report = must[loader.Report](t)(l.Rollback(ctx, loader.RemovePolicies()))
 	if got, want := describeChanges(report.Nodes[0].Changes), "policy one changed: 200/m>100/m\npolicy three removed: 3/d>\npolicy two added: >a: 1/s; b: 2/s (shadow) (track)\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -77,7 +81,7 @@ func TestPlan(t *testing.T) {
 	if err := at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err(); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := l.Plan(ctx, build(t))
+	plan, err = l.Plan(ctx, build(t))
 	want(t, "downgrade", err, loader.ErrDowngrade)
 	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {
 		t.Errorf("%+v", plan.Nodes[0])

@@ -24,7 +24,8 @@ type record struct {
 	deployed   string // digest of the deployed build
 	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
 	policies   string // names of the build's policies, separated by commas
-	replaced   string // text that was there before, or "" if there was none
+	namespaces string // JSON of namespaceRecords
+	replaced   string // text that was there before the last deployment without a namespace, or "" if there was none
 }
 
 const textMark = "\nlocal TEXT = "
@@ -38,6 +39,7 @@ func (r record) text() string {
 local DEPLOYMENT = %d
 local DEPLOYED = '%s'
 local POLICIES = %s
+local NAMESPACES = %s
 local AT_MS = %d%s%s
 redis.register_function{
   function_name = '%s',
@@ -45,7 +47,7 @@ redis.register_function{
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return TEXT end,
 }
-`, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
+`, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), luastring.Append(nil, r.namespaces), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
 }
 
 // readRecord parses a library written by text. For any other library it returns the zero record.
@@ -58,7 +60,7 @@ func readRecord(code string) record {
 	if !ok {
 		return record{}
 	}
-	r := record{replaced: replaced, deployed: value(head, "DEPLOYED"), policies: value(head, "POLICIES"), atMS: number(head, "AT_MS"), deployment: number(head, "DEPLOYMENT")}
+	r := record{replaced: replaced, deployed: value(head, "DEPLOYED"), policies: value(head, "POLICIES"), namespaces: value(head, "NAMESPACES"), atMS: number(head, "AT_MS"), deployment: number(head, "DEPLOYMENT")}
 	if len(r.deployed) != 64 || r.deployment < 1 {
 		return record{}
 	}
@@ -96,8 +98,19 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	if last.deployed == f.want.Digest && (slices.ContainsFunc(f.members, isThere) || len(f.filter(hasNone)) == len(f.members)) {
 		return func(*member) record { return last }
 	}
-	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS}
+	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS, namespaces: last.namespaces}
 	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
+	if namespace := f.s.l.namespace; namespace != "" {
+		next = next.with(namespace, namespaceRecord{next.deployment, policiesIn(f.base, namespace)})
+		return func(m *member) record {
+			mine := next
+			if mine.replaced = last.replaced; m.record.deployed == last.deployed {
+				mine.replaced = m.record.replaced // the library's owner may have replaced different texts
+			}
+			return mine
+		}
+	}
+	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
 		common.text = last.replaced // no library is left to replace; the text before the last deployment is the best alternative

@@ -1,17 +1,24 @@
 package loader
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
 // on each node that cannot. With probe, it also tests the user's right to load and the node's
 // memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
+	f.tryChanges()
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {
-			m.node.Err = m.refusal(ctx, f.want, o)
+			m.node.Err = f.refusal(ctx, m, o)
+		}
+		if m.node.Err == nil {
+			m.node.Err = f.refusedEffect(m, o)
 		}
 		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
-			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost)
+			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost, o)
 		}
 		if m.node.Err == nil && probe && m.node.State != Same {
 			m.node.Err = m.probe(ctx)
@@ -20,8 +27,8 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 }
 
 // refusal returns the reason why the build must not be loaded on the node, or nil.
-func (m *member) refusal(ctx context.Context, want artifact, o options) error {
-	running := m.node.Running
+func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
+	want, running := f.want, m.node.Running
 	switch {
 	case m.node.Role == Replica:
 		return readOnly(m.conn, m.primaryOf(ctx), nil)
@@ -31,14 +38,24 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 		return nameTaken(m.conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil)
 	case m.node.State == Different && !running.ours() && !o.replaceForeign:
 		return otherLibrary(m.conn)
-	case want.ours() && !o.downgrade && (running.Contract > want.Contract || newer(running.Version, want.Version)):
+	case want.ours() && !o.downgrade && (running.Contract > want.Contract || !o.back && newer(running.Version, want.Version)):
 		return downgrade(m.conn, running, want.Library)
 	case m.node.State == Different && !o.removePolicies:
-		if names := removedPolicies(m.text, want.text); len(names) > 0 {
-			return removesPolicies(m.conn, "runs", names)
+		if names := f.removes(m); len(names) > 0 {
+			return removesPolicies(m.conn, "runs", names, o)
 		}
 	}
 	return nil
+}
+
+// removes returns the names of the node's policies that the build does not have and that no
+// deployment has removed elsewhere.
+func (f *fleet) removes(m *member) []string {
+	names := removedPolicies(m.text, f.want.text)
+	if len(names) > 0 && f.explained(m) {
+		names = slices.DeleteFunc(names, func(name string) bool { return namespaceOf(name) != f.s.l.namespace })
+	}
+	return names
 }
 
 // probe attempts a load that cannot succeed. The server checks permission, memory and role before

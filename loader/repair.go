@@ -11,7 +11,7 @@ import (
 // the servers that a watch would leave alone. It returns nil if every primary runs build, and
 // otherwise the errors for the primaries that do not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return err
 	}

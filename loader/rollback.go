@@ -9,37 +9,87 @@ import (
 )
 
 // Rollback restores the build that the last deployment replaced. It deploys that build to every
-// primary, as [Loader.Deploy] would. The servers keep that text, so Rollback works from any
-// machine. The build that it replaces is kept in turn: a second Rollback undoes the first. It
-// removes policies that the restored build does not have; the Report lists them in Changes.
+// primary, as [Loader.Deploy] would, and the same reasons prevent it, except that an older version
+// may replace a newer one of the same contract. The servers keep that text, so Rollback works from any
+// machine. The build that it replaces is kept in turn: a second Rollback undoes the first.
+//
+// In a namespace, Rollback restores the policies of the namespace that its last deployment replaced,
+// and nothing else. Without a namespace, it keeps the policies of all namespaces.
 //
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, and with
 // [ErrSeveralKept] if it replaced different builds on different nodes; [To] selects one of them.
 func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, error) {
-	o, err := optionsOf(opts)
-	if err != nil {
-		return Report{}, err
-	}
-	o.downgrade, o.removePolicies, o.replaceForeign = true, true, true
 	s := l.session()
 	defer s.close()
-	f := s.look(ctx, artifact{})
-	if err := f.err(opRollback); err != nil {
-		return f.report, err
-	}
-	want, err := f.kept(o.to)
+	f, o, err := s.lookBack(ctx, opts)
 	if err != nil {
 		return f.report, err
-	}
-	f.want, f.report.Wanted = want, want.Library
-	for _, m := range f.members {
-		m.show(m.held, want)
 	}
 	return f.deploy(ctx, opRollback, o)
 }
 
-// kept returns the text to restore. If id is not empty, it selects the text.
-func (f *fleet) kept(id string) (artifact, error) {
+// PlanRollback returns what [Loader.Rollback] would change, as [Loader.Plan] does for a deployment.
+// Plan.Wanted is the build that it would bring back.
+func (l *Loader) PlanRollback(ctx context.Context, opts ...RollbackOption) (Plan, error) {
+	s := l.session()
+	defer s.close()
+	f, o, err := s.lookBack(ctx, opts)
+	if err != nil {
+		return f.planned(), err
+	}
+	return f.plan(ctx, o)
+}
+
+// lookBack inspects every node, and determines what a rollback restores.
+func (s *session) lookBack(ctx context.Context, opts []RollbackOption) (*fleet, options, error) {
+	o, err := optionsOf(opts)
+	if err != nil {
+		return &fleet{}, o, err
+	}
+	o.back = true
+	f := s.look(ctx, owned{})
+	if err := f.err(opRollback); err != nil {
+		return f, o, err
+	}
+	if s.l.namespace == "" {
+		f.own, err = f.kept(o.to)
+	} else {
+		f.own, err = f.keptOf(s.l.namespace, o.to)
+	}
+	if err == nil {
+		f.compose()
+		err = f.err(opRollback)
+	}
+	return f, o, err
+}
+
+// keptOf returns the policies of a namespace that its last deployment replaced.
+func (f *fleet) keptOf(namespace, id string) (owned, error) {
+	nothing := func(problem, remedy string) (owned, error) {
+		return owned{}, &Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
+	}
+	of, found := f.last().namespaceRecords()[namespace]
+	m := slices.IndexFunc(f.members, func(m *member) bool { return m.node.Running.ours() })
+	switch {
+	case id != "":
+		return nothing("the namespace "+namespace+" keeps one set of policies, which is in no build of its own", "leave out the option To")
+	case !found:
+		return nothing("the servers keep no record of a deployment of the namespace "+namespace, "call Deploy with the policies that you want")
+	case len(of.Replaced) == 0:
+		return nothing("the last deployment of the namespace "+namespace+" replaced no policy", "call Deploy with the policies that you want")
+	case m < 0:
+		return nothing("no node has the library", "call Deploy with the policies that you want")
+	}
+	text, err := functions.Rebuild(f.members[m].text, of.Replaced)
+	if err != nil {
+		return owned{}, uncomposed(f.members[m].conn, err)
+	}
+	return owned{artifact{text: text, Library: describe(text)}, of.Replaced}, nil
+}
+
+// kept returns the text to restore, without the policies of namespaces. If id is not empty, it
+// selects the text.
+func (f *fleet) kept(id string) (owned, error) {
 	last := f.last()
 	var found []artifact
 	var names []string
@@ -63,7 +113,12 @@ func (f *fleet) kept(id string) (artifact, error) {
 	problem, class, remedy := "", ErrNothingKept, "call Deploy with the build that you want, or Delete"
 	switch {
 	case len(found) == 1:
-		return found[0], nil
+		policies := policiesIn(found[0].text, "")
+		if all, _ := functions.ReadPolicies(found[0].text); len(all) == len(policies) {
+			return owned{found[0], policies}, nil
+		}
+		text, err := functions.Rebuild(found[0].text, policies)
+		return owned{artifact{text: text, Library: describe(text)}, policies}, err
 	case len(found) > 1:
 		problem = "the last deployment replaced " + strings.Join(names, " and ") + " on different nodes"
 		class, remedy = ErrSeveralKept, "choose one with the option To"
@@ -74,7 +129,7 @@ func (f *fleet) kept(id string) (artifact, error) {
 	default:
 		problem = "the last deployment found no library to replace"
 	}
-	return artifact{}, &Error{Class: class, Problem: "nothing to go back to: " + problem, Remedy: remedy}
+	return owned{}, &Error{Class: class, Problem: "nothing to go back to: " + problem, Remedy: remedy}
 }
 
 // Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls
@@ -89,7 +144,7 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 	}
 	s := l.session()
 	defer s.close()
-	f := s.look(ctx, artifact{})
+	f := s.look(ctx, owned{})
 	for _, m := range f.members {
 		switch {
 		case m.node.Err != nil:

@@ -22,6 +22,11 @@ type session struct {
 	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
 	left  map[string]bool      // addresses of nodes that a watch must not change
+	base  string               // the text that a watch last found on the nodes
+
+	effects map[[2]string]map[string]Effect // by the digests of two texts, and by policy
+
+	overOwn, overBase, overWant string // the last call of over
 }
 
 // lastRead holds what a watch has read on a node, and the list of libraries at that time. The texts
@@ -129,14 +134,17 @@ type held struct {
 // fleet is all nodes that were inspected, sorted by address.
 type fleet struct {
 	s       *session
-	want    artifact
+	own     owned    // the build of the caller; none for Delete
+	base    string   // the text on the nodes from which want takes what belongs to other namespaces
+	want    artifact // what each node should run
 	report  Report
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 }
 
 // look inspects every node. It writes nothing.
-func (s *session) look(ctx context.Context, want artifact) *fleet {
-	f := &fleet{s: s, want: want, report: Report{Wanted: want.Library}}
+func (s *session) look(ctx context.Context, own owned) *fleet {
+	want := own.artifact
+	f := &fleet{s: s, own: own, want: want, report: Report{Wanted: want.Library}}
 	var shards []shard
 	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
@@ -148,6 +156,7 @@ func (s *session) look(ctx context.Context, want artifact) *fleet {
 		members = s.replaceReplicas(ctx, want, members)
 	}
 	f.set(members)
+	f.compose()
 	return f
 }
 
@@ -221,6 +230,7 @@ func (f *fleet) reread(ctx context.Context) {
 			m.node.State, m.node.Err = stateAfter(err), err
 		}
 	})
+	f.compose()
 }
 
 // deployments returns the number of the latest deployment found in the records.
@@ -228,6 +238,15 @@ func (f *fleet) deployments() int64 {
 	most := int64(0)
 	for _, m := range f.members {
 		most = max(most, m.record.deployment)
+	}
+	return most
+}
+
+// deploymentsOf returns the number of the latest deployment of a namespace found in the records.
+func (f *fleet) deploymentsOf(namespace string) int64 {
+	most := int64(0)
+	for _, m := range f.members {
+		most = max(most, m.record.of(namespace))
 	}
 	return most
 }

@@ -55,8 +55,17 @@ type artifact struct {
 	text string
 }
 
-// readBuild describes a Build, and refuses one that is not the ratelimit library.
-func readBuild(build Build) (artifact, error) {
+// readBuild describes a Build, and refuses one that is not the ratelimit library, or that is not
+// made for the namespace.
+func (l *Loader) readBuild(build Build) (owned, error) {
+	a, err := describeBuild(build)
+	if err != nil {
+		return owned{}, err
+	}
+	return l.owns(a)
+}
+
+func describeBuild(build Build) (artifact, error) {
 	const remedy = "make one with functions.New"
 	if build == nil || build.Text() == "" {
 		return artifact{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}

@@ -31,7 +31,7 @@ func TestRecord(t *testing.T) {
 	for _, replaced := range []string{
 		"", functions.Source(), "#!lua name=ratelimit\r\n\x00\x001]]\"\\\n\\\r'\t\xff\xfe\nlocal TEXT = \"x\"\n", "\"", "\\", "\n\n",
 	} {
-		want := record{deployment: 7, deployed: functions.Digest("x"), atMS: 1700000000123, replaced: replaced}
+		want := record{deployment: 7, deployed: functions.Digest("x"), atMS: 1700000000123, namespaces: `{"payments":{"deployment":3}}`, replaced: replaced}
 		if got := readRecord(want.text()); got != want {
 			t.Errorf("%+v\nwant\n%+v", got, want)
 		}

@@ -68,7 +68,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // step takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does
 // not delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
-	want, err := readBuild(build)
+	want, err := l.readBuild(build)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	}
 }
 
-func (l *Loader) watch(want artifact, report func(Event)) *watch {
+func (l *Loader) watch(want owned, report func(Event)) *watch {
 	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
 	w.s.timeout = min(w.s.timeout, time.Second)
 	w.s.reads, w.s.left = map[string]*lastRead{}, map[string]bool{}
@@ -96,7 +96,7 @@ func (l *Loader) watch(want artifact, report func(Event)) *watch {
 
 type watch struct {
 	s      *session
-	want   artifact
+	want   owned
 	report func(Event)
 	seen   map[string]*sight // by address
 }
@@ -152,10 +152,10 @@ func (w *watch) round(ctx context.Context) {
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
 	kept := f.last() // the record of this build; a record of another build would mean that it was deployed later
-	each(lost, func(m *member) { m.replace(ctx, w.want, kept) })
+	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
-		w.account(m)
+		w.account(m, f.want)
 	}
 }
 
@@ -169,7 +169,7 @@ func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 		if now.After(s.notUntil.Add(time.Minute)) {
 			s.loads = 0
 		}
-		w.say(Event{Kind: InStep, Node: *n, Text: n.Addr + " runs build " + w.want.BuildID})
+		w.say(Event{Kind: InStep, Node: *n, Text: n.Addr + " runs build " + n.Running.BuildID})
 	case verdict != nil:
 		w.say(Event{Kind: Left, Node: *n, Err: verdict})
 	default:
@@ -179,7 +179,7 @@ func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 }
 
 // account reports a repair, and sets the earliest time of the next repair for the same finding.
-func (w *watch) account(m *member) {
+func (w *watch) account(m *member, want artifact) {
 	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {
 		s.loads = 0
@@ -197,11 +197,11 @@ func (w *watch) account(m *member) {
 	had := "ran " + before.String()
 	if before.Digest == "" {
 		had = "had no library"
-	} else if before.Digest == w.want.Digest {
+	} else if before.Digest == want.Digest {
 		had = "had lost its record for a rollback"
 	}
 	s.said = ""
-	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})
+	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + want.BuildID})
 	s.said = string(InStep)
 }
 
@@ -256,7 +256,7 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		// check makes two more tests, which are not needed here. A lost library with policies that
 		// this build lacks was another build, which laterBuild finds. A probe is not needed,
 		// because the load follows.
-		refusal := m.refusal(ctx, f.want, options{})
+		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
 			why[m] = refusal

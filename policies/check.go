@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,11 +40,22 @@ func (f *File) Check() (Findings, error) {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)
 	}
 	defer func() { _ = server.Close() }()
-	c := checker{server: server, wrong: *newSource(f.Name), doubtful: *newSource(f.Name), notes: *newSource(f.Name)}
-	for _, policy := range f.Policies {
-		c.policy(policy)
+	var found Findings
+	for rest := f.Policies; len(rest) > 0; { // each file has its own positions
+		name := cmp.Or(rest[0].file, f.Name)
+		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name)}
+		for len(rest) > 0 && cmp.Or(rest[0].file, f.Name) == name {
+			c.policy(rest[0])
+			rest = rest[1:]
+		}
+		found.Wrong = append(found.Wrong, c.wrong.Sorted()...)
+		found.Doubtful = append(found.Doubtful, c.doubtful.Sorted()...)
+		found.Notes = append(found.Notes, c.notes.Sorted()...)
+		if c.failed != nil {
+			return found, c.failed
+		}
 	}
-	return Findings{Wrong: c.wrong.Sorted(), Doubtful: c.doubtful.Sorted(), Notes: c.notes.Sorted()}, c.failed
+	return found, nil
 }
 
 // startOfTests is the default time of the engine's clock: a Thursday, in UTC.

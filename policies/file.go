@@ -2,7 +2,10 @@ package policies
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,9 +16,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// File is the content of a policies.yaml. Goroutines may share it as long as none modifies it.
+// File is the content of a policies.yaml, or of several. Goroutines may share it as long as none
+// modifies it.
 type File struct {
-	Name     string // name given to Read or Parse, for messages
+	Name     string // name given to Read or Parse, for messages; several are separated by commas
 	Policies []Policy
 }
 
@@ -25,19 +29,90 @@ type Policy struct {
 	Description string  // for people; it is not part of the build
 	Costs       []int64 // largest cost of a call that should be allowed: none, one for all limits, or one for each
 
+	file         string // name of the file, or "" if the policy is not from a file
 	at           *yaml.Node
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
 	canary       *Policy      // if there is a canary: its limits and their positions
 }
 
-// Read reads a file. If the file exists but is invalid, the error is of type Problems. Read checks
-// the limits only if the file has other problems; otherwise File.Check does so.
-func Read(name string) (*File, error) {
-	content, err := yamlfile.ReadFile(name, maxBytes)
-	if err != nil {
+// Read reads files, which together are one set of policies. If a file exists but is invalid, or if
+// two files have policies of the same name, the error is of type Problems. Read checks the limits
+// only if a file has other problems; otherwise File.Check does so.
+func Read(names ...string) (*File, error) {
+	files := make([]*File, 0, len(names))
+	var problems Problems
+	for _, name := range names {
+		content, err := yamlfile.ReadFile(name, maxBytes)
+		if err != nil {
+			return nil, err
+		}
+		file, err := Parse(name, content)
+		var found Problems
+		switch {
+		case errors.As(err, &found):
+			problems = append(problems, found...)
+		case err != nil:
+			return nil, err
+		default:
+			files = append(files, file)
+		}
+	}
+	if len(files) == 1 && len(names) == 1 {
+		return files[0], nil
+	}
+	all := join(files)
+	all.Name = strings.Join(names, ", ")
+	problems = append(problems, all.twice()...)
+	if len(problems) == 0 {
+		if _, err := all.Build(); err != nil { // together they are too many, or too large
+			problems = Problems{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return all, nil
+}
+
+// join returns the policies of all files as one file without a name.
+func join(files []*File) *File {
+	all := &File{}
+	for _, file := range files {
+		all.Policies = append(all.Policies, file.Policies...)
+	}
+	return all
+}
+
+// twice returns a problem for each policy whose name an earlier policy has.
+func (f *File) twice() Problems {
+	var problems Problems
+	first := map[string]Policy{}
+	for _, p := range f.Policies {
+		before, found := first[p.Name]
+		if !found {
+			first[p.Name] = p
+			continue
+		}
+		problems = append(problems, Problem{File: p.file, Line: p.at.Line, Column: p.at.Column, Text: fmt.Sprintf("%s is given twice; the first is at %s:%d:%d",
+			yamlfile.Shown(p.Name), before.file, before.at.Line, before.at.Column)})
+	}
+	return problems
+}
+
+// In returns the policies of the file with namespace and a slash before their names, as a namespace
+// deploys them. f stays as it is. With "", In returns f.
+func (f *File) In(namespace string) (*File, error) {
+	if namespace == "" {
+		return f, nil
+	}
+	if err := functions.CheckNamespace(namespace); err != nil {
 		return nil, err
 	}
-	return Parse(name, content)
+	in := &File{Name: f.Name, Policies: slices.Clone(f.Policies)}
+	for i := range in.Policies {
+		in.Policies[i].Name = namespace + "/" + in.Policies[i].Name
+	}
+	return in, nil
 }
 
 // Parse is like Read for content that was already read. name is for messages.
@@ -138,7 +213,11 @@ func (s *source) faults(policy Policy) {
 
 // policy decodes `name: limit`, or a mapping.
 func (s *source) policy(e yamlfile.Entry) Policy {
-	policy := Policy{Policy: functions.Policy{Name: e.Key.Value}, at: e.Key}
+	policy := Policy{Policy: functions.Policy{Name: e.Key.Value}, file: s.Name, at: e.Key}
+	if namespace, name, found := strings.Cut(policy.Name, "/"); found {
+		s.Wrong(e.Key, "the policy name %s contains a slash; write %s, and give the namespace %s with --namespace",
+			yamlfile.Shown(policy.Name), yamlfile.Shown(name), yamlfile.Shown(namespace))
+	}
 	if e.Value.Kind == yaml.ScalarNode && !yamlfile.Null(e.Value) {
 		s.limit(&policy, nil, e.Value)
 		return policy
@@ -248,7 +327,9 @@ func (s *source) limits(policy *Policy, n *yaml.Node) {
 func (s *source) limit(policy *Policy, key, value *yaml.Node) {
 	name := ""
 	if key != nil {
-		name = s.Text(key, "the name of a key")
+		if name = s.Text(key, "the name of a key"); key.Kind == yaml.ScalarNode && key.Value == "" && !yamlfile.Null(key) {
+			s.Wrong(key, "a limit has an empty key name; name what the key is for")
+		}
 	}
 	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.Text(value, "a limit"))})
 	policy.keys = append(policy.keys, key)

@@ -74,9 +74,10 @@ const (
 	maxCalls = 10_000_000
 )
 
-// ReadTests reads a file of tests and the policies file that it names, relative to itself. If a
-// file exists but is invalid, or if a limit is invalid, the error is of type Problems.
-func ReadTests(name string) (*TestFile, error) {
+// ReadTests reads a file of tests and the policies files that it names, relative to itself. With a
+// namespace, the policies are those that a deployment of the namespace has. If a file exists but is
+// invalid, or if a limit is invalid, the error is of type Problems.
+func ReadTests(name, namespace string) (*TestFile, error) {
 	content, err := yamlfile.ReadFile(name, maxBytes)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func ReadTests(name string) (*TestFile, error) {
 		Tests    *yaml.Node `yaml:"tests"`
 	}
 	s.Decode(root, "the file", &f)
-	path := ""
+	var paths []string
 	switch {
 	case len(s.Problems) > 0:
 	case f.Policies == nil:
@@ -101,16 +102,31 @@ func ReadTests(name string) (*TestFile, error) {
 		s.Wrong(root, "this is a file of policies; name its tests, such as policies_test.yaml")
 	case f.Tests == nil:
 		s.Wrong(root, "the field tests is missing; list the tests below it")
+	case f.Policies.Kind == yaml.SequenceNode:
+		for _, item := range s.Items(f.Policies, "policies") {
+			paths = append(paths, s.Text(item, "an item of policies"))
+		}
+		if len(paths) == 0 {
+			s.Wrong(f.Policies, "policies is an empty list; name the file with the policies, relative to this one")
+		}
 	default:
-		path = s.Text(f.Policies, "policies")
+		paths = []string{s.Text(f.Policies, "policies")}
+	}
+	if slices.Contains(paths, "") && len(s.Problems) == 0 {
+		s.Wrong(f.Policies, "policies has an empty name; name the file with the policies, relative to this one")
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(name), path)
+	for i, path := range paths {
+		if !filepath.IsAbs(path) {
+			paths[i] = filepath.Join(filepath.Dir(name), path)
+		}
 	}
-	if file.Policies, err = Read(path); err != nil {
+	if file.Policies, err = Read(paths...); err != nil {
+		return nil, err
+	}
+	if file.Policies, err = file.Policies.In(namespace); err != nil {
 		return nil, err
 	}
 	file.tests = s.tests(f.Tests, file.Policies)
@@ -129,8 +145,12 @@ func ReadTests(name string) (*TestFile, error) {
 
 func (s *source) tests(n *yaml.Node, file *File) []test {
 	policies := map[string]*Policy{}
-	for i := range file.Policies {
-		policies[file.Policies[i].Name] = &file.Policies[i]
+	for i := range file.Policies { // a file does not know its namespace, so tests name a policy without it
+		_, name, inNamespace := strings.Cut(file.Policies[i].Name, "/")
+		if !inNamespace {
+			name = file.Policies[i].Name
+		}
+		policies[name] = &file.Policies[i]
 	}
 	items := s.Items(n, "tests")
 	if len(items) == 0 && len(s.Problems) == 0 {

@@ -38,11 +38,11 @@ func readTests(t *testing.T, text string) (*TestFile, error) {
 		}
 	}
 	t.Chdir(folder)
-	return ReadTests("t.yaml")
+	return ReadTests("t.yaml", "")
 }
 
 func TestExamples(t *testing.T) {
-	file, err := ReadTests("../examples/policies_test.yaml")
+	file, err := ReadTests("../examples/policies_test.yaml", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,7 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limit to try, such as 10/m; may be repeated")
 	flags.StringArrayVar(&f.policies, "policy", nil, "a policy of --policies to try; may be repeated")
+	completePolicies(cmd, a.policiesInFiles)
 	a.policiesFlag(cmd)
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
 	flags.StringVar(&f.cost, "cost", "", "field with the cost of each line, such as size or usage.total_tokens (default: each line costs 1)")
@@ -189,22 +190,22 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 		}
 		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: limit, Keys: []backtest.Key{opts.Key}})
 	}
-	if a.policies == "" {
+	if len(a.policies) == 0 {
 		if len(f.policies) > 0 {
 			return fmt.Errorf("--policy %s needs the file that has it; add --policies policies.yaml", f.policies[0])
 		}
 		opts.Library = functions.Source()
 		return nil
 	}
-	file, err := policies.Read(a.policies)
+	file, err := a.readPolicies()
 	if err != nil {
-		return fmt.Errorf("--policies: %w", err)
+		return err
 	}
 	for _, name := range f.policies {
 		name = strings.TrimPrefix(name, "@")
 		at := slices.IndexFunc(file.Policies, func(p policies.Policy) bool { return p.Name == name })
 		if at < 0 {
-			return fmt.Errorf("--policy %q is not in %s", name, a.policies)
+			return fmt.Errorf("--policy %q is not in %s", name, file.Name)
 		}
 		keys, err := policyKeys(file.Policies[at], opts.Key, named)
 		if err != nil {

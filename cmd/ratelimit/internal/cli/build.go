@@ -2,11 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // buildReport is the JSON output for a build.
@@ -40,21 +40,28 @@ func (a *app) buildCommand() *cobra.Command {
 	cmd := a.jsonFlag(&cobra.Command{
 		Use:   "build",
 		Short: "Print the library text that a server loads",
-		Long: `Print the library text that a server loads, or write it to a file with -o.
+		Long: `Print the library text that a server loads, or write it to a file with -o. A file that exists and is no library is left
+as it is.
 
 With --json it prints the version, the build id, the digest (SHA-256) and the size instead of the text.`,
 		Example: `  ratelimit build | redis-cli -x FUNCTION LOAD REPLACE
   ratelimit build --policies policies.yaml -o ratelimit.lua`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
+			file := reportFile{"-o", output, "library", "#!lua name=" + functions.Name + "\n"}
+			if err := file.check(); err != nil {
+				return err
+			}
 			build, err := a.build()
 			if err != nil {
 				return err
 			}
-			if output != "" {
-				if err := replace.File(output, []byte(build.Text())); err != nil {
-					return fmt.Errorf("cannot write the library: %w; choose another file with -o", err)
-				}
+			err = file.write(func(w io.Writer) error {
+				_, err := io.WriteString(w, build.Text())
+				return err
+			})
+			if err != nil {
+				return err
 			}
 			switch {
 			case a.json:
@@ -67,5 +74,6 @@ With --json it prints the version, the build id, the digest (SHA-256) and the si
 	})
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
 	a.policiesFlag(cmd)
+	a.namespaceFlag(cmd)
 	return cmd
 }

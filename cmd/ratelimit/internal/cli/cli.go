@@ -50,12 +50,14 @@ type app struct {
 
 	timeout time.Duration // default of --timeout
 
-	commands []*cobra.Command
-	servers  serverFlags
-	named    servers // set after the flags are parsed
-	json     bool
-	library  string // file of --library
-	policies string // file of --policies
+	commands  []*cobra.Command
+	servers   serverFlags
+	named     servers // set after the flags are parsed
+	json      bool
+	library   string   // file of --library
+	policies  []string // files of --policies
+	namespace string   // of --namespace
+	back      bool     // the command is rollback
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {

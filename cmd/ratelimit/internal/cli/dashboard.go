@@ -164,7 +164,7 @@ func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboa
 	if err != nil {
 		return nil, err
 	}
-	named := a.library != "" || a.policies != ""
+	named := a.library != "" || len(a.policies) > 0
 	run, most := map[string]int{}, ""
 	for _, n := range report.Nodes {
 		if run[n.Running.Digest]++; n.Running.Digest != "" && run[n.Running.Digest] > run[most] {

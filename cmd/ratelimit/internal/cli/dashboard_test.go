@@ -75,7 +75,7 @@ func TestDashboardNodes(t *testing.T) {
 		a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
 		a.servers.timeout = a.timeout
 		if len(flags) > 0 {
-			a.policies = flags[0]
+			a.policies = flags[:1]
 		}
 		source, err := a.dashboardSource()
 		if err != nil {

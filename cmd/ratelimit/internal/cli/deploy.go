@@ -16,12 +16,17 @@ func (a *app) deployCommand() *cobra.Command {
 		Short: "Load the library on a server, or on every primary of a cluster",
 		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. Either all of them get it,
 or none. Servers that already run this build are not changed. Nothing is written if a primary cannot take the build,
-runs a newer version, or has policies that this build does not have. If one fails during the deployment, the others
+runs a newer version, has policies that this build does not have, or has keys in use that a changed policy would deny.
+If one fails during the deployment, the others
 get back what they had. The servers keep what was replaced for "ratelimit rollback". Only one deployment runs at a
 time. At the end it prints what has changed, as "ratelimit plan" does.
 
+With --namespace it replaces the policies of that namespace and nothing else: the code of the library and all other
+policies stay as they are on the servers. Without it, the policies of all namespaces stay.
+
 ` + deployerHelp,
 		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379 --policies policies.yaml
+  ratelimit deploy --namespace payments --policies payments.yaml
   ratelimit deploy --redis redis://10.0.0.1:6379,10.0.0.2:6379 --wait 1m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,8 +35,11 @@ time. At the end it prints what has changed, as "ratelimit plan" does.
 				return err
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				options, _ := o.allowed()
-				return l.Deploy(ctx, build, append(options, loader.WaitForLease(o.wait))...)
+				options := allowed[loader.DeployOption](o)
+				if o.waits(a.namespace) {
+					options = append(options, loader.WaitForLease(o.wait))
+				}
+				return l.Deploy(ctx, build, options...)
 			})
 			if err != nil {
 				return err
@@ -40,6 +48,7 @@ time. At the end it prints what has changed, as "ratelimit plan" does.
 		},
 	}))
 	a.libraryFlags(cmd)
+	a.namespaceFlag(cmd)
 	o.flags(cmd)
 	o.waitFlag(cmd)
 	return cmd

@@ -52,6 +52,7 @@ memory only. Ctrl-C ends it.`,
 	}
 	cmd.Flags().StringVar(&addr, "addr", defaultDevAddr, "host and port to listen on; port 0 takes a free one")
 	a.policiesFlag(cmd)
+	a.namespaceFlag(cmd)
 	return cmd
 }
 

@@ -12,8 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 // Parts that the commands for all servers share: deploy, plan, status, rollback, delete, doctor.
@@ -23,15 +25,17 @@ const deployerHelp = `The user needs +function|load +function|list +function|del
 
 // deployFlags allow what a deployment refuses by default.
 type deployFlags struct {
-	downgrade, removePolicies, replaceForeign bool
+	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
+	cmd  *cobra.Command // with --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build replace a newer version or a higher contract")
 	f.BoolVar(&o.removePolicies, "remove-policies", false, "let this build replace one with policies that it does not have")
+	f.BoolVar(&o.denyKeys, "deny-keys-in-use", false, "let a changed policy deny keys in use until what they hold expires")
 	o.replaceForeignFlag(cmd)
 }
 
@@ -40,23 +44,37 @@ func (o *deployFlags) replaceForeignFlag(cmd *cobra.Command) {
 }
 
 func (o *deployFlags) waitFlag(cmd *cobra.Command) {
-	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way")
+	o.cmd = cmd
+	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 24 times --timeout)")
 }
 
-// allowed returns the options for the flags that deploy and plan share.
-func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.PlanOption) {
-	allow := func(given bool, option interface {
-		loader.DeployOption
-		loader.PlanOption
-	}) {
-		if given {
-			deploy, plan = append(deploy, option), append(plan, option)
+// waits reports whether --wait was given, or should be 0 without it.
+func (o *deployFlags) waits(namespace string) bool {
+	return namespace == "" || o.cmd.Flags().Changed("wait")
+}
+
+// deploying is an option of deploy, plan and rollback.
+type deploying interface {
+	loader.DeployOption
+	loader.PlanOption
+	loader.RollbackOption
+}
+
+// allowed returns the options for the flags that deploy, plan and rollback share.
+func allowed[O any](o deployFlags) []O {
+	var list []O
+	for _, flag := range []struct {
+		given  bool
+		option deploying
+	}{
+		{o.downgrade, loader.AllowDowngrade()}, {o.removePolicies, loader.RemovePolicies()},
+		{o.denyKeys, loader.DenyKeysInUse()}, {o.replaceForeign, loader.ReplaceForeign()},
+	} {
+		if flag.given {
+			list = append(list, flag.option.(O))
 		}
 	}
-	allow(o.downgrade, loader.AllowDowngrade())
-	allow(o.removePolicies, loader.RemovePolicies())
-	allow(o.replaceForeign, loader.ReplaceForeign())
-	return deploy, plan
+	return list
 }
 
 // libraryFlags adds --policies and --library, from which a.wanted makes the build.
@@ -85,6 +103,11 @@ func (a *app) readLibrary() (string, error) {
 
 // loader returns a Loader for the servers that the flags name, and a function that closes it.
 func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
+	if a.namespace != "" {
+		if err := functions.CheckNamespace(a.namespace); err != nil {
+			return nil, nil, fmt.Errorf("--namespace: %w", err)
+		}
+	}
 	s, err := a.parseServers()
 	if err != nil {
 		return nil, nil, err
@@ -97,12 +120,26 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 		}
 	}
 	rdb := s.open()
-	l, err := loader.New(rdb, append(opts, loader.WithTimeout(s.Options.ReadTimeout))...)
+	opts = append(opts, loader.WithTimeout(s.Options.ReadTimeout), loader.WithEffects(effects))
+	if a.namespace != "" {
+		opts = append(opts, loader.WithNamespace(a.namespace))
+	}
+	l, err := loader.New(rdb, opts...)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, nil, err
 	}
 	return l, func() { _ = rdb.Close() }, nil
+}
+
+// effects says what changes of policies do to keys in use.
+func effects(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
+	found, err := policies.Effects(library, changes)
+	list := make([]loader.Effect, len(found))
+	for i, effect := range found {
+		list[i] = loader.Effect(effect)
+	}
+	return list, err
 }
 
 // onFleet calls a function of a Loader, which returns a Report or a Plan. failed is the error for
@@ -179,7 +216,7 @@ func name(l loader.Library) string {
 
 // refusals are the errors with which a deployment refuses to change a node.
 var refusals = []error{
-	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
+	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrNoNewest, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }
 
 // loaded describes what a deployment did to a node.

@@ -34,7 +34,9 @@ var hints = []struct {
 	{loader.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
 	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
-	{loader.ErrRemovesPolicies, "", "give the file that has it with --policies, or add --remove-policies"},
+	{loader.ErrRemovesPolicies, "", "$remove"},
+	{loader.ErrDeniesKeys, "", "give callers another key for the new limit first, or add --deny-keys-in-use"},
+	{loader.ErrNamespace, "", "give the namespace of its policies with --namespace, or a file without them"},
 	{loader.ErrOvertaken, "", "see what runs with: $status"},
 	{loader.ErrLeased, "", "try again after it, or wait for it with --wait"},
 	{loader.ErrRefused, "", "check the build with: $verify"},
@@ -44,6 +46,7 @@ var hints = []struct {
 	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
 	{loader.ErrUnknownOrder, "", "load this build with: $deploy"},
 	{loader.ErrNoLibrary, "", "load it with: $deploy"},
+	{loader.ErrNoNewest, "", "delete the library with FUNCTION DELETE ratelimit on the servers that have the wrong one, and deploy again"},
 	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
 	{loader.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
@@ -80,7 +83,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 	}
 	adds := false
 	again := func(command string, more ...string) string {
-		if a.library == "" && a.policies == "" {
+		if a.library == "" && len(a.policies) == 0 {
 			more, adds = append(more, "--policies FILE"), true
 		}
 		return a.again(command, more...)
@@ -96,6 +99,11 @@ func (a *app) expand(hint string, node *loader.Error) string {
 				return "write redis://:PASSWORD@host:port, with a colon before the password"
 			}
 			return "write redis://:PASSWORD@host:port"
+		case "remove":
+			if a.back {
+				return "add --remove-policies"
+			}
+			return "give the file that has it with --policies, or add --remove-policies"
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":
@@ -125,8 +133,13 @@ func (a *app) again(command string, more ...string) string {
 		}
 		if cmd.Flags().Lookup("library") != nil && a.library != "" {
 			line += " " + shell.Line("--library", a.library)
-		} else if cmd.Flags().Lookup("policies") != nil && a.policies != "" {
-			line += " " + shell.Line("--policies", a.policies)
+		} else if cmd.Flags().Lookup("policies") != nil {
+			for _, name := range a.policies {
+				line += " " + shell.Line("--policies", name)
+			}
+		}
+		if cmd.Flags().Lookup("namespace") != nil && a.namespace != "" {
+			line += " " + shell.Line("--namespace", a.namespace)
 		}
 	}
 	return strings.Join(append([]string{line}, more...), " ")

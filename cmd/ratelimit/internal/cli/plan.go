@@ -18,7 +18,8 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what a deployment would change",
 		Long: `Show what each server has, and which functions, policies and source files a deployment would add, remove or change. It
-changes nothing, and does not need the right to load.
+changes nothing, and does not need the right to load. For each changed policy it says what becomes of keys in use: they
+carry over what they have used, start anew, or are denied for a time.
 
 Exit codes: 0 nothing to change · 1 error, or a server would refuse the build · 2 there is something to change.`,
 		Example: `  ratelimit plan --redis redis://127.0.0.1:6379 --policies policies.yaml
@@ -30,8 +31,7 @@ Exit codes: 0 nothing to change · 1 error, or a server would refuse the build �
 				return err
 			}
 			plan, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
-				_, options := o.allowed()
-				return l.Plan(ctx, build, options...)
+				return l.Plan(ctx, build, allowed[loader.PlanOption](o)...)
 			})
 			if err != nil {
 				return err
@@ -45,6 +45,7 @@ Exit codes: 0 nothing to change · 1 error, or a server would refuse the build �
 	}))
 	cmd.Flags().BoolVar(&diff, "diff", false, "also show how the text would change, line by line")
 	a.libraryFlags(cmd)
+	a.namespaceFlag(cmd)
 	o.flags(cmd)
 	return cmd
 }
@@ -139,6 +140,9 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 			text += ": " + c.Old + c.New
 		}
 		a.printf("%s\n", text)
+		if c.Keys != "" {
+			a.printf("      keys in use: %s\n", c.Keys)
+		}
 	}
 	if diff && nodes[0].Diff != "" {
 		a.printLines("\n" + nodes[0].Diff)

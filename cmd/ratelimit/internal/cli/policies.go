@@ -14,19 +14,42 @@ import (
 
 // policiesFlag adds --policies, which a.build reads.
 func (a *app) policiesFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.policies, "policies", "", "file with the policies of the library (docs/policies.md)")
+	cmd.Flags().StringArrayVar(&a.policies, "policies", nil, "file with the policies of the library (docs/policies.md); several are one set")
+}
+
+// namespaceFlag adds --namespace, in which a.build puts the policies.
+func (a *app) namespaceFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.namespace, "namespace", "", "the policies are those of this namespace, as in @NAMESPACE/policy")
+}
+
+// readPolicies reads the files of --policies. Their policies are in the namespace of --namespace, if
+// that flag is given.
+func (a *app) readPolicies() (*policies.File, error) {
+	file, err := policies.Read(a.policies...)
+	if err != nil {
+		return nil, fmt.Errorf("--policies: %w", err)
+	}
+	if file, err = file.In(a.namespace); err != nil {
+		return nil, fmt.Errorf("--namespace: %w", err)
+	}
+	return file, nil
 }
 
 // build makes the library with the policies in the file of --policies, if that flag is given. A
 // policy that the library refuses is an error. Doubtful policies are accepted; only verify reports
 // them.
 func (a *app) build() (functions.Build, error) {
-	if a.policies == "" {
+	if len(a.policies) == 0 {
+		if a.namespace != "" {
+			if err := functions.CheckNamespace(a.namespace); err != nil {
+				return functions.Build{}, fmt.Errorf("--namespace: %w", err)
+			}
+		}
 		return functions.New()
 	}
-	file, err := policies.Read(a.policies)
+	file, err := a.readPolicies()
 	if err != nil {
-		return functions.Build{}, fmt.Errorf("--policies: %w", err)
+		return functions.Build{}, err
 	}
 	found, err := file.Check()
 	if err != nil {
@@ -38,9 +61,35 @@ func (a *app) build() (functions.Build, error) {
 	return file.Build()
 }
 
+// schemaCommand prints a JSON Schema.
+func (a *app) schemaCommand() *cobra.Command {
+	var tests bool
+	cmd := &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of policies files, for editors",
+		Long: `Print the JSON Schema of policies files or, with --tests, of files with tests of policies. Editors that know YAML
+schemas (with the YAML language server) complete and check a file whose first line names the schema:
+
+  # yaml-language-server: $schema=policies.schema.json
+
+A schema cannot check everything: run "ratelimit verify" and "ratelimit test", too.`,
+		Example: `  ratelimit policies schema > policies.schema.json
+  ratelimit policies schema --tests > tests.schema.json`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if tests {
+				return a.write(policies.TestSchema)
+			}
+			return a.write(policies.Schema)
+		},
+	}
+	cmd.Flags().BoolVar(&tests, "tests", false, "the schema of files with tests")
+	return cmd
+}
+
 // policyReport is the output of verify --json about a file of policies.
 type policyReport struct {
-	File     string            `json:"file"`
+	File     string            `json:"file"` // several are separated by commas
 	Policies []verifiedPolicy  `json:"policies"`
 	Problems policies.Problems `json:"problems"`
 	Notes    policies.Problems `json:"notes"` // limits that never allow; no problems
@@ -66,9 +115,9 @@ type verifiedLimit struct {
 }
 
 // checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
-func checkPolicies(name string) (policyReport, error) {
-	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
-	file, err := policies.Read(name)
+func checkPolicies(names ...string) (policyReport, error) {
+	report := policyReport{File: strings.Join(names, ", "), Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
+	file, err := policies.Read(names...)
 	if errors.As(err, &report.Problems) {
 		return report, nil
 	}

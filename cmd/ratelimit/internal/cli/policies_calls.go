@@ -48,6 +48,7 @@ limits.`,
 	}))
 	cmd.Flags().BoolVar(&watch, "watch", false, "repeat until interrupted")
 	spanVar(cmd, &interval, "interval", 2*time.Second, "with --watch, time between two passes")
+	cmd.AddCommand(a.schemaCommand())
 	return cmd
 }
 

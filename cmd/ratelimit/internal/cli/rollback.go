@@ -17,35 +17,79 @@ import (
 func (a *app) rollbackCommand() *cobra.Command {
 	var o deployFlags
 	var to string
+	var plan bool
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the build that the last deployment replaced",
 		Long: `Go back to the build that the last deployment replaced, on every primary. The servers keep its text, so this works
 from any machine. They also keep what the rollback replaces: a second rollback undoes the first. "ratelimit status"
-shows the build to go back to. Policies that it does not have are removed; at the end this command prints what has
-changed.
+shows the build to go back to, and --plan shows what would change. A rollback is refused for the same reasons as a
+deployment: it would remove policies, or deny keys in use, or the build has a lower contract. At the end this command
+prints what has changed.
+
+With --namespace it restores the policies of that namespace that its last deployment replaced, and nothing else.
+Without it, the policies of all namespaces stay.
+
+Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan, there is something to change.
 
 ` + deployerHelp,
 		Example: `  ratelimit rollback --redis redis://127.0.0.1:6379
+  ratelimit rollback --plan
+  ratelimit rollback --namespace payments --remove-policies
   ratelimit rollback --to 1f2e3d4c5b6a`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.back = true
+			options := allowed[loader.RollbackOption](o)
+			if o.waits(a.namespace) {
+				options = append(options, loader.WaitForLease(o.wait))
+			}
+			if to != "" {
+				options = append(options, loader.To(to))
+			}
+			if plan {
+				return a.planRollback(cmd.Context(), options)
+			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				options := []loader.RollbackOption{loader.WaitForLease(o.wait)}
-				if to != "" {
-					options = append(options, loader.To(to))
-				}
 				return l.Rollback(ctx, options...)
 			})
 			if err != nil {
 				return err
 			}
-			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
+			err = a.deployed(report, failed, "runs already; nothing to do", "went back to")
+			if failed != nil && report.Changed() == 0 && report.Wanted.Digest != "" && !a.json {
+				a.printf("\nthe rollback would bring back %s; see what changes with: %s\n", name(report.Wanted), a.again("rollback", "--plan"))
+			}
+			return err
 		},
 	}))
+	a.namespaceFlag(cmd)
+	cmd.Flags().BoolVar(&plan, "plan", false, "show what the rollback would change, and change nothing")
+	o.flags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "ID of the build to go back to, if the servers keep different ones")
 	o.waitFlag(cmd)
 	return cmd
+}
+
+func (a *app) planRollback(ctx context.Context, options []loader.RollbackOption) error {
+	plan, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
+		return l.PlanRollback(ctx, options...)
+	})
+	if err != nil {
+		return err
+	}
+	a.printPlan(plan, false)
+	if plan.Wanted.Digest != "" && !a.json {
+		what := "the build that the last deployment replaced"
+		if a.namespace != "" {
+			what = "with the policies that the last deployment of " + a.namespace + " replaced"
+		}
+		a.printf("\nthe rollback would bring back %s, %s\n", name(plan.Wanted), what)
+	}
+	if failed != nil {
+		return failed
+	}
+	return differs(!plan.Empty())
 }
 
 func (a *app) deleteCommand() *cobra.Command {

@@ -21,7 +21,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
 nothing. With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION
 FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer version.
-Each event is a line, with --json a JSON object.
+Each event is a line, with --json a JSON object. With --namespace it compares, and restores, the policies of that
+namespace; a lost library comes back with the policies of all namespaces, as the other servers have it.
 
 ` + deployerHelp + `
 
@@ -71,6 +72,7 @@ Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a 
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep checking, and load the build where it was lost, until interrupted")
 	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, time between two checks")
 	a.libraryFlags(cmd)
+	a.namespaceFlag(cmd)
 	return cmd
 }
 

@@ -164,6 +164,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
 	cmd.Flags().StringVar(&policy, "policy", "", "a deployed policy; all arguments are its keys")
+	completePolicies(cmd, a.deployedPolicies)
 	return a.jsonFlag(a.serverFlags(cmd))
 }
 

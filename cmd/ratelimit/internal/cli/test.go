@@ -49,7 +49,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			}
 			report := testReport{}
 			for _, name := range args {
-				results, err := runTests(cmd.Context(), name, chosen)
+				results, err := runTests(cmd.Context(), name, a.namespace, chosen)
 				if err != nil {
 					return err
 				}
@@ -67,13 +67,14 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			return a.printTests(report)
 		},
 	})
+	a.namespaceFlag(cmd)
 	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to this file, as JUnit XML")
 	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose names match this regular expression")
 	return cmd
 }
 
-func runTests(ctx context.Context, name string, only *regexp.Regexp) (policies.Results, error) {
-	file, err := policies.ReadTests(name)
+func runTests(ctx context.Context, name, namespace string, only *regexp.Regexp) (policies.Results, error) {
+	file, err := policies.ReadTests(name, namespace)
 	if err != nil {
 		return policies.Results{}, err
 	}

@@ -75,7 +75,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or a polic
 					return err
 				}
 				return a.verify(cmd.Context(), a.library, text, nil)
-			case a.policies != "":
+			case len(a.policies) > 0:
 				return a.verifyPolicies(cmd.Context())
 			}
 			return a.verifyBuild(cmd.Context(), nil)
@@ -88,7 +88,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or a polic
 // verifyPolicies checks the policies. If the library accepts all of them, it also checks the
 // library that contains them.
 func (a *app) verifyPolicies(ctx context.Context) error {
-	report, err := checkPolicies(a.policies)
+	report, err := checkPolicies(a.policies...)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *app) verifyPolicies(ctx context.Context) error {
 		if a.json {
 			a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}, Rules: []string{}})
 		}
-		return fmt.Errorf("%s has %s, listed on stdout", a.policies, report.Problems.Count())
+		return fmt.Errorf("%s has %s, listed on stdout", report.File, report.Problems.Count())
 	}
 	if !a.json {
 		a.printf("\n")

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// files writes files into a new folder, which becomes the current one.
+func files(t *testing.T, texts map[string]string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range texts {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantLines checks the exit code of a command, and that its output has each of the lines.
+func wantLines(t *testing.T, got outcome, code int, lines ...string) {
+	t.Helper()
+	if got.code != code {
+		t.Errorf("exit code %d, want %d", got.code, code)
+	}
+	for _, line := range lines {
+		if !strings.Contains("\n"+got.stdout+got.stderr, "\n"+line+"\n") {
+			t.Errorf("the line %q is missing in\n%s%s", line, got.stdout, got.stderr)
+		}
+	}
+}
+
+func TestNamespacesOnTheCommandLine(t *testing.T) {
+	addr := startRedis(t)
+	env := []string{redisURL(addr)}
+	files(t, map[string]string{
+		"base.yaml": "policies:\n  api: 5/s\n", "pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  jobs: concurrency 2 lease=30s\n",
+		"other.yaml": "policies:\n  api: fixed_window 50/m\n  jobs: 5/s\n", "note.txt": "mine",
+	})
+	deploy := func(code int, args ...string) func(lines ...string) {
+		t.Helper()
+		return func(lines ...string) { t.Helper(); wantLines(t, run(t, env, args...), code, lines...) }
+	}
+	deploy(exitFine, "deploy", "--policies", "base.yaml")("  + policy api: 5/s")
+	deploy(exitFine, "deploy", "--namespace", "payments", "--policies", "pay.yaml", "--policies", "more.yaml")(
+		"  + policy payments/api: 100/m", "  + policy payments/jobs: concurrency 2 lease=30s")
+	deploy(exitFine, "take", "k", "@payments/api")()
+	deploy(exitFine, "status", "--policies", "base.yaml")()
+	deploy(exitFine, "plan", "--policies", "base.yaml")("nothing to change")
+	deploy(exitDiffers, "status", "--namespace", "payments", "--policies", "pay.yaml")()
+
+	// What becomes of keys in use, and the refusal if they would be denied.
+	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
+		"because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use"
+	for _, command := range []string{"plan", "deploy"} {
+		deploy(exitError, command, "--namespace", "payments", "--policies", "other.yaml")(refused)
+	}
+	changes := []string{"  ~ policy payments/api: 100/m becomes fixed_window 50/m", "      keys in use: carry over: after 25 units of 100, 25 of 50 are left",
+		"  ~ policy payments/jobs: concurrency 2 lease=30s becomes 5/s", "      keys in use: refused until they expire, because a key is for leases or for rates"}
+	changes[1] = strings.Replace(changes[1], "25 of 50", carriedOver(t, "100/m", "fixed_window 50/m"), 1)
+	deploy(exitDiffers, "plan", "--namespace", "payments", "--policies", "other.yaml", "--deny-keys-in-use")(changes...)
+	deploy(exitFine, "deploy", "--namespace", "payments", "--policies", "other.yaml", "--deny-keys-in-use")(changes...)
+
+	// Rollbacks.
+	deploy(exitError, "rollback", "--namespace", "payments")("ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: " +
+		"payments/jobs (refused until they expire, because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use")
+	deploy(exitDiffers, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")
+	if got := run(t, env, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use"); !strings.Contains(got.stdout, "\nthe rollback would bring back 0.1.0 build ") ||
+		!strings.HasSuffix(got.stdout, ", with the policies that the last deployment of payments replaced\n") {
+		t.Errorf("%s%s", got.stdout, got.stderr)
+	}
+	deploy(exitFine, "rollback", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")
+	deploy(exitError, "rollback", "--namespace", "search")("ratelimit: nothing to go back to: the servers keep no record of a deployment of the namespace search; " +
+		"deploy the build that you want: ratelimit deploy --namespace search --policies FILE; without --policies if there are none")
+
+	// Without a file, the policies of a namespace are removed, if that is said.
+	deploy(exitError, "deploy", "--namespace", "payments")("ratelimit: " + addr + " runs the policies payments/api, payments/jobs, which this build does not have; " +
+		"give the file that has it with --policies, or add --remove-policies")
+	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
+	deploy(exitFine, "status", "--policies", "base.yaml")()
+
+	// What is refused before anything is sent.
+	for name, want := range map[string]string{
+		"..": "is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning", "Payments": "is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning",
+	} {
+		for _, args := range [][]string{{"deploy"}, {"deploy", "--policies", "pay.yaml"}, {"plan"}, {"status"}, {"rollback"}, {"build"}, {"build", "--policies", "pay.yaml"}, {"dev"}} {
+			deploy(exitError, append(args, "--namespace", name)...)(`ratelimit: --namespace: the namespace "` + name + `" ` + want)
+		}
+	}
+	deploy(exitError, "deploy", "--namespace", "")("ratelimit: --namespace is empty; is a shell variable not set? give it a value, or leave it out")
+	for _, command := range []string{"deploy", "plan", "status", "build", "verify", "dev"} {
+		got := run(t, env, command, "--policies", "pay.yaml", "--policies", "base.yaml")
+		if got.code != exitError || !strings.Contains(got.stdout+got.stderr, `base.yaml:2:3: "api" is given twice; the first is at pay.yaml:2:3`) {
+			t.Errorf("%s: %d\n%s%s", command, got.code, got.stdout, got.stderr)
+		}
+	}
+	deploy(exitFine, "build", "--namespace", "payments", "--policies", "pay.yaml", "-o", "pay.lua")()
+	deploy(exitFine, "build", "--namespace", "payments", "--policies", "pay.yaml", "-o", "pay.lua")() // replaces its own file
+	deploy(exitError, "deploy", "--namespace", "search", "--library", "pay.lua")("ratelimit: the build has the policy payments/api, which is not in the namespace search; " +
+		"give the namespace of its policies with --namespace, or a file without them")
+	deploy(exitError, "deploy", "--library", "pay.lua")("ratelimit: the build has the policy payments/api of the namespace payments; " +
+		"give the namespace of its policies with --namespace, or a file without them")
+	deploy(exitFine, "deploy", "--namespace", "payments", "--library", "pay.lua")("  + policy payments/api: 100/m")
+	for _, name := range []string{"note.txt", "pay.yaml"} {
+		deploy(exitError, "build", "-o", name)("ratelimit: cannot write the library: " + name + " exists and is another kind of file, so it is not overwritten; choose another file with -o")
+	}
+	if text, err := os.ReadFile("note.txt"); err != nil || string(text) != "mine" {
+		t.Errorf("%s, %v", text, err)
+	}
+	deploy(exitFine, "__complete", "take", "--policy", "pay")("payments/api")
+	deploy(exitFine, "__complete", "backtest", "--policies", "more.yaml", "--policy", "")("jobs")
+	deploy(exitFine, "__complete", "take", "--redis", "redis://127.0.0.1:1", "--policy", "")(":4")
+}
+
+// carriedOver returns what is left after a change, as in "25 of 50".
+func carriedOver(t *testing.T, before, after string) string {
+	t.Helper()
+	build, err := functions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := func(limit string) functions.Policy {
+		return functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: limit}}}
+	}
+	found, err := effects(build.Text(), [][2]functions.Policy{{policy(before), policy(after)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, left, _ := strings.Cut(found[0].Keys, ", ")
+	return strings.TrimSuffix(left, " are left")
+}
+
+func TestSchemas(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{{[]string{"policies", "schema"}, policies.Schema}, {[]string{"policies", "schema", "--tests"}, policies.TestSchema}} {
+		if got := run(t, nil, tt.args...); got.code != exitFine || got.stdout != tt.want {
+			t.Errorf("%v: %d, %.100s", tt.args, got.code, got.stdout)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("..", "..", "..", "..", "policies", "tests.schema.json")); err != nil {
+		t.Error(err)
+	}
+}

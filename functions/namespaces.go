@@ -1,0 +1,77 @@
+package functions
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A namespace is the part of a policy's name before the slash: "payments" in "payments/api". Each
+// team deploys the policies of its own namespace, and the policies without a namespace are
+// those of the library's owner.
+var namespaceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+
+// CheckNamespace returns an error unless name can be the namespace of policies.
+func CheckNamespace(name string) error {
+	if text := namespaceFault(name); text != "" {
+		return errors.New(text)
+	}
+	return nil
+}
+
+func namespaceFault(name string) string {
+	if namespaceName.MatchString(name) {
+		return ""
+	}
+	return fmt.Sprintf("the namespace %q is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning", cut(name))
+}
+
+// Namespace returns the policy's namespace, or "" if it has none.
+func (p Policy) Namespace() string {
+	namespace, _, found := strings.Cut(p.Name, "/")
+	if !found {
+		return ""
+	}
+	return namespace
+}
+
+// Rebuild returns a library text with policies in place of its own. It accepts any text that New
+// built, also one of another version, and changes only the policies and the build ID. The result
+// for the text's own policies is the same text.
+func Rebuild(text string, policies []Policy) (string, error) {
+	begin, _, end, ok := cutPolicies(text)
+	if !ok {
+		return "", errNoPolicies
+	}
+	head, rest, found := strings.Cut(begin, "\n"+buildIDBegin)
+	_, tail, closed := strings.Cut(rest, "'")
+	if !found || !closed {
+		return "", errors.New("functions: the text has no build ID in the form that New writes")
+	}
+	head += "\n" + buildIDBegin
+	_, entries, err := bake(policies, mostText-len(head)-len(buildIDMark)-len(tail)-len(end)-1)
+	if err != nil {
+		return "", err
+	}
+	tail = "'" + tail + entries + end
+	id := Digest(head + buildIDMark + tail)[:12]
+	return head + id + tail, nil
+}
+
+// cutPolicies returns what a library text has before, in, and after the table of policies.
+func cutPolicies(text string) (begin, table, end string, ok bool) {
+	begin, rest, found := strings.Cut(text, "\n"+policiesBegin)
+	if !found {
+		return "", "", "", false
+	}
+	begin += "\n" + policiesBegin
+	if strings.HasPrefix(rest, "}\n") {
+		return begin, "", rest, true
+	}
+	table, _, found = strings.Cut(rest, "\n}\n")
+	if !found || !strings.HasPrefix(table, "\n") {
+		return "", "", "", false
+	}
+	return begin, table[1:], rest[len(table)+1:], true
+}

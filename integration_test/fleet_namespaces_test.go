@@ -1,0 +1,217 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// deployerEnv makes this program a deployer: addresses, namespace, number of the round, timeout, and
+// the number of the load before which it kills itself, or 0.
+const deployerEnv = "RATELIMIT_TEST_DEPLOYER"
+
+// runDeployer deploys the policies of a namespace in a process of its own. It returns false if this
+// process is not a deployer.
+func runDeployer() (code int, is bool) {
+	words := strings.Fields(os.Getenv(deployerEnv))
+	if len(words) != 5 {
+		return 0, false
+	}
+	round, _ := strconv.Atoi(words[2])
+	timeout, _ := time.ParseDuration(words[3])
+	dies, _ := strconv.Atoi(words[4])
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: strings.Split(words[0], ",")})
+	var mu sync.Mutex
+	loads := 0
+	l, err := loader.New(rdb, loader.WithNamespace(words[1]), loader.WithTimeout(timeout), loader.WithTrace(func(s loader.Step) {
+		load := strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit") || strings.HasPrefix(s.Command, "FUNCTION DELETE ratelimit_lease")
+		if !load {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if loads++; loads == dies {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill()
+			}
+			fmt.Fprintln(os.Stderr, "killed:", err)
+			select {} // until the signal arrives
+		}
+	}))
+	if err == nil {
+		var build functions.Build
+		build, err = functions.New(functions.WithPolicies(ofRound(words[1], round)...))
+		if err == nil {
+			_, err = l.Deploy(context.Background(), build)
+		}
+	}
+	if err = errors.Join(err, rdb.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// ofRound returns the policies that a namespace has after a round: two with the same limit.
+func ofRound(namespace string, round int) []functions.Policy {
+	var list []functions.Policy
+	for _, name := range []string{"a", "b"} {
+		limits := []functions.PolicyLimit{{Limit: fmt.Sprintf("%d/m", round+1)}}
+		list = append(list, functions.Policy{Name: namespace + "/" + name, Limits: limits})
+	}
+	return list
+}
+
+// TestFleetNamespacesThatRaceAndDie deploys three namespaces from three processes at once, again and
+// again. In each round one or two of them are killed in the middle, at each load in turn. The
+// policies of a namespace are always complete on every primary, with the limits of this round or of
+// the one before. A deployer that ended well has its policies everywhere, and one that died succeeds
+// when it is run again. With RATELIMIT_SOAK there are 20 rounds, in which the leases of the dead end
+// when their time is up; otherwise the test removes these leases.
+func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
+	soak := os.Getenv("RATELIMIT_SOAK") != ""
+	rounds, timeout := 4, "1m"
+	if soak {
+		rounds, timeout = 20, "5s"
+	}
+	namespaces := []string{"payments", "search", "mail"}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		if soak {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+		}
+		primaries := primariesOf(ctx, t, b)
+		owner := newBuild(t, functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "100/m"}}})
+		deploy(ctx, t, newLoader(t, newClient(t, b)), owner)
+		died, completed := 0, 0
+		for round := range rounds {
+			dies := [3]int{}
+			dies[round%3] = round%7 + 1
+			if round%2 == 1 {
+				dies[(round+1)%3] = round*3%7 + 1
+			}
+			var group sync.WaitGroup
+			var errs [3]error
+			for i, namespace := range namespaces {
+				group.Go(func() { errs[i] = deployIn(ctx, t, b, primaries, namespace, round, timeout, dies[i], soak) })
+			}
+			group.Wait()
+			least := [3]int{}
+			for i := range namespaces {
+				switch least[i] = round; {
+				case errs[i] == nil:
+				case dies[i] == 0:
+					t.Errorf("round %d: %s was not killed and failed: %v", round, namespaces[i], errs[i])
+				default:
+					died++
+					least[i] = round - 1
+				}
+			}
+			done, _ := checkNamespaces(ctx, t, primaries, namespaces, least, round)
+			for i, namespace := range namespaces {
+				if errs[i] == nil {
+					continue
+				}
+				if done[i] {
+					completed++ // a later deployment completed what the dead one had begun
+				}
+				if err := deployIn(ctx, t, b, primaries, namespace, round, timeout, 0, soak); err != nil {
+					t.Errorf("round %d, %s again: %v", round, namespace, err)
+				}
+			}
+			if _, digests := checkNamespaces(ctx, t, primaries, namespaces, [3]int{round, round, round}, round); len(digests) != 1 {
+				t.Errorf("round %d: the primaries run %v", round, digests)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("%d rounds of 3 deployers; %d were killed; others completed %d of these deployments", rounds, died, completed)
+	}, ofCluster)
+}
+
+// deployIn runs a deployer, and removes its lease if it died.
+func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries []*backend.Node, namespace string, round int, timeout string, dies int, soak bool) error {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if dies > 0 && !soak {
+		for _, n := range primaries {
+			list, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit_lease_*", WithCode: true}).Result()
+			if err != nil {
+				t.Error(err)
+			}
+			for _, library := range list {
+				if strings.Contains(library.Code, fmt.Sprintf("process %d\\041", cmd.Process.Pid)) {
+					if err := n.Client().FunctionDelete(ctx, library.Name).Err(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}
+	return fmt.Errorf("%w: %s", err, out)
+}
+
+// checkNamespaces checks that every primary has the whole policies of every namespace, of a round
+// between the least and the last. It returns which namespaces have those of the last round
+// everywhere, and the digests of the libraries.
+func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Node, namespaces []string, least [3]int, last int) (done [3]bool, digests map[string]bool) {
+	t.Helper()
+	digests, done = map[string]bool{}, [3]bool{true, true, true}
+	for _, n := range primaries {
+		list, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %v, %d libraries", n, err, len(list))
+		}
+		digests[functions.Digest(list[0].Code)] = true
+		policies, err := functions.ReadPolicies(list[0].Code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := map[string]string{}
+		for _, p := range policies {
+			limits[p.Name] = p.Limits[0].Limit
+		}
+		if limits["api"] != "100/m" {
+			t.Errorf("%s: the owner's policy is %q", n, limits["api"])
+		}
+		known := 1
+		for i, namespace := range namespaces {
+			if least[i] < 0 && limits[namespace+"/a"] == "" && limits[namespace+"/b"] == "" {
+				done[i] = false
+				continue
+			}
+			known += 2
+			round, err := strconv.Atoi(strings.TrimSuffix(limits[namespace+"/a"], "/m"))
+			round--
+			if err != nil || limits[namespace+"/a"] != limits[namespace+"/b"] || round < least[i] || round > last {
+				t.Errorf("%s in round %d: %s has %q and %q, at least of round %d", n, last, namespace, limits[namespace+"/a"], limits[namespace+"/b"], least[i])
+			}
+			done[i] = done[i] && round == last
+		}
+		if len(limits) != known {
+			t.Errorf("%s: %v", n, limits)
+		}
+	}
+	return done, digests
+}

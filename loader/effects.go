@@ -1,0 +1,124 @@
+package loader
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// Effect says what a changed policy does to keys in use. Package policies determines it.
+type Effect struct {
+	Keys    string // such as "carry over: after 50 units of 100, 50 of 100 are left"
+	Denied  bool   // calls are denied although the new limit has room for what the key has used
+	Refused string // why the library cannot take the new policy, or ""
+}
+
+// WithEffects sets a function that tries changes of policies on a library, which has no policies.
+// Each change has the policy before and after; a new policy has no limits before. With the function,
+// [Change.Keys] says what becomes of keys in use, and a deployment that would deny them is refused
+// ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine at a time, also
+// while the deployment has its lease.
+func WithEffects(f func(library string, changes [][2]functions.Policy) ([]Effect, error)) Option {
+	return func(l *Loader) error { l.effects = f; return nil }
+}
+
+// tryChanges determines what the build does to keys in use, for each text that it would replace.
+func (f *fleet) tryChanges() {
+	if f.s.l.effects == nil || !f.want.ours() {
+		return
+	}
+	for _, m := range f.members {
+		key := [2]string{m.node.Running.Digest, f.want.Digest}
+		if m.node.Err != nil || m.node.State != Different && m.node.State != Absent || f.s.effects[key] != nil {
+			continue
+		}
+		if f.s.effects == nil {
+			f.s.effects = map[[2]string]map[string]Effect{}
+		}
+		f.s.effects[key] = f.effects(m.text)
+	}
+}
+
+// effects returns the effects of the build by the names of the policies.
+func (f *fleet) effects(before string) map[string]Effect {
+	found := map[string]Effect{}
+	had := map[string]functions.Policy{}
+	list, _ := functions.ReadPolicies(before)
+	for _, p := range list {
+		had[p.Name] = p
+	}
+	list, _ = functions.ReadPolicies(f.want.text)
+	// New policies were checked with the library of the build, which the nodes need not have.
+	foreign := !sameCode(f.want.text, f.own.text)
+	var changes [][2]functions.Policy
+	for _, p := range list {
+		old, changed := had[p.Name]
+		if changed && !reflect.DeepEqual(old, p) || !changed && foreign && p.Namespace() == f.s.l.namespace {
+			changes = append(changes, [2]functions.Policy{old, p})
+		}
+	}
+	if len(changes) == 0 {
+		return found
+	}
+	code, err := functions.Rebuild(f.want.text, nil)
+	var effects []Effect
+	if err == nil {
+		effects, err = f.s.l.effects(code, changes)
+	}
+	for i, change := range changes {
+		if err != nil {
+			found[change[1].Name] = Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
+		} else {
+			found[change[1].Name] = effects[i]
+		}
+	}
+	return found
+}
+
+// sameCode reports whether two texts differ at most in their policies.
+func sameCode(a, b string) bool {
+	a, errA := functions.Rebuild(a, nil)
+	b, errB := functions.Rebuild(b, nil)
+	return errA == nil && errB == nil && a == b
+}
+
+// effectsOn returns the effects of the build on a node, by the names of the policies.
+func (f *fleet) effectsOn(m *member) map[string]Effect {
+	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
+}
+
+// refusedEffect returns the reason why effects prevent the build on a node, or nil.
+func (f *fleet) refusedEffect(m *member, o options) error {
+	if m.node.State == Same {
+		return nil
+	}
+	var names []string
+	effects := f.effectsOn(m)
+	list, _ := functions.ReadPolicies(f.want.text)
+	for _, p := range list {
+		switch effect := effects[p.Name]; {
+		case effect.Refused != "":
+			return m.fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
+				f.want.Version, p.Name, effect.Refused)
+		case effect.Denied && !o.denyKeys:
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	const most = 3
+	var texts []string
+	for _, name := range names[:min(most, len(names))] {
+		texts = append(texts, name+" ("+effects[name].Keys+")")
+	}
+	text := strings.Join(texts, ", ")
+	if len(names) > most {
+		text += ", ..."
+	}
+	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another key for the new limit first, or pass the option DenyKeysInUse",
+		"has keys in use whose calls this build would deny, although they have units left: %s", text)
+	e.Policies = names
+	return e
+}

@@ -1,0 +1,101 @@
+package loader_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// A deployment and a rollback that would deny keys in use are refused unless the option says otherwise,
+// and all changes say what becomes of keys in use.
+func TestKeysInUse(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	var asked []string
+	l := newLoader(t, f.ring, loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
+		if list, err := functions.ReadPolicies(library); err != nil || len(list) > 0 {
+			t.Errorf("the library has policies: %v, %v", list, err)
+		}
+		var effects []loader.Effect
+		for _, c := range changes {
+			asked = append(asked, c[0].Limits[0].Limit+" to "+c[1].Limits[0].Limit)
+			effects = append(effects, loader.Effect{Keys: "of " + c[1].Name, Denied: c[1].Limits[0].Limit == "1/h"})
+		}
+		if strings.Contains(strings.Join(asked, ""), "9/h") {
+			return nil, errors.New("no engine")
+		}
+		return effects, nil
+	}))
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/h, calc 1/m")))
+	report := must[loader.Report](t)(l.Deploy(ctx, set(t, "api 2/h, calc 1/m, new 1/s")))
+	if got := report.Nodes[1].Changes; len(got) != 2 || got[0].Keys != "of api" || got[1].Keys != "" || strings.Join(asked, ", ") != "1/h to 2/h" {
+		t.Errorf("%+v, %q", got, asked)
+	}
+	back := set(t, "api 1/h, calc 1/m, new 1/s")
+	for _, call := range []func() error{
+		func() error { _, err := l.Deploy(ctx, back); return err },
+		func() error { _, err := l.Plan(ctx, back); return err },
+		func() error { _, err := l.Rollback(ctx, loader.RemovePolicies()); return err },
+		func() error { _, err := l.PlanRollback(ctx, loader.RemovePolicies()); return err },
+	} {
+		e := want(t, "keys in use", call(), loader.ErrDeniesKeys)
+		if e.Error() != f.addrs[0]+" has keys in use whose calls this build would deny, although they have units left: api (of api); "+
+			"give callers another key for the new limit first, or pass the option DenyKeysInUse" {
+			t.Error(e)
+		}
+	}
+	allRun(t, f.addrs, "api 2/h, calc 1/m, new 1/s")
+	if plan := must[loader.Plan](t)(l.Plan(ctx, back, loader.DenyKeysInUse())); plan.Nodes[0].Node.Changes[0].Keys != "of api" {
+		t.Errorf("%+v", plan.Nodes[0].Node.Changes)
+	}
+	must[loader.Report](t)(l.Rollback(ctx, loader.RemovePolicies(), loader.DenyKeysInUse()))
+	allRun(t, f.addrs, "api 1/h, calc 1/m")
+	report = must[loader.Report](t)(l.Deploy(ctx, set(t, "api 9/h, calc 1/m")))
+	if got := report.Nodes[0].Changes[0].Keys; got != "unknown: no engine" {
+		t.Error(got)
+	}
+}
+
+// In a namespace, new policies are tried on the code that the servers have, if that differs.
+func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, version("0.0.9", "000000000001")))
+	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
+		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
+			t.Errorf("%v", changes)
+		}
+		if changes[0][1].Limits[0].Limit == "1/mo" {
+			return []loader.Effect{{Refused: `"1/mo": no such period`}}, nil
+		}
+		return []loader.Effect{{}}, nil
+	}))
+	_, err := l.Deploy(ctx, set(t, "payments/api 1/mo"))
+	if e := want(t, "older code", err, loader.ErrRefused); e.Error() != addr+` has version 0.0.9 of the library, which does not take the policy payments/api: "1/mo": no such period; write the limit as that version takes it` {
+		t.Error(e)
+	}
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "payments/api 1/m")))
+	allRun(t, []string{addr}, "payments/api 1/m")
+}
+
+// A rollback to an older version is usual, and one to a lower contract is refused.
+func TestRollbackToALowerContract(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	l := newLoader(t, at(t, addr))
+	must[loader.Report](t)(l.Deploy(ctx, version("0.0.9", "000000000001")))
+	higher := strings.Replace(functions.Source(), "local CONTRACT = 1", "local CONTRACT = 2", 1)
+	must[loader.Report](t)(l.Deploy(ctx, loader.Text(higher)))
+	_, err := l.Rollback(ctx)
+	want(t, "a lower contract", err, loader.ErrDowngrade)
+	report := must[loader.Report](t)(l.Rollback(ctx, loader.AllowDowngrade()))
+	if report.Wanted.Version != "0.0.9" {
+		t.Errorf("%+v", report.Wanted)
+	}
+	must[loader.Report](t)(l.Rollback(ctx))
+}

@@ -1,0 +1,244 @@
+package loader
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// A Loader works for one namespace: the one of WithNamespace, or "", to which the library's code and
+// the policies without a namespace belong. A deployment replaces only what belongs to its namespace,
+// and takes everything else from the nodes. What a node should run is therefore known only after the
+// nodes have been read, and is determined again under the lease.
+
+// WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
+// and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
+// policies. The library's code and all other policies stay as they are on the nodes. Only if no node
+// has the library, Deploy also loads the code of the build.
+//
+// Without WithNamespace, a Loader works for the code and the policies that have no namespace, and
+// keeps the policies of all namespaces.
+//
+// In a namespace, Deploy and Rollback wait for another deployment to finish, unless [WaitForLease]
+// says otherwise.
+func WithNamespace(name string) Option {
+	return func(l *Loader) error {
+		l.namespace = name
+		return functions.CheckNamespace(name)
+	}
+}
+
+// owned is a build to deploy: its text, and the policies of the Loader's namespace in it.
+type owned struct {
+	artifact
+	policies []functions.Policy
+}
+
+// owns returns the build with its policies, all of which must belong to the namespace.
+func (l *Loader) owns(a artifact) (owned, error) {
+	list, err := functions.ReadPolicies(a.text)
+	if err != nil && l.namespace != "" {
+		return owned{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	}
+	for _, p := range list {
+		switch found := p.Namespace(); {
+		case found == l.namespace:
+		case l.namespace == "":
+			return owned{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
+				Remedy: "deploy the policies of a namespace with WithNamespace, and the library without them"}
+		default:
+			return owned{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.namespace),
+				Remedy: "deploy it without the policies of others"}
+		}
+	}
+	return owned{a, list}, nil
+}
+
+// namespaced matches a policy of a namespace in any text that could be a library of policies.
+var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
+
+// over returns what a node that runs base should run. It returns an error if that would lose
+// policies that it cannot read, or if the text would be too large.
+func (w owned) over(base, namespace string) (string, error) {
+	if base == "" {
+		return w.text, nil
+	}
+	have, err := functions.ReadPolicies(base)
+	if err != nil && (namespace != "" || namespaced.MatchString(base)) {
+		return "", err
+	}
+	others := slices.DeleteFunc(have, func(p functions.Policy) bool { return p.Namespace() == namespace })
+	switch {
+	case namespace != "":
+		return functions.Rebuild(base, append(others, w.policies...))
+	case len(others) == 0:
+		return w.text, nil
+	}
+	return functions.Rebuild(w.text, append(others, w.policies...))
+}
+
+// compose determines what all nodes should run, from the build and from what they run now. If nodes
+// run different texts, the text of the newest deployment counts. If that cannot be known, each node
+// with a library gets an error.
+func (f *fleet) compose() {
+	if f.own.text == "" {
+		return
+	}
+	namespace := f.s.l.namespace
+	var runs []*member // one for each text
+	for _, m := range f.members {
+		same := func(other *member) bool { return other.text == m.text }
+		if m.node.Err == nil && m.text != "" && m.node.Running.ours() && !slices.ContainsFunc(runs, same) {
+			runs = append(runs, m)
+		}
+	}
+	base, found := f.s.base, map[string]string{} // base by result
+	for _, m := range runs {
+		want, err := f.s.over(f.own, m.text, namespace)
+		if err != nil {
+			m.node.Err = uncomposed(m.conn, err)
+			continue
+		}
+		found[want] = m.text
+	}
+	if len(found) == 1 {
+		for _, text := range found {
+			base = text
+		}
+	} else if len(found) > 1 {
+		newest := f.newest(runs)
+		if newest == nil {
+			for _, m := range runs {
+				m.node.Err = unknownOrder(m.conn, m.node.Running)
+			}
+			return
+		}
+		base = newest.text
+	}
+	text, err := f.s.over(f.own, base, namespace)
+	if err != nil {
+		return // a node has the error
+	}
+	if f.s.reads != nil {
+		f.s.base = base
+	}
+	f.base = base
+	if text != f.want.text {
+		f.want = artifact{text: text, Library: describe(text)}
+	}
+	f.report.Wanted = f.want.Library
+	for _, m := range f.members {
+		if m.node.State == Same || m.node.State == Different || m.node.State == Absent {
+			m.show(m.held, f.want)
+			if namespace != "" {
+				m.node.Previous = f.previous(m)
+			}
+		}
+	}
+}
+
+// newest returns the member that runs what the newest deployment loaded, among members with
+// different texts, or nil if the records do not say.
+func (f *fleet) newest(runs []*member) *member {
+	var newest *member
+	for _, m := range f.members {
+		r := m.record
+		if r.deployment == 0 || r.deployed != m.node.Running.Digest || !slices.ContainsFunc(runs, func(other *member) bool { return other.text == m.text }) {
+			continue
+		}
+		switch {
+		case newest == nil || r.deployment > newest.record.deployment:
+			newest = m
+		case r.deployment == newest.record.deployment && r.deployed != newest.record.deployed:
+			return nil
+		}
+	}
+	return newest
+}
+
+// over is owned.over. A watch asks it the same in each round, so the last answer is kept.
+func (s *session) over(own owned, base, namespace string) (string, error) {
+	if s.overBase == base && s.overOwn == own.text && s.overWant != "" {
+		return s.overWant, nil
+	}
+	want, err := own.over(base, namespace)
+	if err == nil {
+		s.overBase, s.overOwn, s.overWant = base, own.text, want
+	}
+	return want, err
+}
+
+// explained reports whether a deployment left the node as it is, or was about to load what newer nodes
+// run, so that this is what belongs to other namespaces.
+func (f *fleet) explained(m *member) bool {
+	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
+}
+
+// namespaceRecord is what a record holds about the last deployment of one namespace.
+type namespaceRecord struct {
+	Deployment int64              `json:"deployment"` // its number
+	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole text
+}
+
+// namespaceRecords returns what a record holds about namespaces, by their names.
+func (r record) namespaceRecords() map[string]namespaceRecord {
+	found := map[string]namespaceRecord{}
+	_ = json.Unmarshal([]byte(r.namespaces), &found) // empty in the record of a version without namespaces
+	return found
+}
+
+// with returns the record after a deployment of a namespace.
+func (r record) with(namespace string, of namespaceRecord) record {
+	all := r.namespaceRecords()
+	all[namespace] = of
+	text, err := json.Marshal(all)
+	if err == nil { // always: it holds only texts and numbers
+		r.namespaces = string(text)
+	}
+	return r
+}
+
+// of returns the number of the last deployment of a namespace.
+func (r record) of(namespace string) int64 {
+	all := r.namespaceRecords()
+	if namespace == "" && len(all) == 0 {
+		return r.deployment // written by a version without namespaces
+	}
+	return all[namespace].Deployment
+}
+
+// previous returns what a rollback of the namespace would make of the node's library.
+func (f *fleet) previous(m *member) Library {
+	of := m.record.namespaceRecords()[f.s.l.namespace]
+	if len(of.Replaced) == 0 || m.text == "" {
+		return Library{}
+	}
+	text, err := (owned{policies: of.Replaced}).over(m.text, f.s.l.namespace)
+	if err != nil {
+		return Library{}
+	}
+	return describe(text)
+}
+
+// policiesIn returns the policies of a namespace in a text.
+func policiesIn(text, namespace string) []functions.Policy {
+	list, _ := functions.ReadPolicies(text)
+	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })
+}
+
+// namespaceOf returns the namespace in the name of a policy.
+func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
+
+func uncomposed(c *conn, err error) *Error {
+	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "runs a library whose policies cannot be kept (%s)", strings.TrimPrefix(err.Error(), "functions: "))
+}
+
+func unknownOrder(c *conn, running Library) *Error {
+	return c.fail("FUNCTION LIST", ErrNoNewest, nil,
+		"delete the library with FUNCTION DELETE "+functions.Name+" on the nodes that have the wrong one, and deploy again",
+		"runs %s, another node runs a build with other policies of other namespaces, and no record says which of them was deployed last", running)
+}

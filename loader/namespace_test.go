@@ -1,0 +1,339 @@
+package loader_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// set returns a build with policies: names and limits, as in "payments/api 5/m, search/x 1/s".
+func set(t testing.TB, policies string) functions.Build {
+	t.Helper()
+	var list []functions.Policy
+	for _, text := range strings.Split(policies, ", ") {
+		if name, limit, ok := strings.Cut(text, " "); ok {
+			list = append(list, functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: limit}}})
+		}
+	}
+	return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
+}
+
+// runs returns the policies on each server, as set takes them.
+func runs(t testing.TB, addrs []string) []string {
+	t.Helper()
+	var found []string
+	for _, addr := range addrs {
+		code := ""
+		for _, l := range must[[]redis.Library](t)(at(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()) {
+			code = l.Code
+		}
+		found = append(found, policiesIn(t, code))
+	}
+	return found
+}
+
+func policiesIn(t testing.TB, code string) string {
+	t.Helper()
+	if code == "" {
+		return "-"
+	}
+	var parts []string
+	for _, p := range must[[]functions.Policy](t)(functions.ReadPolicies(code)) {
+		parts = append(parts, p.Name+" "+p.Limits[0].Limit)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// allRun checks that all servers run the same policies.
+func allRun(t testing.TB, addrs []string, want string) {
+	t.Helper()
+	for i, got := range runs(t, addrs) {
+		if got != want {
+			t.Errorf("%s runs %q, want %q", addrs[i], got, want)
+		}
+	}
+}
+
+func in(t testing.TB, rdb redis.UniversalClient, namespace string, opts ...loader.Option) *loader.Loader {
+	t.Helper()
+	return newLoader(t, rdb, append(opts, loader.WithNamespace(namespace))...)
+}
+
+func TestNamespaces(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	plain, payments, search := newLoader(t, f.ring), in(t, f.ring, "payments"), in(t, f.ring, "search")
+	deploy := func(l *loader.Loader, build loader.Build, want string, opts ...loader.DeployOption) loader.Report {
+		t.Helper()
+		report, err := l.Deploy(ctx, build, opts...)
+		if err != nil || !report.InStep() {
+			t.Fatalf("%v\n%s", err, states(report))
+		}
+		allRun(t, f.addrs, want)
+		return report
+	}
+	deploy(payments, set(t, "payments/api 5/m, payments/b 1/s"), "payments/api 5/m, payments/b 1/s") // also loads the library
+	report := deploy(search, set(t, "search/x 1/s"), "payments/api 5/m, payments/b 1/s, search/x 1/s")
+	if changes := describeChanges(report.Nodes[0].Changes); changes != "policy search/x added: >1/s\n" {
+		t.Errorf("%s", changes)
+	}
+	deploy(plain, set(t, "api 1/d"), "api 1/d, payments/api 5/m, payments/b 1/s, search/x 1/s")
+
+	// Each sees and changes only what is its own.
+	for _, tt := range []struct {
+		l     *loader.Loader
+		build loader.Build
+	}{{plain, set(t, "api 1/d")}, {payments, set(t, "payments/api 5/m, payments/b 1/s")}, {search, set(t, "search/x 1/s")}} {
+		if status := must[loader.Report](t)(tt.l.Status(ctx, tt.build)); !status.InStep() || len(status.Notes) > 0 {
+			t.Errorf("%s", states(status))
+		}
+		if plan := must[loader.Plan](t)(tt.l.Plan(ctx, tt.build)); !plan.Empty() {
+			t.Errorf("%+v", plan)
+		}
+	}
+	if status := must[loader.Report](t)(payments.Status(ctx, set(t, "payments/api 6/m"))); status.InStep() || status.Nodes[0].State != loader.Different {
+		t.Errorf("%s", states(status))
+	}
+
+	// A policy of its own is guarded, and names of others do not count.
+	_, err := payments.Deploy(ctx, set(t, "payments/api 6/m"))
+	if e := want(t, "removed", err, loader.ErrRemovesPolicies); !slices.Equal(e.Policies, []string{"payments/b"}) {
+		t.Errorf("%v", e)
+	}
+	deploy(payments, set(t, "payments/api 6/m"), "api 1/d, payments/api 6/m, search/x 1/s", loader.RemovePolicies())
+	_, err = plain.Deploy(ctx, set(t, ""))
+	if e := want(t, "removed", err, loader.ErrRemovesPolicies); !slices.Equal(e.Policies, []string{"api"}) {
+		t.Errorf("%v", e)
+	}
+
+	// A rollback restores what the namespace had, and a second one undoes it.
+	deploy(search, set(t, "search/x 2/s"), "api 1/d, payments/api 6/m, search/x 2/s")
+	_, err = payments.Rollback(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allRun(t, f.addrs, "api 1/d, payments/api 5/m, payments/b 1/s, search/x 2/s")
+	_, err = payments.Rollback(ctx)
+	want(t, "guarded", err, loader.ErrRemovesPolicies)
+	if plan, err := payments.PlanRollback(ctx); !errors.Is(err, loader.ErrRemovesPolicies) || plan.Nodes[0].Action != loader.Refuse {
+		t.Errorf("%v, %+v", err, plan)
+	}
+	plan := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.RemovePolicies()))
+	if got := describeChanges(plan.Nodes[2].Node.Changes); got != "policy payments/api changed: 5/m>6/m\npolicy payments/b removed: 1/s>\n" {
+		t.Error(got)
+	}
+	report = must[loader.Report](t)(payments.Rollback(ctx, loader.RemovePolicies()))
+	if report.Wanted.Digest != plan.Wanted.Digest || plan.Nodes[0].Node.Previous != plan.Wanted {
+		t.Errorf("%+v\n%+v", report.Wanted, plan.Nodes[0].Node)
+	}
+	allRun(t, f.addrs, "api 1/d, payments/api 6/m, search/x 2/s")
+
+	// A new build of the library, and its rollback, keep all namespaces.
+	newer := strings.Replace(set(t, "api 1/d").Text(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '9.0.0'", 1)
+	deploy(plain, loader.Text(newer), "api 1/d, payments/api 6/m, search/x 2/s")
+	deploy(payments, set(t, "payments/api 7/m"), "api 1/d, payments/api 7/m, search/x 2/s") // keeps the newer code
+	if status := must[loader.Report](t)(payments.Status(ctx, set(t, "payments/api 7/m"))); status.Nodes[0].Running.Version != "9.0.0" {
+		t.Errorf("%s", states(status))
+	}
+	report = must[loader.Report](t)(plain.Rollback(ctx))
+	if report.Wanted.Version != functions.Version() {
+		t.Errorf("%+v", report.Wanted)
+	}
+	allRun(t, f.addrs, "api 1/d, payments/api 7/m, search/x 2/s")
+	must[loader.Report](t)(search.Rollback(ctx))
+	allRun(t, f.addrs, "api 1/d, payments/api 7/m, search/x 1/s")
+
+	// A server that lost everything gets everything back from any of them.
+	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
+	deploy(search, set(t, "search/x 1/s"), "api 1/d, payments/api 7/m, search/x 1/s")
+
+	// Without policies, a deployment removes the namespace.
+	deploy(search, set(t, ""), "api 1/d, payments/api 7/m", loader.RemovePolicies())
+}
+
+func TestNamespacesThatCannotBe(t *testing.T) {
+	rdb := at(t, "127.0.0.1:1")
+	for _, name := range []string{"", "..", "Payments", "a/b", "ä", strings.Repeat("a", 65)} {
+		if _, err := loader.New(rdb, loader.WithNamespace(name)); err == nil || !strings.HasPrefix(err.Error(), "loader.New: the namespace ") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, tt := range []struct {
+		l     *loader.Loader
+		build loader.Build
+		want  string
+	}{
+		{newLoader(t, rdb), set(t, "payments/api 5/m"), "the build has the policy payments/api of the namespace payments; deploy the policies of a namespace with WithNamespace, and the library without them"},
+		{in(t, rdb, "search"), set(t, "payments/api 5/m"), "the build has the policy payments/api, which is not in the namespace search; deploy it without the policies of others"},
+		{in(t, rdb, "search"), set(t, "api 5/m"), "the build has the policy api, which is not in the namespace search; deploy it without the policies of others"},
+		{in(t, rdb, "search"), loader.Text("#!lua name=ratelimit\nlocal VERSION = '1'\nlocal BUILD_ID = '2'\n"), "the policies of the build cannot be read; make it with functions.New"},
+	} {
+		for _, call := range []func() error{
+			func() error { _, err := tt.l.Deploy(t.Context(), tt.build); return err },
+			func() error { _, err := tt.l.Plan(t.Context(), tt.build); return err },
+			func() error { return tt.l.Repair(t.Context(), tt.build) },
+		} {
+			if err := call(); !errors.Is(err, loader.ErrBadBuild) || err.Error() != tt.want {
+				t.Errorf("%v\nwant %s", err, tt.want)
+			}
+		}
+	}
+}
+
+// What a deployment left half done is completed by the next one of any namespace: the newest record
+// decides. If no record says which text is newer, nothing is written.
+func TestNamespacesOfServersThatDisagree(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	payments, search := in(t, f.ring, "payments"), in(t, f.ring, "search")
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m, payments/b 1/m")))
+	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s")))
+	before := texts(t, f.addrs[0])
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.RemovePolicies()))
+	after := texts(t, f.addrs[0])
+	for _, tt := range []struct {
+		name    string
+		servers [3][2]string // library and record
+		want    string
+	}{
+		{"one has it", [3][2]string{{after["ratelimit"], after["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}}, "payments/api 2/m, search/x 3/s"},
+		{"the last has it", [3][2]string{{before["ratelimit"], before["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}, {after["ratelimit"], after["ratelimit_previous"]}}, "payments/api 2/m, search/x 3/s"},
+		{"one has it, one only the record", [3][2]string{{after["ratelimit"], after["ratelimit_previous"]}, {before["ratelimit"], after["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}}, "payments/api 2/m, search/x 3/s"},
+		{"one has the record", [3][2]string{{before["ratelimit"], after["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}, {before["ratelimit"], before["ratelimit_previous"]}}, "payments/api 1/m, payments/b 1/m, search/x 3/s"},
+		{"one has nothing", [3][2]string{{"", ""}, {before["ratelimit"], before["ratelimit_previous"]}, {after["ratelimit"], after["ratelimit_previous"]}}, "payments/api 2/m, search/x 3/s"},
+		{"no records", [3][2]string{{before["ratelimit"], ""}, {after["ratelimit"], ""}, {after["ratelimit"], ""}}, ""},
+		{"records of another text", [3][2]string{{before["ratelimit"], after["ratelimit_previous"]}, {after["ratelimit"], before["ratelimit_previous"]}, {"", ""}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for i, addr := range f.addrs {
+				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+				for _, code := range tt.servers[i] {
+					if code != "" {
+						put(t, addr, code)
+					}
+				}
+			}
+			was := runs(t, f.addrs)
+			report, err := search.Deploy(ctx, set(t, "search/x 3/s"))
+			if tt.want != "" {
+				if err != nil || !report.InStep() {
+					t.Errorf("%v\n%s", err, states(report))
+				}
+				allRun(t, f.addrs, tt.want)
+				// The policies that the unfinished deployment replaced can still be restored.
+				if strings.Contains(tt.want, "payments/b") {
+					return
+				}
+				must[loader.Report](t)(payments.Rollback(ctx))
+				allRun(t, f.addrs, "payments/api 1/m, payments/b 1/m, search/x 3/s")
+				return
+			}
+			e := want(t, tt.name, err, loader.ErrMixedBuilds)
+			if !strings.HasSuffix(e.Error(), ", another node runs a build with other policies of other namespaces, and no record says which of them was deployed last; "+
+				"delete the library with FUNCTION DELETE ratelimit on the nodes that have the wrong one, and deploy again") {
+				t.Error(e)
+			}
+			if now := runs(t, f.addrs); !slices.Equal(now, was) {
+				t.Errorf("%q became %q", was, now)
+			}
+			// The library's owner would have to choose, too.
+			_, err = newLoader(t, f.ring).Deploy(ctx, set(t, ""))
+			want(t, tt.name, err, loader.ErrMixedBuilds)
+			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit")
+			must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 3/s")))
+			allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
+		})
+	}
+}
+
+// Deployers of several namespaces and of the library's owner that start at the same time all succeed,
+// and none removes what another one deploys.
+func TestNamespacesAtOnce(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	names := []string{"payments", "search", "mail", "users"}
+	for round := range 3 {
+		var wg sync.WaitGroup
+		for _, name := range names {
+			l := in(t, f.ring, name)
+			build := set(t, fmt.Sprintf("%s/api %d/m", name, round+1))
+			wg.Go(func() {
+				if report, err := l.Deploy(t.Context(), build); err != nil || report.Changed() == 0 {
+					t.Errorf("round %d, %s: %v", round, name, err)
+				}
+			})
+		}
+		wg.Wait()
+		n := round + 1
+		allRun(t, f.addrs, fmt.Sprintf("mail/api %d/m, payments/api %d/m, search/api %d/m, users/api %d/m", n, n, n, n))
+	}
+}
+
+// A watch of a namespace, and a watch of the library, restore the policies of all namespaces, and follow
+// what others deploy.
+func TestWatchOfNamespaces(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	payments := in(t, f.ring, "payments", loader.WithInterval(often))
+	plain := newLoader(t, f.ring, loader.WithInterval(often))
+	search := in(t, f.ring, "search")
+	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/d")))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m")))
+	for name, tt := range map[string]struct {
+		l     *loader.Loader
+		build loader.Build
+	}{"namespace": {payments, set(t, "payments/api 1/m")}, "library": {plain, set(t, "api 1/d")}} {
+		t.Run(name, func(t *testing.T) {
+			must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s")))
+			w := startWatch(t, tt.l, tt.build)
+			w.waitFor(t, f.addrs[0], loader.InStep, 1)
+			must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 2/s")))
+			mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
+			w.waitFor(t, f.addrs[1], loader.Repaired, 1)
+			allRun(t, f.addrs, "api 1/d, payments/api 1/m, search/x 2/s")
+			if n, last := w.count(f.addrs[0], loader.Left); n > 0 && !errors.Is(last.Err, loader.ErrLeased) {
+				t.Errorf("%s", last.Text)
+			}
+		})
+	}
+	t.Run("another deployment of the namespace", func(t *testing.T) {
+		w := startWatch(t, payments, set(t, "payments/api 1/m"))
+		w.waitFor(t, f.addrs[0], loader.InStep, 1)
+		must[loader.Report](t)(in(t, f.ring, "payments").Deploy(ctx, set(t, "payments/api 2/m")))
+		w.waitFor(t, f.addrs[0], loader.Left, 1)
+		mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
+		if e := w.waitFor(t, f.addrs[1], loader.Left, 1); e.Err == nil {
+			t.Error(e.Text)
+		}
+		if got := runs(t, f.addrs); got[0] != "api 1/d, payments/api 2/m, search/x 2/s" {
+			t.Error(got)
+		}
+	})
+}
+
+// A record that lists namespaces is read by the rules of records without them, and keeps the namespaces
+// that a deployment does not concern.
+func TestRecordsOfNamespaces(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	must[loader.Report](t)(in(t, at(t, addr), "payments").Deploy(ctx, set(t, "payments/api 1/m")))
+	must[loader.Report](t)(in(t, at(t, addr), "payments").Deploy(ctx, set(t, "payments/api 2/m")))
+	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, set(t, "api 1/m")))
+	code := texts(t, addr)["ratelimit_previous"]
+	_, line, _ := strings.Cut(code, "\nlocal NAMESPACES = ")
+	if !strings.Contains(code, "local DEPLOYMENT = 3\n") || line == "" {
+		t.Errorf("%.1000s", code)
+	}
+	if got := at(t, addr).FCallRO(ctx, "ratelimit_previous", nil).Val(); policiesIn(t, fmt.Sprint(got)) != "payments/api 2/m" {
+		t.Errorf("%.100v", got)
+	}
+	must[loader.Report](t)(in(t, at(t, addr), "payments").Rollback(ctx))
+	allRun(t, []string{addr}, "api 1/m, payments/api 1/m")
+}

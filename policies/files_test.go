@@ -1,0 +1,155 @@
+package policies
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// write writes files into a new folder, which becomes the current one.
+func write(t *testing.T, files map[string]string) {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(folder)
+}
+
+func TestSeveralFiles(t *testing.T) {
+	write(t, map[string]string{
+		"a.yaml":     "policies:\n  api: 100/m\n  b: 1000/m, 1/s\n",
+		"c.yaml":     "# more\npolicies:\n  c: 5/x\n  d: 0/h\n",
+		"twice.yaml": "policies:\n  e: 1/s\n\n  api: 5/m\n  b: 1/s\n",
+		"wrong.yaml": "policies:\n  f: {limt: 1/s}\n",
+		"large.yaml": "policies:\n" + many(functions.MostPolicies-1),
+	})
+	file, err := Read("a.yaml", "c.yaml")
+	if err != nil || file.Name != "a.yaml, c.yaml" || len(file.Policies) != 4 {
+		t.Fatalf("%v, %+v", err, file)
+	}
+	found, err := file.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(append(append(lines(found.Wrong), lines(found.Doubtful)...), lines(found.Notes)...), "\n")
+	if want := `c.yaml:3:6: policy c: "5/x": the unit of the period "x" is none of ms, s, m, h, d
+a.yaml:3:6: policy b: the rate 1000/m never decides, because 1/s allows less`; !strings.HasPrefix(got, want[:60]) || !strings.Contains(got, "a.yaml:3:6: policy b: ") || !strings.Contains(got, "c.yaml:4:6: policy d: 0/h never allows") {
+		t.Errorf("%s", got)
+	}
+	for names, want := range map[string]string{
+		"a.yaml twice.yaml": `twice.yaml:4:3: "api" is given twice; the first is at a.yaml:2:3
+twice.yaml:5:3: "b" is given twice; the first is at a.yaml:3:3`,
+		"a.yaml a.yaml": `a.yaml:2:3: "api" is given twice; the first is at a.yaml:2:3
+a.yaml:3:3: "b" is given twice; the first is at a.yaml:3:3`,
+		"twice.yaml wrong.yaml a.yaml": `wrong.yaml:2:7: unknown field "limt"; policy f has description, limit, limits, cost, shadow, track, canary
+a.yaml:2:3: "api" is given twice; the first is at twice.yaml:4:3
+a.yaml:3:3: "b" is given twice; the first is at twice.yaml:5:3`,
+		"a.yaml large.yaml": `a.yaml, large.yaml: 10001 policies; a build has at most 10000`,
+		"a.yaml none.yaml":  `open none.yaml: no such file or directory; name another file`,
+	} {
+		_, err := Read(strings.Fields(names)...)
+		if err == nil {
+			t.Errorf("%s is read", names)
+		} else if got := strings.Join(lines(err), "\n"); got != want {
+			t.Errorf("%s:\n%s\nwant:\n%s", names, got, want)
+		}
+	}
+}
+
+func many(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "  p%d: 100/m\n", i)
+	}
+	return text.String()
+}
+
+func TestFileInANamespace(t *testing.T) {
+	file := parse(t, "policies:\n  api: 100/m\n  part:\n    limit: 3/m\n    canary: {limit: 1/m, share: 50%}\n")
+	in, err := file.In("payments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := in.Build()
+	if err != nil || build.Policies()[0].Name != "payments/api" || file.Policies[0].Name != "api" {
+		t.Errorf("%v, %+v, %+v", err, build.Policies(), file.Policies)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_700_000_000, 0)))
+	reply, err := server.Do("FCALL", "ratelimit_take", 1, "user:42", "@payments/api")
+	if err != nil || fmt.Sprint(reply) != "[1 100 99 0 600 1]" {
+		t.Errorf("%v, %v", reply, err)
+	}
+	if _, err = server.Do("FCALL", "ratelimit_take", 1, "user:42", "@api"); err == nil || !strings.Contains(err.Error(), `"@api": no such policy`) {
+		t.Errorf("%v", err)
+	}
+	if same, err := file.In(""); err != nil || same != file {
+		t.Errorf("%v", err)
+	}
+	for _, wrong := range []string{"..", "Payments", "a/b", "/", " ", "-a"} {
+		if _, err := file.In(wrong); err == nil || !strings.HasPrefix(err.Error(), "the namespace ") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if _, err := Parse("p.yaml", []byte("policies:\n  payments/api: 1/s\n")); err == nil ||
+		err.Error() != `p.yaml:2:3: the policy name "payments/api" contains a slash; write "api", and give the namespace "payments" with --namespace` {
+		t.Error(err)
+	}
+}
+
+// A test of a namespace chooses the side of a canary as the servers do: by the name with the namespace.
+func TestTestsOfANamespace(t *testing.T) {
+	write(t, map[string]string{
+		"a.yaml": "policies:\n  part:\n    limit: 30/m\n    canary: {limit: 20/m, share: 50%}\n",
+		"b.yaml": "policies:\n  api: 5/m\n",
+		"t.yaml": "policies: [a.yaml, b.yaml]\ntests:\n  - name: both\n    calls:\n      - take: [api, k]\n        expect: {limit: 5}\n      - take: [part, k]\n        expect: {limit: LIMIT}\n",
+	})
+	text, _ := os.ReadFile("t.yaml")
+	limits := map[string]string{}
+	for _, namespace := range []string{"", "payments", "search", "mail"} {
+		for _, limit := range []string{"20", "30"} {
+			if err := os.WriteFile("t.yaml", []byte(strings.Replace(string(text), "LIMIT", limit, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file, err := ReadTests("t.yaml", namespace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := file.Run(t.Context(), regexp.MustCompile(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if results.Failed() == 0 {
+				limits[namespace] = limit
+			}
+		}
+		in, err := must(Read("a.yaml")).In(namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := embedded.Run(t, embedded.WithLibrary(must(in.Build()).Text()))
+		reply, err := server.Do("FCALL", "ratelimit_take", 1, "k", "@"+in.Policies[0].Name)
+		if err != nil || fmt.Sprint(reply.([]any)[1]) != limits[namespace] {
+			t.Errorf("%q: the tests say %q, and the server %v, %v", namespace, limits[namespace], reply, err)
+		}
+	}
+	if limits[""] == limits["payments"] && limits[""] == limits["search"] && limits[""] == limits["mail"] {
+		t.Errorf("the namespace never matters: %v", limits)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
