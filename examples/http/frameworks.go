@@ -3,13 +3,19 @@
 package frameworks
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// newLimit returns middleware that counts by route pattern and address, for requests that have a pattern.
-func newLimit(limiter *client.Client) (func(http.Handler) http.Handler, error) {
-	return httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
+// newLimit returns middleware that counts by route pattern and address, for requests that have a pattern. The server has
+// accepted its limit.
+func newLimit(limiter *client.Client) (httplimit.Middleware, error) {
+	limit, err := httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
+	if err != nil {
+		return nil, err
+	}
+	return limit, limit.Check(context.Background())
 }
