@@ -11,24 +11,24 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/limittext"
 )
 
 // contract is the version of the wire contract that this package supports.
 const contract = 1
 
 // Check returns nil if all servers are ready for this program: each is reachable, has the library,
-// uses this package's contract, and has the given policies, such as "@login". It is meant for
-// program start and health checks. In a cluster it asks every primary. The error names the server
-// and the command to run; it is [ErrUnavailable], [ErrNotDeployed], [ErrNoPolicy] or
-// [ErrNoPermission]. Like any call, it returns within the client's timeout.
-func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
+// uses this package's contract, and accepts the given limits, such as "100/m", "@login" or
+// "concurrency 3 lease=30s". Call it when the program starts, with every limit of the program,
+// because a wrong limit limits nothing while the program runs.
+//
+// In a cluster it asks every primary, in one round trip each. The error names the server, each wrong
+// limit with the server's sentence about it, and the command to run. It is [ErrUnavailable],
+// [ErrNotDeployed], [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or
+// [ErrNoPolicy]. Like any call, it returns within the client's timeout.
+func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
-	for _, policy := range policies {
-		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
-			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))
-		}
-	}
-	info := call{verb: "info", mode: readOnly}
 	if err := c.server.ready(ctx, call{verb: "check"}); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 		var mu sync.Mutex
 		var faults []*Error
 		err := c.server.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
-			if fault := checkOne(ctx, rdb, info, policies); fault != nil {
+			if fault := checkOne(ctx, rdb, limits); fault != nil {
 				fault.Op = "check"
 				fault.sentence = name + fault.sentence
 				mu.Lock()
@@ -89,10 +89,15 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 }
 
 // checkOne returns nil if the server that rdb connects to is ready.
-func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
-	var cmd command
-	cmd.fill(ctx, info)
-	reply, err := cmd.send(ctx, rdb)
+func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *Error {
+	calls := []*command{infoCommand(ctx)}
+	for _, limit := range limits {
+		calls = append(calls, infoCommand(ctx, string(limit)))
+	}
+	if err := sendTogether(ctx, rdb, calls); err != nil {
+		return newError(ctx, "info", nil, err, false)
+	}
+	reply, err := calls[0].Result()
 	if err != nil {
 		return newError(ctx, "info", nil, err, false)
 	}
@@ -100,24 +105,99 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policie
 	if !ok {
 		return badReply("info", nil, infoFields, reply)
 	}
-	fault := func(class error, format string, args ...any) *Error {
-		text := fmt.Sprintf(format, args...)
-		return &Error{Err: errors.New(text), class: class, sentence: text}
-	}
 	switch {
 	case got.Contract < contract:
 		return fault(ErrNotDeployed, "the library speaks contract %d, and this client contract %d; deploy the library of this client's version", got.Contract, contract)
 	case got.Contract > contract:
 		return fault(ErrBadReply, "the library speaks contract %d, and this client contract %d; build the program with a newer client", got.Contract, contract)
 	}
-	for _, policy := range policies {
-		if !slices.Contains(got.Policies, string(policy[1:])) {
-			has := "none"
-			if len(got.Policies) > 0 {
-				has = "@" + strings.Join(got.Policies, ", @")
-			}
-			return fault(ErrNoPolicy, "the library has no policy %s, it has %s; deploy a build that has it", policy, has)
+	var wrong []*Error
+	for i, limit := range limits {
+		if err := checkLimit(ctx, limit, got, calls[i+1]); err != nil {
+			wrong = append(wrong, err)
 		}
 	}
+	if len(wrong) < 2 {
+		return slices.Concat(wrong, []*Error{nil})[0]
+	}
+	all, texts := make([]error, len(wrong)), make([]string, len(wrong))
+	for i, err := range wrong {
+		all[i], texts[i] = err, err.sentence
+	}
+	return &Error{Err: errors.Join(all...), class: wrong[0].class, sentence: strings.Join(texts, "; and ")}
+}
+
+// infoCommand returns a call of ratelimit_info.
+func infoCommand(ctx context.Context, args ...any) *command {
+	cmd := &command{}
+	cmd.fill(ctx, call{verb: "info", args: args, mode: readOnly})
+	return cmd
+}
+
+// sendTogether sends calls in one round trip. Each call then has a reply or an error, unless
+// sendTogether returns an error.
+func sendTogether(ctx context.Context, rdb redis.UniversalClient, calls []*command) (err error) {
+	if len(calls) == 1 {
+		_, err = calls[0].send(ctx, rdb)
+		return err
+	}
+	defer recovered(&err)
+	cmds := make([]redis.Cmder, len(calls))
+	for i, cmd := range calls {
+		cmds[i] = cmd
+	}
+	pipe := rdb.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...)
+	_, _ = pipe.Exec(ctx)
 	return nil
+}
+
+// checkLimit returns what is wrong with a limit, or nil. info is what the server replied without a
+// limit, and asked the call with this limit.
+func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Error {
+	name, isPolicy := strings.CutPrefix(string(limit), "@")
+	if isPolicy && !slices.Contains(info.Policies, name) {
+		return fault(ErrNoPolicy, "the library has no policy %s, it has %s; deploy a build that has it", limit, listed(info.Policies))
+	}
+	err := asked.Err()
+	if err == nil {
+		return nil
+	}
+	e := newError(ctx, "info", nil, err, false)
+	switch {
+	case e.class == ErrBadLimit && strings.HasSuffix(e.sentence, forLeases):
+		// ratelimit_info accepts no limit of leases.
+		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
+			return nil
+		} else if err != nil {
+			return fault(ErrBadLimit, "BADLIMIT %q: %v", string(limit), err)
+		}
+	case e.class == ErrBadArgs: // libraries before ratelimit_info accepted a limit
+		if isPolicy {
+			return nil
+		}
+		return fault(ErrNotDeployed, "the library is too old to check %q; deploy the library of this client's version", string(limit))
+	}
+	return e
+}
+
+// forLeases is how the library ends its refusal of a limit that is only for leases.
+const forLeases = "concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release"
+
+// listed returns the names of policies for an error, at most ten.
+func listed(names []string) string {
+	const most = 10
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > most:
+		return fmt.Sprintf("@%s and %d more", strings.Join(names[:most], ", @"), len(names)-most)
+	}
+	return "@" + strings.Join(names, ", @")
+}
+
+// fault returns an error of a class with a sentence.
+func fault(class error, format string, args ...any) *Error {
+	text := fmt.Sprintf(format, args...)
+	return &Error{Err: errors.New(text), class: class, sentence: text}
 }

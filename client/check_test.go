@@ -18,7 +18,9 @@ func TestCheck(t *testing.T) {
 	ctx := t.Context()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/d"}}}, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
+		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=9s"}}},
 	)))
+	older := tooOldForLimits(t, build.Text())
 	speaks := func(contract string) string {
 		return strings.Replace(functions.Source(), "local CONTRACT = 1\n", "local CONTRACT = "+contract+"\n", 1)
 	}
@@ -34,14 +36,21 @@ func TestCheck(t *testing.T) {
 	}{
 		{"fit", build.Text(), []client.Limit{"@calc", "@api"}, "", nil},
 		{"fit, no policies asked for", functions.Source(), nil, "", nil},
+		{"a library that cannot say, a policy", older, []client.Limit{"@api"}, "", nil},
 		{"no library", "", nil, "the server does not have the library (ERR Function not found); deploy the library with package loader", client.ErrNotDeployed},
 		{"an older contract", speaks("0"), nil, "the library speaks contract 0, and this client contract 1; deploy the library of this client's version", client.ErrNotDeployed},
 		{"a newer contract", speaks("2"), nil, "the library speaks contract 2, and this client contract 1; build the program with a newer client", client.ErrBadReply},
 		{"another policy", build.Text(), []client.Limit{"@api", "@login"},
-			"the library has no policy @login, it has @api, @calc; deploy a build that has it", client.ErrNoPolicy},
+			"the library has no policy @login, it has @api, @calc, @jobs; deploy a build that has it", client.ErrNoPolicy},
 		{"no policy", functions.Source(), []client.Limit{"@login"}, "the library has no policy @login, it has none; deploy a build that has it", client.ErrNoPolicy},
-		{"a limit", build.Text(), []client.Limit{"5/m"},
-			`BADARGS "5/m" is not the name of a policy; give those that are deployed with the library, such as @login`, client.ErrBadArgs},
+		{"limits", build.Text(), []client.Limit{"5/m", "@api", "fixed_window 9/mo align=clock", "concurrency 3 lease=30s", "@jobs"}, "", nil},
+		{"a wrong limit", build.Text(), []client.Limit{"5/m", "3/min"},
+			`BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d`, client.ErrBadLimit},
+		{"a wrong limit of leases", build.Text(), []client.Limit{"concurrency 3"},
+			`BADLIMIT "concurrency 3": the limit is not of the form concurrency n lease=30s`, client.ErrBadLimit},
+		{"no limit", build.Text(), []client.Limit{""}, `BADLIMIT "": no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument`, client.ErrBadLimit},
+		{"a library that cannot say", older, []client.Limit{"@api", "5/m"},
+			`the library is too old to check "5/m"; deploy the library of this client's version`, client.ErrNotDeployed},
 	} {
 		var opts []embedded.Option
 		if tt.library != "" {
@@ -65,6 +74,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// tooOldForLimits returns a library whose ratelimit_info accepts no limit.
+func tooOldForLimits(t *testing.T, text string) string {
+	t.Helper()
+	const refusal = "elseif #args > 1 then\n      return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))"
+	older := strings.Replace(text, refusal, strings.NewReplacer("> 1", "> 0", "[2]", "[1]").Replace(refusal), 1)
+	if older == text {
+		t.Fatal("the library refuses a second limit in another way")
+	}
+	return older
+}
+
+// The error names every wrong limit, and matches the class of each.
+func TestCheckNamesEachWrongLimit(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	p := startProxy(t, server.Addr())
+	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
+	err := c.Check(t.Context(), "3/min", "5/m", "@fre", "1/s burst=0")
+	wantText(t, err, `ratelimit: check: BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d; `+
+		`and the library has no policy @fre, it has none; deploy a build that has it; `+
+		`and BADLIMIT "1/s burst=0": burst="0" is not a whole number from 1 to 9007199254740992`)
+	wantClasses(t, "three wrong limits", err, client.ErrBadLimit, client.ErrNoPolicy)
+	if n := p.seen(); n != 1 {
+		t.Errorf("%d round trips, want one", n)
+	}
+}
+
 // In a cluster and in a ring, each server is checked.
 func TestCheckOfEachServer(t *testing.T) {
 	ctx := t.Context()
@@ -73,9 +108,13 @@ func TestCheckOfEachServer(t *testing.T) {
 	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
 	check(t, c.Check(ctx))
 	require(t, direct[1].FunctionFlush(ctx).Err())
-	defer deploy(t, direct[1])
 	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not have the library (ERR Function not found); deploy the library with package loader"
 	wantText(t, c.Check(ctx), want)
+	deploy(t, direct[1])
+	check(t, c.Check(ctx, "3/m"))
+	if err := c.Check(ctx, "3/min"); !errors.Is(err, client.ErrBadLimit) || !strings.Contains(err.Error(), `BADLIMIT "3/min"`) {
+		t.Errorf("of a wrong limit: %v", err)
+	}
 
 	one, two := redistest.Run(t), redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: one.Addr}))

@@ -109,10 +109,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
 	c := &Client{server: s}
-	parsed := &parsedLimits{server: s, table: newTable[limitOn, *parsedLimit](mostParsed)}
+	parsed := &parsedLimits{server: s, given: map[Limit][]parsedKey{}, table: newTable[limitOn, *parsedLimit](mostParsed)}
 	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
 	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}
-	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
+	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &localLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)

@@ -60,6 +60,12 @@ var (
 	// it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
+	// ErrMisconfigured means that the call is wrong, and that no retry helps: the program or the
+	// deployed policies must be corrected. The error is also [ErrBadLimit], [ErrBadCost],
+	// [ErrBadKeys], [ErrBadArgs], [ErrBadState], [ErrNoPolicy] or [ErrCrossSlot]. A [Fallback] never
+	// replaces it. [Client.Check] finds wrong limits when the program starts.
+	ErrMisconfigured = errors.New("misconfigured")
+
 	// ErrBadReply means that the server sent a reply that the library never sends. The function is
 	// not from this library, or not from this version, and its effect is not known: a call that
 	// writes is also [ErrOutcomeUnknown].
@@ -90,7 +96,7 @@ type Error struct {
 	// reply says it.
 	Remedy string
 
-	class    error  // one of the Err values except ErrOutcomeUnknown, or nil
+	class    error  // one of the Err values except ErrOutcomeUnknown and ErrMisconfigured, or nil
 	unknown  bool   // the error is also ErrOutcomeUnknown
 	sentence string // the problem: the part of Error() after the operation and the keys
 }
@@ -118,11 +124,17 @@ func (e *Error) Error() string {
 // Unwrap returns the class of the error and its cause.
 func (e *Error) Unwrap() []error {
 	all := []error{e.class, nil, e.Err}
-	if e.unknown {
+	switch {
+	case e.unknown:
 		all[1] = ErrOutcomeUnknown
+	case slices.Contains(misconfigured, e.class):
+		all[1] = ErrMisconfigured
 	}
 	return slices.DeleteFunc(all, func(err error) bool { return err == nil })
 }
+
+// misconfigured holds the classes of errors that are also ErrMisconfigured.
+var misconfigured = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
 
 // refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to classes.
 var refusals = map[string]error{

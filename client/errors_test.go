@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,9 +24,14 @@ var classes = []error{
 	client.ErrBadReply,
 }
 
-// wantClasses checks that err matches each of want and no other Err value.
+// wantClasses checks that err matches each of want and no other Err value, except that the first
+// seven classes are also ErrMisconfigured.
 func wantClasses(t *testing.T, name string, err error, want ...error) {
 	t.Helper()
+	misconfigured := slices.ContainsFunc(want, func(w error) bool { return slices.Contains(classes[:7], w) })
+	if errors.Is(err, client.ErrMisconfigured) != misconfigured {
+		t.Errorf("%s: errors.Is(%v) is %v\n%v", name, client.ErrMisconfigured, !misconfigured, err)
+	}
 	for _, class := range classes {
 		is := errors.Is(err, class)
 		should := false

@@ -164,10 +164,37 @@ func ExampleClient_Check() {
 	limiter, stop := newLimiter()
 	defer stop()
 	fmt.Println(limiter.Check(context.Background()))
-	fmt.Println(limiter.Check(context.Background(), "@login"))
+	fmt.Println(limiter.Check(context.Background(), "100/m", "concurrency 3 lease=30s"))
+	fmt.Println(limiter.Check(context.Background(), "3/min", "@login"))
 	// Output:
 	// <nil>
-	// ratelimit: check: the library has no policy @login, it has none; deploy a build that has it
+	// <nil>
+	// ratelimit: check: BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d; and the library has no policy @login, it has none; deploy a build that has it
+}
+
+// The process starts while no server is reachable, and decides with half of each limit.
+func ExampleWithLimits() {
+	build, err := functions.New(functions.WithPolicies( // or functions.ReadPolicies of a build that is embedded in the program
+		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "4/h"}}},
+	))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(0.5)), client.WithLimits(build.Policies()...))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+	for range 3 {
+		res, err := limiter.Allow(context.Background(), "user:42", "@free")
+		fmt.Println(res.Allowed, res.Remaining, res.Source, err)
+	}
+	// Output:
+	// true 1 local <nil>
+	// true 0 local <nil>
+	// false 0 local <nil>
 }
 
 // A leaky bucket spreads a burst over time: an allowed caller waits for its turn.

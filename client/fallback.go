@@ -15,8 +15,8 @@ import (
 // [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
 // Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
-// With any Fallback, a call returns an error if its arguments are invalid, for example if the limit
-// cannot be parsed, or if its context was canceled or had ended before the call. While no server
+// With any Fallback, a call returns an error if its arguments are invalid ([ErrMisconfigured]), for
+// example if the limit cannot be parsed, or if its context was canceled or had ended before the call. While no server
 // replies, no limit is parsed, so only errors that the client itself can detect are returned.
 //
 // A context deadline that passes during the call counts as a missing reply. If the deadline is
@@ -67,15 +67,13 @@ func WithFallback(f Fallback) Option {
 // server is back.
 const retryAfterOutage = time.Second
 
-// arguments are the errors that only the caller can fix, by changing the call.
-var arguments = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
-
 // fallbacks is the decider that decides if no server does.
 type fallbacks struct {
 	server *server
 	parsed *parsedLimits
 	next   decider
 	preset Fallback // the client's
+	log    *localLog
 
 	// buckets holds the buckets of LocalLimiter. A bucket that was dropped starts again with a full
 	// share.
@@ -109,7 +107,11 @@ func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result
 		return Result{}, f.server.refused(req, err)
 	}
 	if kind == localLimiter {
-		return f.local(req, err)
+		res, unknown := f.local(req, err)
+		if unknown == nil {
+			f.log.decided(ctx, err)
+		}
+		return res, unknown
 	}
 	res := Result{Source: SourcePolicy, Err: err, Index: 1}
 	if kind == failClosed {
@@ -126,11 +128,6 @@ func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result
 
 // replaceable reports whether a fallback may decide a call that ended with err.
 func replaceable(ctx context.Context, err error) bool {
-	for _, class := range arguments {
-		if errors.Is(err, class) {
-			return false
-		}
-	}
 	var before endedBefore
-	return !errors.As(err, &before) && !errors.Is(err, errClosed) && !errors.Is(ctx.Err(), context.Canceled)
+	return !errors.Is(err, ErrMisconfigured) && !errors.As(err, &before) && !errors.Is(err, errClosed) && !errors.Is(ctx.Err(), context.Canceled)
 }

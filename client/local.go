@@ -1,13 +1,19 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
@@ -19,10 +25,13 @@ import (
 // policies. A limit such as "0/m" allows nothing here, too. Force charges what does not fit as debt,
 // down to one burst below empty.
 //
-// Only the library on the server parses limits. So after the first decision on a limit, the client
-// asks the server for its numbers, in the background. If no server has decided on a limit since the
-// client was made, the local limiter does not know it, and the call returns the error.
-// Result.Source is [SourceLocal].
+// The client reads a written limit such as "100/m" itself. It learns what a policy says from a server,
+// in the background after the first decision on the policy, or from [WithLimits]. If it knows the
+// policy from neither, the call returns the error. So a program that may start while no server is
+// reachable needs WithLimits.
+//
+// Result.Source is [SourceLocal]. At most once a minute, the client logs a warning that this process
+// decides, with the number of such decisions: to the logger of [LogTo], or else to [slog.Default].
 func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
@@ -55,6 +64,28 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	made := rate.NewLimiter(rate.Limit(perSecond), min(burst, int(at.rate.capacity)))
 	f.buckets.entries.Add(at, made)
 	return made
+}
+
+// localLog logs that a LocalLimiter decides.
+type localLog struct {
+	logger *slog.Logger // nil: slog.Default()
+	minute throttle.Throttle
+	count  atomic.Int64 // decisions since the last line
+}
+
+// decided is called after each decision of a LocalLimiter. The parameter why is the error that says
+// why no server decided.
+func (l *localLog) decided(ctx context.Context, why error) {
+	l.count.Add(1)
+	if !l.minute.Allow(time.Minute) {
+		return
+	}
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.WarnContext(ctx, "this process decides on rate limits alone, with its share of each limit",
+		"decisions", l.count.Swap(0), "error", why)
 }
 
 // local decides a request in this process, for all keys or none, as a server does. The parameter
@@ -188,6 +219,14 @@ func limitNotKnown(err error, limit Limit) error {
 		return err
 	}
 	copied := *e
-	copied.sentence += fmt.Sprintf("; and no local limiter stands in, as no server has told yet what the limit %q says", string(limit))
+	why := "no server has told yet what it says; give it with WithLimits"
+	if !strings.HasPrefix(string(limit), "@") {
+		_, unread := readLimit(string(limit))
+		why = "it cannot be read"
+		if unread != nil {
+			why += ": " + unread.Error()
+		}
+	}
+	copied.sentence += fmt.Sprintf("; and no local limiter stands in for the limit %q: %s", string(limit), why)
 	return &copied
 }

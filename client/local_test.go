@@ -1,12 +1,17 @@
 package client_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -110,11 +115,16 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	wantClasses(t, "a key too few", err, client.ErrBadKeys)
 }
 
-// If no server has parsed a limit, the call returns the error.
+// A policy that neither a server nor WithLimits has told, and a limit that cannot be read, are not
+// decided: the call returns the error.
 func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	c, _ := alone(t)
 	_, err := c.Allow(t.Context(), "k", "5/x")
-	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in, as no server has told yet what the limit "5/x" says`) {
+	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "5/x": it cannot be read: "x" is not a period such as 1s, 5m or 30d, of at most 36500d`) {
+		t.Error(err)
+	}
+	_, err = c.Allow(t.Context(), "k", "@try")
+	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "@try": no server has told yet what it says; give it with WithLimits`) {
 		t.Error(err)
 	}
 	wantClasses(t, "unknown", err, client.ErrUnavailable)
@@ -126,33 +136,31 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	}
 
 	// This library is too old: its ratelimit_info does not accept a limit.
-	text := strings.Replace(functions.Source(), "elseif #args > 1 then", "elseif #args > 0 then", 1)
-	server := embedded.Run(t, embedded.WithLibrary(text))
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
+	server := embedded.Run(t, embedded.WithLibrary(tooOldForLimits(t, build.Text())))
 	p := startProxy(t, server.Addr())
 	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
-	must[client.Result](t)(old.Allow(t.Context(), "k", "5/m"))
+	must[client.Result](t)(old.Allow(t.Context(), "k", "@five"))
 	eventually(t, "it is asked for", func() bool { return p.seen() == 2 })
 	require(t, server.Close())
-	_, err = old.Allow(t.Context(), "k", "5/m")
+	_, err = old.Allow(t.Context(), "k", "@five")
 	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "no local limiter stands in") {
 		t.Errorf("not told: %v", err)
 	}
-	if text == functions.Source() {
-		t.Error("the library refuses a second limit in another way")
-	}
 }
 
-// The client asks how servers parse a limit once, and again after a minute, because a policy may
-// have changed.
+// The client asks how servers parse a policy once, and again after a minute, because it may have
+// changed.
 func TestLocalLimiterLearnsAnew(t *testing.T) {
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	p := startProxy(t, server.Addr())
 	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
 	now := noon
 	client.SetClock(c, func() time.Time { return now })
 	for minute := range 2 {
 		for i := range 5 {
-			must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+			must[client.Result](t)(c.Allow(t.Context(), "k", "@five"))
 			if i == 0 {
 				eventually(t, "it is asked for", func() bool { return p.seen() == 6*minute+2 })
 			}
@@ -160,7 +168,7 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 		if n := p.seen(); n != 6*(minute+1) {
 			t.Errorf("%d calls, want 5 takes and one question a minute", n)
 		}
-		eventually(t, "it is known", func() bool { return client.Knows(c, "5/m") })
+		eventually(t, "it is known", func() bool { return client.Knows(c, "@five") })
 		now = now.Add(client.RefreshAfter)
 	}
 }
@@ -227,4 +235,79 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 	wantLocal(t, "beside another", c, both, client.Result{RetryAfter: client.Never, Index: 2})
 	both.Costs, both.UpTo = []int64{3}, true
 	wantLocal(t, "up to", c, both, client.Result{RetryAfter: client.Never, Index: 2})
+}
+
+// A client that was made while no server replies decides on written limits and on the policies of
+// WithLimits. Once a server has said what a policy is, that counts.
+func TestLocalLimiterWithoutAServerEver(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "2/m"}}},
+		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "4/m"}, {Key: "b", Limit: "fixed_window 8/mo align=clock"}}},
+		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Shadow: true},
+		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=9s"}}},
+	)))
+	deployed := must[[]functions.Policy](t)(functions.ReadPolicies(build.Text()))
+	opts := []client.Option{client.WithFallback(client.LocalLimiter(0.5)), client.WithLimits(deployed...), client.WithTimeout(slow)}
+	c := open(t, "redis://127.0.0.1:1", opts...)
+	now := noon
+	client.SetClock(c, func() time.Time { return now })
+	wantLocal(t, "written", c, one("k", "4/m"), client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Index: 1})
+	wantLocal(t, "a policy", c, one("p", "@free"), client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1})
+	wantLocal(t, "a policy again", c, one("p", "@free"), client.Result{Limit: 1, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1})
+	both := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"@two"}}
+	wantLocal(t, "two keys", c, both, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 186 * time.Hour, Index: 1})
+	wantLocal(t, "a shadow", c, one("s", "@try", 9), client.Result{Allowed: true, Index: 1})
+	_, err := c.Allow(t.Context(), "k", "@jobs")
+	wantClasses(t, "a policy of leases", err, client.ErrUnavailable)
+
+	server := embedded.Run(t, embedded.WithLibrary(must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "20/m"}}},
+	))).Text()))
+	c = open(t, "redis://"+server.Addr(), opts...)
+	must[client.Result](t)(c.Allow(t.Context(), "k", "@free"))
+	eventually(t, "the client has learned the policy", func() bool { return client.KnowsPolicy(c, "k", "@free") })
+	require(t, server.Close())
+	client.SetClock(c, func() time.Time { return now })
+	wantLocal(t, "what the server said", c, one("k", "@free"), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 6 * time.Second, Index: 1})
+
+	_, err = client.Open("redis://127.0.0.1:1", client.WithLimits(functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}}))
+	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
+}
+
+// While this process decides, one line a minute says so, with the number of decisions, to the logger
+// of LogTo or to the default one. LogTo itself logs nothing more about them.
+func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
+
+func testLocalLimiterLogs(t *testing.T) {
+	var own, standard bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&standard, nil)))
+	defer slog.SetDefault(before)
+	for _, tt := range []struct {
+		log  *bytes.Buffer
+		opts []client.Option
+	}{
+		{&standard, nil},
+		{&own, []client.Option{client.WithObserver(client.LogTo(slog.New(slog.NewTextHandler(&own, nil))))}},
+	} {
+		h := &heard{}
+		opts := append(tt.opts, client.WithFallback(client.LocalLimiter(1)), client.WithObserver(h.observer()))
+		c := newClient(t, &fake{err: redis.ErrPoolTimeout}, opts...)
+		for range 3 {
+			must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+		}
+		time.Sleep(time.Minute)
+		must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+		if got := tt.log.String(); strings.Count(got, "this process decides on rate limits alone") != 2 || !strings.Contains(got, "decisions=1 ") ||
+			!strings.Contains(got, "decisions=3 ") || strings.Contains(got, "no server decided") {
+			t.Errorf("logged %s", got)
+		}
+		tt.log.Reset()
+		if len(h.calls) != 4 || h.calls[3].Source != client.SourceLocal || h.calls[3].Err == nil {
+			t.Errorf("observed %+v, want 4 decisions of this process", h.calls)
+		}
+	}
+	if own.Len() > 0 || standard.Len() > 0 {
+		t.Errorf("logged twice: %s %s", own.String(), standard.String())
+	}
 }

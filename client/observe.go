@@ -21,6 +21,8 @@ type Observer struct {
 
 	// Breaker is called when the circuit breaker of a node changes its state.
 	Breaker func(change BreakerChange)
+
+	local *localLog // of LogTo
 }
 
 // Observation describes a completed call. It has no keys and no limits except the names of policies,
@@ -39,7 +41,7 @@ type Observation struct {
 	Began    time.Time     // start time by this process's clock
 	Duration time.Duration // until the call returned, retries included
 	Outcome  Outcome
-	Source   Source // who decided; meaningless if Outcome is OutcomeError
+	Source   Source // who decided; meaningless if the call returned an error
 	Err      error  // error of the call, or the reason why no server decided (Result.Err)
 }
 
@@ -50,7 +52,10 @@ const (
 	OutcomeAllowed Outcome = "allowed"
 	OutcomeDenied  Outcome = "denied"
 	OutcomeDone    Outcome = "done"  // a call that makes no decision, such as a reset
-	OutcomeError   Outcome = "error" // the call returned an error
+	OutcomeError   Outcome = "error" // the call returned an error that a retry may mend, as in an outage
+
+	// OutcomeMisconfigured means that the call returned [ErrMisconfigured]: no retry helps.
+	OutcomeMisconfigured Outcome = "misconfigured"
 )
 
 // BreakerChange describes a state change of the circuit breaker of one node. The states are
@@ -73,6 +78,9 @@ func WithObserver(o Observer) Option {
 		}
 		if o.Call != nil {
 			c.observers.call = append(c.observers.call, o.Call)
+		}
+		if o.local != nil {
+			c.fallbacks.log = o.local
 		}
 		if o.Breaker != nil {
 			c.observers.breaker = append(c.observers.breaker, o.Breaker)
@@ -106,6 +114,8 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 		seen.Policy = o.policy(limits, seen.Err == nil)
 	}
 	switch {
+	case errors.Is(*err, ErrMisconfigured):
+		seen.Outcome = OutcomeMisconfigured
 	case *err != nil:
 		seen.Outcome = OutcomeError
 	case res == nil:

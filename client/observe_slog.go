@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
@@ -12,34 +13,49 @@ import (
 // LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. Calls
 // decided by a server and canceled calls are logged at level Debug. If no server decided, LogTo
 // logs a warning with the error, at most once a second; the warning includes the number of
-// suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic.
+// suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic. An
+// error that no retry mends ([ErrMisconfigured]) has its own line at level Error, with what to do,
+// also at most once a second. If a [LocalLimiter] decides, one warning a minute says how many times.
 // When a circuit breaker opens or closes, LogTo logs the address of its node.
 //
-// LogTo logs the names of policies. It does not log keys, but the text of an error contains the keys of its call.
+// LogTo logs the names of policies. It does not log keys, but the text of an error contains the
+// keys of its call.
 func LogTo(logger *slog.Logger) Observer {
 	if logger == nil {
 		logger = slog.Default()
 	}
 	l := &callLog{logger: logger}
-	return Observer{Call: l.call, Breaker: l.breaker}
+	return Observer{Call: l.call, Breaker: l.breaker, local: &localLog{logger: logger}}
 }
 
 type callLog struct {
-	logger   *slog.Logger
-	warnings throttle.Second
-	more     atomic.Int64 // warnings suppressed since the last one
+	logger           *slog.Logger
+	warnings, errors throttled
+}
+
+// throttled allows one line a second.
+type throttled struct {
+	throttle.Throttle
+	more atomic.Int64 // lines suppressed since the last one
 }
 
 func (l *callLog) call(ctx context.Context, o Observation) {
 	attrs := make([]slog.Attr, 0, 8)
 	level, text := slog.LevelDebug, "rate limit asked"
-	if o.Err != nil && o.ErrorType() != "canceled" {
-		if !l.warnings.Allow() {
-			l.more.Add(1)
+	local := o.Outcome != OutcomeError && o.Source == SourceLocal // logged by localLog
+	if o.Err != nil && o.ErrorType() != "canceled" && !local {
+		lines := &l.warnings
+		level, text = slog.LevelWarn, "no server decided on a rate limit"
+		if o.Outcome == OutcomeMisconfigured {
+			lines = &l.errors
+			level, text = slog.LevelError, throttle.Misconfigured
+			attrs = append(attrs, slog.String("fix", throttle.Fix))
+		}
+		if !lines.Allow(time.Second) {
+			lines.more.Add(1)
 			return
 		}
-		level, text = slog.LevelWarn, "no server decided on a rate limit"
-		attrs = append(attrs, slog.Any("error", o.Err), slog.Int64("more", l.more.Swap(0)))
+		attrs = append(attrs, slog.Any("error", o.Err), slog.Int64("more", lines.more.Swap(0)))
 		if p := (panicked{}); errors.As(o.Err, &p) {
 			attrs = append(attrs, slog.String("stack", p.stack))
 		}

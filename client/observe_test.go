@@ -279,6 +279,14 @@ func testLogTo(t *testing.T) {
 	if got := lines(); len(got) != 1 || got[0]["more"] != 2.0 {
 		t.Errorf("%v, want a warning that tells of 2 more", got)
 	}
+	// An error that no retry mends has a line of its own, whatever else was logged.
+	wrong := client.Observation{Operation: "take", Outcome: client.OutcomeMisconfigured, Err: client.ErrMisconfigured}
+	for range 2 {
+		o.Call(t.Context(), wrong)
+	}
+	if got := lines(); len(got) != 1 || got[0]["level"] != "ERROR" || got[0]["outcome"] != "misconfigured" || !strings.Contains(fmt.Sprint(got[0]["fix"]), "correct the limit") {
+		t.Errorf("%v, want one error with the fix", got)
+	}
 	for _, change := range []client.BreakerChange{{Node: "n:1", From: "closed", To: "open"}, {Node: "n:1", From: "open", To: "half-open"}, {Node: "n:1", From: "half-open", To: "closed"}} {
 		o.Breaker(change)
 	}

@@ -3,11 +3,14 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
@@ -21,10 +24,64 @@ const (
 	refreshAfter = time.Minute
 )
 
-// parsedLimits caches how servers parse limits, because only the library on a server can parse one.
+// parsedLimits caches how servers parse limits. Only a server knows its policies, and only its
+// library parses every limit.
 type parsedLimits struct {
 	server *server
+	given  map[Limit][]parsedKey // policies of WithLimits, for as long as no server has been asked
 	table[limitOn, *parsedLimit]
+}
+
+// WithLimits gives the client policies that are deployed on the servers, so that a [LocalLimiter]
+// can decide on them before any server has told this client what they say. Once a server has, its
+// policies count. Limits that a call states itself, such as "100/m", need no WithLimits.
+//
+// functions.ReadPolicies returns the policies of a build that `ratelimit build -o FILE` wrote, and
+// package policies reads policies.yaml:
+//
+//	//go:embed limits.lua
+//	var build string
+//	...
+//	policies, err := functions.ReadPolicies(build)
+//	...
+//	limiter, err := client.Open(url, client.WithFallback(client.LocalLimiter(0.1)), client.WithLimits(policies...))
+func WithLimits(policies ...functions.Policy) Option {
+	return func(c *Client) error {
+		for _, policy := range policies {
+			keys, err := readPolicy(policy)
+			if err != nil {
+				return fmt.Errorf("WithLimits: policy %q: %w", policy.Name, err)
+			}
+			c.fallbacks.parsed.given["@"+Limit(policy.Name)] = keys
+		}
+		return nil
+	}
+}
+
+// readPolicy reads the limits of a policy. It returns nil for a policy of leases.
+func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
+	for _, limit := range policy.Limits {
+		key, err := readLimit(limit.Limit)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("the limit %q: %w", limit.Limit, err)
+		case key.algorithm == limittext.Leases:
+			return nil, nil
+		}
+		key.shadow = policy.Shadow
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// readLimit reads a written limit without a server.
+func readLimit(text string) (parsedKey, error) {
+	limit, err := limittext.Parse(text)
+	key := parsedKey{algorithm: limit.Algorithm}
+	for _, r := range limit.Rates {
+		key.rates = append(key.rates, parsedRate{n: r.N, capacity: r.Capacity, period: r.Period})
+	}
+	return key, err
 }
 
 // limitOn is a limit as one node parses it. If node is empty, all nodes parse the limit alike.
@@ -40,6 +97,7 @@ type parsedLimit struct {
 	checkedAt   time.Time   // just before sending the latest request that was answered, even with an error
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
+	written     bool // the limit is not a policy, and this process has read it
 	unsupported bool // the library is too old to report it
 }
 
@@ -64,6 +122,9 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
 		entry = &parsedLimit{}
+		if key, err := readLimit(string(l.limit)); err == nil && key.algorithm != limittext.Leases {
+			entry.keys, entry.written = []parsedKey{key}, true
+		}
 		p.entries.Add(l, entry)
 	}
 	return entry
@@ -74,11 +135,18 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, limit := range limits {
-		entry, ok := p.entries.Get(limitOn{limit: limit})
-		if !ok || entry.keys == nil {
+		l := limitOn{limit: limit}
+		if limit[0] != '@' {
+			p.get(l)
+		}
+		of := p.given[limit]
+		if entry, ok := p.entries.Get(l); ok && entry.keys != nil {
+			of = entry.keys
+		}
+		if of == nil {
 			return nil, limit
 		}
-		keys = append(keys, entry.keys...)
+		keys = append(keys, of...)
 	}
 	return keys, ""
 }
@@ -90,7 +158,9 @@ func (p *parsedLimits) learn(limits []Limit) {
 	defer p.mu.Unlock()
 	for _, limit := range limits {
 		l := limitOn{limit: limit}
-		p.renew(p.get(l), refreshAfter, l, p.server.rdb)
+		if entry := p.get(l); !entry.written {
+			p.renew(entry, refreshAfter, l, p.server.rdb)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '4a280659acf8'
+local BUILD_ID = 'cb76cb247a31'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -416,12 +416,13 @@ end
 -- state counts as units spent now, so a change of algorithm grants no second burst and does not
 -- lock the key, and callers with the old and the new limit share one allowance. If these units deny
 -- a call, it has to wait until the old state has expired. If the old state lasts longer than the
--- rate needs to refill, it leaves room for just this call. carry_over returns the error, or nil.
+-- rate needs to refill, it leaves room for just this call. If the old state says how many units are
+-- left, the new rate keeps as many. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
-  local counted, err
+  local counted, err, kept
   if spent then
-    counted, err = spent(key, found.from)
+    counted, err, kept = spent(key, found.from)
     if err then return err end
   end
   limit.form.load_empty(limit, at)
@@ -430,7 +431,7 @@ local function carry_over(key, limit, at, cost, found)
     if left * rate.count > most * rate.period then
       most = states.most_spent(most, cost)
     end
-    most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
+    most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
     if most > 0 then
       rate.algorithm.spend(state, most)
     end
@@ -1149,7 +1150,8 @@ do
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error. By default, as many units as the new limit refills until the state expires
+--             nil and an error, or nil, nil and how many units are left, if that is known. By default, and if it returns
+--             nil without an error, as many units count as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y
@@ -3658,6 +3660,8 @@ do
 -- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
 -- this call.
 
+local PREFIX = 'token_bucket:'
+
 -- refill_us returns how many us it takes to add the given number of tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
@@ -3725,6 +3729,14 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
+-- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and how many tokens the last
+-- write left: the capacity is not stored, so the number of spent tokens is not known.
+local function spent(key, from)
+  local text = packed.first_text(key, from, PREFIX)
+  if text == '' then return 0 end
+  return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
+end
+
 -- decide decides the common call over one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
@@ -3752,9 +3764,10 @@ end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
-  prefix = 'token_bucket:',
+  prefix = PREFIX,
   options = { burst = numbers.positive_option },
   decide = decide,
+  spent = spent,
   charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end

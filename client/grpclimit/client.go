@@ -23,7 +23,6 @@ import (
 type Client struct {
 	calls      outgoing.Calls[call]
 	key        func(ctx context.Context, target, method string) (string, error)
-	change     func(ctx context.Context, method string, req *client.Request) error
 	onError    func(ctx context.Context, method string, err error)
 	perMessage bool
 }
@@ -45,7 +44,8 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 // the call is not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
-		return adapter.Set(&c.change, change, "Change(nil); give a function, or leave it out")
+		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
+		return adapter.Set(&change, change, "Change(nil); give a function, or leave it out")
 	}
 }
 
@@ -84,21 +84,24 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 // "partner|dns:///api.example.com:443". Processes that use the same name share the limit.
 func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
 	c := &Client{
-		calls:  outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),
-		key:    func(_ context.Context, target, _ string) (string, error) { return target, nil },
-		change: func(context.Context, string, *client.Request) error { return nil },
+		calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),
+		key:   func(_ context.Context, target, _ string) (string, error) { return target, nil },
 		onError: func(ctx context.Context, method string, err error) {
 			slog.WarnContext(ctx, "the limit of calls to another service", "method", method, "error", err)
 		},
 	}
 	c.calls.Key = func(o call) (string, error) { return c.key(o.ctx, o.target, o.method) }
-	c.calls.Change = func(o call, req *client.Request) error { return c.change(o.ctx, o.method, req) }
 	c.calls.OnError = func(o call, err error) { c.onError(o.ctx, o.method, err) }
 	if err := cmp.Or(c.calls.Given(), adapter.Apply(c, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewClient: %w", err)
 	}
 	return c, nil
 }
+
+// Check returns nil if the servers are ready and accept the limit of NewClient, as
+// [client.Client.Check] does. Call it when the program starts, because NewClient does not ask a
+// server. Limits that only [Change] sets are not checked: give them to client.Client.Check.
+func (c *Client) Check(ctx context.Context) error { return c.calls.Check(ctx) }
 
 // Unary is a [grpc.UnaryClientInterceptor].
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -185,6 +188,8 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 		return nil
 	case ctx.Err() != nil:
 		return notMade{err, status.FromContextError(ctx.Err())}
+	case errors.Is(err, client.ErrMisconfigured):
+		return notMade{err, status.New(codes.Internal, err.Error())}
 	case !errors.As(err, &limited):
 		return notMade{err, status.New(codes.Unavailable, err.Error())}
 	case limited.RetryAfter == client.Never:

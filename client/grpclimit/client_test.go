@@ -178,9 +178,10 @@ func TestClientStreamCountsOnce(t *testing.T) {
 }
 
 func TestClientWithoutDecision(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "nonsense")...)
-	if err := call(t.Context(), c); !errors.Is(err, client.ErrBadLimit) || status.Code(err) != codes.Unavailable {
+	limiter, server := newLimiter(t)
+	_ = server.Close()
+	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
+	if err := call(t.Context(), c); !errors.Is(err, client.ErrUnavailable) || status.Code(err) != codes.Unavailable {
 		t.Errorf("error %v, want UNAVAILABLE with the error of the client", err)
 	}
 }

@@ -5,6 +5,8 @@
 //
 //	limit, err := grpclimit.NewServer(limiter, "api", "100/m", grpclimit.Peer())
 //	...
+//	err = limit.Check(ctx) // asks the servers whether they accept the limit
+//	...
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
 // A [Key] selects what a call is counted under: the address of the peer, a metadata value, the
@@ -14,7 +16,9 @@
 // opened, and with [PerMessage] also for each message.
 //
 // If there is no decision, a call is allowed, and the error is logged, at most once a second.
-// [RefuseOnError] ends such calls with UNAVAILABLE. If the client was made with
+// [RefuseOnError] ends such calls with UNAVAILABLE. No retry mends a wrong limit, so [Server.Check]
+// finds it when the program starts; while the program runs, such an error has a line of log of its
+// own, and [RefuseMisconfigured] ends the call with INTERNAL. If the client was made with
 // client.WithFallback, the fallback applies first.
 //
 // A call that its caller cancels, or gives a short deadline, is charged like any other, because the
@@ -26,6 +30,8 @@
 // # Clients
 //
 //	limit, err := grpclimit.NewClient(limiter, "partner", "10/s burst=20")
+//	...
+//	err = limit.Check(ctx)
 //	...
 //	conn, err := grpc.NewClient(target, grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream), ...)
 //

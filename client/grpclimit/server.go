@@ -16,18 +16,17 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
 // safe for concurrent use.
 type Server struct {
-	requests   adapter.Requests[call]
-	skips      []func(ctx context.Context, method string) bool
-	change     func(ctx context.Context, method string, req *client.Request) error
-	perMessage bool
-	refuse     time.Duration // 0: allow
-	onError    func(ctx context.Context, method string, err error)
+	requests            adapter.Requests[call]
+	skips               []func(ctx context.Context, method string) bool
+	perMessage          bool
+	refuse              time.Duration // 0: allow
+	refuseMisconfigured bool
+	onError             func(ctx context.Context, method string, err error)
 }
 
 // A ServerOption configures a Server. [NewServer] returns an error if an option is invalid.
@@ -65,7 +64,8 @@ func SkipMethods(methods ...string) ServerOption {
 // from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
-		return adapter.Set(&s.change, change, "WithRequest(nil); give a function, or leave it out")
+		s.requests.Change = func(c call, req *client.Request) error { return change(c.ctx, c.method, req) }
+		return adapter.Set(&change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -91,6 +91,16 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 	}
 }
 
+// RefuseMisconfigured ends a call with INTERNAL if there is no decision because of an error that no
+// retry mends ([client.ErrMisconfigured]), such as a wrong limit. Without this option, such a call is
+// treated as in an outage. [Server.Check] finds a wrong limit when the program starts.
+func RefuseMisconfigured() ServerOption {
+	return func(s *Server) error {
+		s.refuseMisconfigured = true
+		return nil
+	}
+}
+
 // OnError calls f for each call without a decision, instead of logging. It does not change the
 // outcome of the call; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only
 // because the context of the call has ended.
@@ -105,26 +115,28 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 //
 // name is the prefix of the key on the server, and identifies the limit in errors. Use a different
 // name for each Server, or the same one if several share a limit. limit is text, such as "100/m",
-// or a policy, such as "@api". limit is not checked before the first call: if it is invalid, the
-// limiter returns an error then. A call that leaky_bucket allows is handled at once, not at its
-// turn.
+// or a policy, such as "@api". NewServer does not ask a server whether limit is valid: [Server.Check]
+// does. A call that leaky_bucket allows is handled at once, not at its turn.
 //
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
 // deadline, is still counted.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
-	log := throttle.Log("no decision on a call")
 	s := &Server{
 		requests: adapter.Requests[call]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
-		change:   func(context.Context, string, *client.Request) error { return nil },
-		onError:  func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
 	}
-	s.requests.Change = func(c call, req *client.Request) error { return s.change(c.ctx, c.method, req) }
+	log := s.requests.Log("no decision on a call")
+	s.onError = func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) }
 	if err := cmp.Or(s.requests.Given(), keys.Check("NewServer", key.key), adapter.Apply(s, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewServer: %w", err)
 	}
 	return s, nil
 }
+
+// Check returns nil if the servers are ready and accept the limit of NewServer, as
+// [client.Client.Check] does. Call it when the program starts. Limits that only [WithRequest] sets are
+// not checked: give them to client.Client.Check.
+func (s *Server) Check(ctx context.Context) error { return s.requests.Check(ctx) }
 
 // Unary is a [grpc.UnaryServerInterceptor].
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -184,7 +196,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 		if !errors.Is(err, ctx.Err()) { // a caller that gives up is not a server error
 			s.onError(ctx, method, err)
 		}
-		return ctx, client.Request{}, s.undecided(ctx, s.refuse)
+		return ctx, client.Request{}, s.undecided(ctx, s.refuse, err)
 	case len(req.Keys) == 0:
 		return ctx, req, nil
 	}
@@ -203,10 +215,10 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)
-		return client.Result{}, s.undecided(ctx, s.refuse)
+		return client.Result{}, s.undecided(ctx, s.refuse, err)
 	case result.Source == client.SourcePolicy:
 		s.onError(ctx, method, result.Err)
-		return client.Result{}, s.undecided(ctx, result.RetryAfter)
+		return client.Result{}, s.undecided(ctx, result.RetryAfter, result.Err)
 	case result.Allowed:
 		return result, nil
 	case result.RetryAfter == client.Never:
@@ -216,11 +228,13 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 	return result, retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
-// undecided returns the outcome of a call without a decision: an error if refuse is above 0, and
+// undecided returns the outcome of a call without a decision because of err: an error if refuse is above 0, and
 // otherwise nil. A call whose context has ended always gets an error, because the caller may have
 // ended the context to avoid the limit.
-func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
+func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
+	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):
+		return status.Error(codes.Internal, s.requests.Name+": the rate limit of this service is misconfigured; its log says what to correct")
 	case refuse > 0:
 		return retryStatus(codes.Unavailable, s.requests.Name+": whether the call is within its limit could not be found out", refuse).Err()
 	case adapter.Ended(ctx):

@@ -129,6 +129,33 @@ func TestServerWithoutDecision(t *testing.T) {
 	}
 }
 
+// A wrong limit is found by Check, of servers and of clients. While the program runs, calls with a
+// wrong limit end with INTERNAL if the server has RefuseMisconfigured, and always at a client.
+func TestMisconfigured(t *testing.T) {
+	limiter, redis := newLimiter(t)
+	for _, tt := range []struct {
+		limit client.Limit
+		want  error
+		code  codes.Code
+	}{
+		{"100/m", nil, codes.OK}, {"3/min", client.ErrBadLimit, codes.Internal}, {"@fre", client.ErrNoPolicy, codes.Internal},
+	} {
+		server := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", tt.limit, grpclimit.Peer(), grpclimit.RefuseMisconfigured()))
+		if err := server.Check(t.Context()); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
+		}
+		checkStatus(t, call(t.Context(), start(t, &service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), tt.code, -1)
+		outgoing := must[*grpclimit.Client](t)(grpclimit.NewClient(limiter, "partner", tt.limit))
+		if err := outgoing.Check(t.Context()); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
+		}
+		checkStatus(t, call(t.Context(), start(t, &service{}, nil, grpc.WithUnaryInterceptor(outgoing.Unary))), tt.code, -1)
+	}
+	_ = redis.Close()
+	server := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/min", grpclimit.Peer(), grpclimit.RefuseMisconfigured()))
+	checkStatus(t, call(t.Context(), start(t, &service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), codes.OK, -1)
+}
+
 func TestServerLogsWithoutOnError(t *testing.T) {
 	var text strings.Builder
 	old := slog.Default()
@@ -137,7 +164,7 @@ func TestServerLogsWithoutOnError(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	c := start(t, &service{}, newServer(t, limiter, "nonsense"))
 	checkStatus(t, call(t.Context(), c), codes.OK, -1)
-	if got := text.String(); !strings.Contains(got, "no decision on a call") || !strings.Contains(got, "method=/grpc.testing.TestService/EmptyCall") || !strings.Contains(got, "nonsense") {
+	if got := text.String(); !strings.Contains(got, "a rate limit is misconfigured") || !strings.Contains(got, "method=/grpc.testing.TestService/EmptyCall") || !strings.Contains(got, "nonsense") {
 		t.Errorf("logged %q", got)
 	}
 }

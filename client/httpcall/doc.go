@@ -4,6 +4,8 @@
 //
 //	transport, err := httpcall.New(limiter, "partner", "10/s burst=20")
 //	...
+//	err = transport.Check(ctx) // asks the servers whether they accept the limit
+//	...
 //	partner := &http.Client{Transport: transport}
 //
 // A request over the limit waits for its turn, for at most a minute ([WithLongestWait]). If its

@@ -385,3 +385,14 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Check finds a wrong limit, and a request with such a limit fails.
+func TestCheck(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": client.ErrBadLimit, "@fre": client.ErrNoPolicy} {
+		transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", limit))
+		if err := transport.Check(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", limit, err, want)
+		}
+	}
+}

@@ -2,6 +2,8 @@
 //
 //	limit, err := httplimit.New(limiter, "api", "100/m", httplimit.Address())
 //	...
+//	err = limit.Check(ctx) // asks the servers whether they accept the limit
+//	...
 //	mux.Handle("/api/", limit(api))
 //
 // An allowed request goes to the handler, and its response has the fields RateLimit-Policy and
@@ -39,10 +41,12 @@
 //
 // # Without a decision
 //
-// If there is no decision, because no server is reachable or the limit is invalid, the request is
+// If there is no decision, because no server is reachable or the limit is wrong, the request is
 // allowed, and the error goes to [log/slog], at most once a second: an outage of the limiter should
 // not become an outage of the service. [RefuseOnError] answers 503 Service Unavailable instead, and
-// [OnError] receives every error. If the client has a [client.Fallback] other than ReturnError, the
+// [OnError] receives every error. No retry mends a wrong limit, so [Middleware.Check] finds it when
+// the program starts; while the program runs, such an error has a line of log of its own, and
+// [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a [client.Fallback] other than ReturnError, the
 // fallback applies first: requests allowed by FailOpen are served without the fields, and requests
 // denied by FailClosed get 503, because they are not over a limit.
 //

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
@@ -73,6 +73,16 @@ func RefuseOnError(retryAfter time.Duration) Option {
 	}
 }
 
+// RefuseMisconfigured answers 500 Internal Server Error if there is no decision because of an error
+// that no retry mends ([client.ErrMisconfigured]), such as a wrong limit. Without this option, such a
+// request is treated as in an outage. [Middleware.Check] finds a wrong limit when the program starts.
+func RefuseMisconfigured() Option {
+	return func(m *middleware) error {
+		m.refuseMisconfigured = true
+		return nil
+	}
+}
+
 // OnError calls f for each request without a decision, instead of logging. It does not change the
 // response; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only because the
 // request's context has ended.
@@ -93,13 +103,37 @@ func WithXHeaders() Option {
 
 type middleware struct {
 	adapter.Requests[*http.Request]
-	policies map[client.Limit][]Policy
-	skips    []func(*http.Request) bool
-	delay    bool
-	refuse   time.Duration // 0: allow
-	onError  func(*http.Request, error)
-	xHeaders bool
+	policies            map[client.Limit][]Policy
+	skips               []func(*http.Request) bool
+	delay               bool
+	refuse              time.Duration // 0: allow
+	refuseMisconfigured bool
+	onError             func(*http.Request, error)
+	xHeaders            bool
 }
+
+// Middleware limits the requests to a handler. Make it with [New].
+type Middleware func(next http.Handler) http.Handler
+
+// Check returns nil if the servers are ready and accept the middleware's limit, as
+// [client.Client.Check] does, and those of [WithPolicies]. Call it when the program starts, because
+// New does not ask a server. Limits that only [WithRequest] sets are not checked: give them to
+// client.Client.Check.
+func (m Middleware) Check(ctx context.Context) error {
+	l, ok := m(nil).(*limited)
+	if !ok {
+		return errors.New("ratelimit: httplimit: the Middleware was not made by New")
+	}
+	return l.Requests.Check(ctx, slices.Sorted(maps.Keys(l.policies))...)
+}
+
+// limited is a handler behind a middleware.
+type limited struct {
+	*middleware
+	next http.Handler
+}
+
+func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.serve(l.next, w, r) }
 
 // New returns middleware that takes 1 unit from limit for each request, under key, and denies the
 // request if none is left.
@@ -107,24 +141,22 @@ type middleware struct {
 // name identifies the limit in the response fields, and is the prefix of the key on the server. Use
 // a different name for each middleware, or the same one if several share a limit. limit is text,
 // such as "100/m", or a policy deployed with the library, such as "@api". For a policy with several
-// limits, [WithRequest] adds the other keys. limit is not checked before the first request: if it
-// is invalid, the limiter returns an error then.
+// limits, [WithRequest] adds the other keys. New does not ask a server whether limit is valid:
+// [Middleware.Check] does.
 //
 // The call to the limiter uses the values of the request's context, but not its deadline or
 // cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
 // is still counted.
-func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
-	log := throttle.Log("no decision on a request")
+func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (Middleware, error) {
 	m := &middleware{
 		Requests: adapter.Requests[*http.Request]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
-		onError:  func(r *http.Request, err error) { log(r.Context(), err) },
 	}
+	log := m.Log("no decision on a request")
+	m.onError = func(r *http.Request, err error) { log(r.Context(), err) }
 	if err := cmp.Or(m.Given(), checkName(name), keys.Check("New", key.key), adapter.Apply(m, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: httplimit.New: %w", err)
 	}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
-	}, nil
+	return func(next http.Handler) http.Handler { return &limited{m, next} }, nil
 }
 
 func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -144,7 +176,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		if !errors.Is(err, ctx.Err()) { // a client that hangs up is not a server error
 			m.onError(r, err)
 		}
-		m.undecided(next, w, r, m.refuse)
+		m.undecided(next, w, r, m.refuse, err)
 		return
 	case len(req.Keys) == 0:
 		next.ServeHTTP(w, r)
@@ -154,11 +186,11 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	switch {
 	case err != nil:
 		m.onError(r, err)
-		m.undecided(next, w, r, m.refuse)
+		m.undecided(next, w, r, m.refuse, err)
 		return
 	case result.Source == client.SourcePolicy:
 		m.onError(r, result.Err)
-		m.undecided(next, w, r, result.RetryAfter)
+		m.undecided(next, w, r, result.RetryAfter, result.Err)
 		return
 	}
 	fields := m.newFields(w.Header())
@@ -193,11 +225,14 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.Write(w)
 }
 
-// undecided handles a request without a decision. It rejects the request if refuse is above 0, and
-// otherwise serves it. It always rejects a request whose context has ended, because the client may
+// undecided handles a request without a decision because of err. It rejects the request if refuse is
+// above 0, and otherwise serves it. It always rejects a request whose context has ended, because the client may
 // have ended the context to avoid the limit. The response has no RateLimit fields.
-func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration) {
+func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {
 	switch {
+	case m.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):
+		problem.Problem{Status: http.StatusInternalServerError, Detail: "the rate limit " + m.Name + " of this service is misconfigured; its log says what to correct"}.Write(w)
+		return
 	case refuse > 0:
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
 	case !adapter.Ended(r.Context()):

@@ -216,7 +216,66 @@ func TestFallbackOfTheClient(t *testing.T) {
 	}
 }
 
-// Without OnError at most one line per second is logged, for any number of requests.
+// A wrong limit is found by Check. While the program runs, RefuseMisconfigured refuses requests, and
+// only for errors that no retry mends.
+func TestMisconfigured(t *testing.T) {
+	limiter, server := newLimiter(t, functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "100/d"}}},
+		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "100/d"}, {Key: "b", Limit: "100/d"}}},
+		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=9s"}}})
+	second := httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
+		req.Keys = append(req.Keys, "second")
+		return nil
+	})
+	make := func(limit client.Limit, opts ...httplimit.Option) httplimit.Middleware {
+		return must[httplimit.Middleware](t)(httplimit.New(limiter, "api", limit, httplimit.Address(), append(opts, httplimit.RefuseMisconfigured())...))
+	}
+	for _, tt := range []struct {
+		limit client.Limit
+		opts  []httplimit.Option
+		want  error
+		text  string
+	}{
+		{"100/d", nil, nil, ""},
+		{"@free", nil, nil, ""},
+		{"@two", []httplimit.Option{second}, nil, ""},
+		{"@two", nil, client.ErrBadKeys, "BADKEYS"},
+		{"@fre", nil, client.ErrNoPolicy, "the library has no policy @fre, it has @free, @jobs, @two; deploy a build that has it"},
+		{"3/min", nil, client.ErrBadLimit, `BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d`},
+		{"concurrency 2 lease=9s", nil, client.ErrBadLimit, "concurrency is for ratelimit_acquire"},
+		{"@jobs", nil, client.ErrBadLimit, "concurrency is for ratelimit_acquire"},
+		{"100/d", []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "x", Limit: "5/y", Quota: 5, Window: time.Hour})}, client.ErrBadLimit, `"5/y"`},
+	} {
+		middleware := make(tt.limit, tt.opts...)
+		err := middleware.Check(t.Context())
+		if !errors.Is(err, tt.want) || tt.want != nil && (!errors.Is(err, client.ErrMisconfigured) || !strings.Contains(err.Error(), tt.text)) {
+			t.Errorf("%s: %v, want %v with %q", tt.limit, err, tt.want, tt.text)
+		}
+		status := http.StatusOK
+		if err != nil && tt.opts == nil {
+			status = http.StatusInternalServerError
+		}
+		response := serve(middleware(ok), get("/"))
+		checkStatus(t, response, status)
+		if status != http.StatusOK {
+			const want = "map[detail:the rate limit api of this service is misconfigured; its log says what to correct status:500 title:Internal Server Error]"
+			if got := fmt.Sprint(body(t, response)); got != want {
+				t.Errorf("%s: %s", tt.limit, got)
+			}
+		}
+	}
+	_ = server.Close()
+	middleware := make("3/min")
+	checkStatus(t, serve(middleware(ok), get("/")), http.StatusOK)
+	if err := middleware.Check(t.Context()); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrMisconfigured) {
+		t.Errorf("without a server: %v", err)
+	}
+	if err := httplimit.Middleware(func(next http.Handler) http.Handler { return next }).Check(t.Context()); err == nil {
+		t.Error("a function that New did not make has been checked")
+	}
+}
+
+// Without OnError at most one line per second is logged, for any number of requests. A wrong limit
+// has a line of its own, which says what to do.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer
@@ -231,6 +290,11 @@ func TestLog(t *testing.T) {
 	most := 1 + int(time.Since(began)/time.Second)
 	if got := strings.Count(log.String(), "the unit of the period"); got < 1 || got > most {
 		t.Errorf("%d lines, want 1 to %d: %s", got, most, log.String())
+	}
+	for _, want := range []string{`msg="a rate limit is misconfigured, and no retry helps"`, "limit=100/x", "name=api", `fix="correct the limit`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is missing: %s", want, log.String())
+		}
 	}
 }
 

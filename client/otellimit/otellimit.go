@@ -12,10 +12,11 @@
 //	                                db.response.status_code
 //	ratelimit.client.decisions      number of decisions, by servers or not, and of failed calls:
 //	                                ratelimit.operation (take, peek, refund, acquire or renew),
-//	                                ratelimit.outcome (allowed, denied or error), ratelimit.source
-//	                                (server, local, policy and so on; not for errors),
-//	                                ratelimit.policy (client.Observation.Policy; only for calls with
-//	                                a policy), and error.type if no server decided
+//	                                ratelimit.outcome (allowed, denied, error, or misconfigured for
+//	                                client.ErrMisconfigured), ratelimit.source (server, local,
+//	                                policy and so on; not for failed calls), ratelimit.policy
+//	                                (client.Observation.Policy; only for calls with a policy), and
+//	                                error.type if no server decided
 //	ratelimit.client.breaker.open   number of circuit breakers of clients in this process that stop
 //	                                calls to a node: server.address
 //
@@ -109,7 +110,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	}
 	if call.Outcome != client.OutcomeDone && isDecision(call.Operation) {
 		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation)}, own...)
-		if call.Outcome != client.OutcomeError {
+		if call.Outcome == client.OutcomeAllowed || call.Outcome == client.OutcomeDenied {
 			attrs = append(attrs, attribute.String("ratelimit.source", call.Source.String()))
 		}
 		if call.Err != nil {

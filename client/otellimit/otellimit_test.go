@@ -111,7 +111,7 @@ func TestCalls(t *testing.T) {
 		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=server} 2",
 		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=denied ratelimit.source=server} 1",
 		"ratelimit.client.decisions{ratelimit.operation=peek ratelimit.outcome=denied ratelimit.source=server} 1",
-		"ratelimit.client.decisions{error.type=bad_limit ratelimit.operation=take ratelimit.outcome=error} 1",
+		"ratelimit.client.decisions{error.type=bad_limit ratelimit.operation=take ratelimit.outcome=misconfigured} 1",
 		db+"FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis} 3",
 		db+"FCALL_RO db.stored_procedure.name=ratelimit_peek db.system.name=redis} 1",
 		db+"FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis} 1",
@@ -196,7 +196,7 @@ func TestPolicy(t *testing.T) {
 	check(t, tel.points(t),
 		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.policy=api ratelimit.source=server} 1",
 		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=denied ratelimit.policy=api ratelimit.source=server} 1",
-		"ratelimit.client.decisions{error.type=no_policy ratelimit.operation=take ratelimit.outcome=error} 1",
+		"ratelimit.client.decisions{error.type=no_policy ratelimit.operation=take ratelimit.outcome=misconfigured} 1",
 		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis} 2",
 		"db.client.operation.duration s{db.operation.name=FCALL db.response.status_code=NOPOLICY db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=no_policy} 1",
 	)

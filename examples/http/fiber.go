@@ -30,6 +30,9 @@ func Fiber(limiter *client.Client) (*fiber.App, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := limit.Check(context.Background()); err != nil {
+		return nil, err
+	}
 	app := fiber.New()
 	app.Get("/items/:id", fiberMiddleware(limit), func(c fiber.Ctx) error {
 		return c.SendString("item " + c.Params("id") + "\n")

@@ -3,6 +3,7 @@
 package frameworks
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -10,7 +11,11 @@ import (
 )
 
 // newLimit returns middleware that counts requests by route pattern, if they have a pattern, and by
-// address.
-func newLimit(limiter *client.Client) (func(http.Handler) http.Handler, error) {
-	return httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
+// address. It returns an error if the server rejects the limit.
+func newLimit(limiter *client.Client) (httplimit.Middleware, error) {
+	limit, err := httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
+	if err != nil {
+		return nil, err
+	}
+	return limit, limit.Check(context.Background())
 }

@@ -9,6 +9,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"log"
 	"net"
@@ -34,6 +36,12 @@ func main() {
 	within, err := httplimit.New(limiter, "nginx", client.Limit(*limit), address)
 	if err != nil {
 		log.Fatal(err)
+	}
+	switch err := within.Check(context.Background()); {
+	case errors.Is(err, client.ErrMisconfigured):
+		log.Fatal(err)
+	case err != nil: // an outage: requests are let through
+		log.Print(err)
 	}
 	allowed := within(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)

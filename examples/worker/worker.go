@@ -36,6 +36,9 @@ type Queue struct {
 
 func (q *Queue) key(what string) string { return "{" + q.Name + "}:" + what }
 
+// Check returns nil if the servers are ready and accept the limits of the queue. Call it when the program starts.
+func (q *Queue) Check(ctx context.Context) error { return q.Limiter.Check(ctx, oneEach, q.Places) }
+
 // Push adds a job.
 func (q *Queue) Push(ctx context.Context, job string) error {
 	return q.Redis.RPush(ctx, q.key("waiting"), job).Err()

@@ -32,7 +32,11 @@ func newQueue(t *testing.T, places client.Limit) *worker.Queue {
 		_ = limiter.Close()
 		_ = rdb.Close()
 	})
-	return &worker.Queue{Redis: rdb, Limiter: limiter, Name: "mail", Places: places}
+	q := &worker.Queue{Redis: rdb, Limiter: limiter, Name: "mail", Places: places}
+	if err := q.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return q
 }
 
 // work starts n workers, and returns a function that stops them.

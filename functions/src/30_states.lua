@@ -179,12 +179,13 @@ end
 -- state counts as units spent now, so a change of algorithm grants no second burst and does not
 -- lock the key, and callers with the old and the new limit share one allowance. If these units deny
 -- a call, it has to wait until the old state has expired. If the old state lasts longer than the
--- rate needs to refill, it leaves room for just this call. carry_over returns the error, or nil.
+-- rate needs to refill, it leaves room for just this call. If the old state says how many units are
+-- left, the new rate keeps as many. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
-  local counted, err
+  local counted, err, kept
   if spent then
-    counted, err = spent(key, found.from)
+    counted, err, kept = spent(key, found.from)
     if err then return err end
   end
   limit.form.load_empty(limit, at)
@@ -193,7 +194,7 @@ local function carry_over(key, limit, at, cost, found)
     if left * rate.count > most * rate.period then
       most = states.most_spent(most, cost)
     end
-    most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
+    most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
     if most > 0 then
       rate.algorithm.spend(state, most)
     end

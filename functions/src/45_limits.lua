@@ -53,7 +53,8 @@
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error. By default, as many units as the new limit refills until the state expires
+--             nil and an error, or nil, nil and how many units are left, if that is known. By default, and if it returns
+--             nil without an error, as many units count as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y

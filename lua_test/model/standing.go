@@ -177,10 +177,18 @@ func (s *standing) carried(old limiter, room int64) int64 {
 		b -= room
 	}
 	for place, kept := range old.rates {
-		if of, ok := kept.(counts); ok && place == 0 {
+		switch of := kept.(type) {
+		case counts:
+			if place > 0 {
+				return 0 // the first rate is full
+			}
 			return min(b, of.counted())
-		} else if ok {
-			return 0 // the first rate is full
+		case tokens:
+			if place > 0 {
+				return 0
+			}
+			b = min(b, max(0, r.Capacity()-of.left()))
+			return int64(min(float64(b), math.Ceil(left*n/period)))
 		}
 	}
 	return int64(min(float64(b), math.Ceil(left*n/period)))

@@ -4,10 +4,13 @@ package adapter
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Requests makes the requests for the limiter. A C describes the call to be limited, for example an
@@ -48,6 +51,33 @@ func (r *Requests[C]) Request(call C) (client.Request, error) {
 		err = r.Change(call, &req)
 	}
 	return req, err
+}
+
+// Check returns nil if the servers are ready for these requests and accept the limit and the others.
+// Without Change, all requests have one key and this limit, so it also peeks at such a key: a limit
+// of leases, a policy of several keys, and a user without a right to the key are errors, too.
+func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
+	others = slices.DeleteFunc(others, func(l client.Limit) bool { return l == r.Limit })
+	if err := r.Limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil || r.Change != nil {
+		return err
+	}
+	_, err := r.Limiter.PeekN(ctx, r.Name+"|", r.Limit, 0)
+	return err
+}
+
+// Log returns a function that logs an error with text, at most once a second. An error that no retry
+// mends has a line of its own, with what to do.
+func (r *Requests[C]) Log(text string) func(ctx context.Context, err error, args ...any) {
+	var failed, misconfigured throttle.Throttle
+	return func(ctx context.Context, err error, args ...any) {
+		lines, text := &failed, text
+		if errors.Is(err, client.ErrMisconfigured) {
+			lines, text, args = &misconfigured, throttle.Misconfigured, append(args, "limit", string(r.Limit), "fix", throttle.Fix)
+		}
+		if lines.Allow(time.Second) {
+			slog.ErrorContext(ctx, text, append(args, "name", r.Name, "error", err)...)
+		}
+	}
 }
 
 // Apply applies options to a until one returns an error.

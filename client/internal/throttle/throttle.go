@@ -2,27 +2,21 @@
 package throttle
 
 import (
-	"context"
-	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
-// Second allows one event a second. The zero value is ready to use.
-type Second struct{ next atomic.Int64 } // Unix time in ns
+// Throttle limits how often an event happens. The zero value is ready to use.
+type Throttle struct{ next atomic.Int64 } // Unix time in ns
 
-// Allow reports whether an event may happen now.
-func (s *Second) Allow() bool {
-	now, next := time.Now().UnixNano(), s.next.Load()
-	return now >= next && s.next.CompareAndSwap(next, now+int64(time.Second))
+// Allow reports whether an event may happen now. If it may, the next one may not within d.
+func (t *Throttle) Allow(d time.Duration) bool {
+	now, next := time.Now().UnixNano(), t.next.Load()
+	return now >= next && t.next.CompareAndSwap(next, now+int64(d))
 }
 
-// Log returns a function that logs an error with text, at most once a second.
-func Log(text string) func(ctx context.Context, err error, args ...any) {
-	var second Second
-	return func(ctx context.Context, err error, args ...any) {
-		if second.Allow() {
-			slog.ErrorContext(ctx, text, append(args, "error", err)...)
-		}
-	}
-}
+// The text of a line of log about errors that are client.ErrMisconfigured, and its attribute fix.
+const (
+	Misconfigured = "a rate limit is misconfigured, and no retry helps"
+	Fix           = "correct the limit or the request in the program, or deploy the policy that it names; Check finds wrong limits at start"
+)

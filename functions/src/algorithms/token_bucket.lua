@@ -10,6 +10,8 @@
 -- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
 -- this call.
 
+local PREFIX = 'token_bucket:'
+
 -- refill_us returns how many us it takes to add the given number of tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
@@ -77,6 +79,14 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
+-- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and how many tokens the last
+-- write left: the capacity is not stored, so the number of spent tokens is not known.
+local function spent(key, from)
+  local text = packed.first_text(key, from, PREFIX)
+  if text == '' then return 0 end
+  return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
+end
+
 -- decide decides the common call over one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
@@ -104,8 +114,9 @@ end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
-  prefix = 'token_bucket:',
+  prefix = PREFIX,
   options = { burst = numbers.positive_option },
   decide = decide,
+  spent = spent,
   charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

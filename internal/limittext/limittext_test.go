@@ -1,0 +1,91 @@
+package limittext_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/limittext"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
+)
+
+// TestAgreesWithTheLibrary draws limits, most of them valid, and compares how Parse and the library
+// read them.
+func TestAgreesWithTheLibrary(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	for _, text := range texts {
+		compare(t, server, text)
+	}
+	rapid.Check(t, func(t *rapid.T) { compare(t, server, draw(t)) })
+}
+
+// texts has limits that are hard to draw.
+var texts = []string{
+	"", " ", "@api", ",", "5/m,", "5", "5/", "/m", "5/m5", "gcra", "gcra gcra 5/m", "gcra 5/m burst", "5/m burst=", "\t5/m\n",
+	"5/m burst=9 burst=9", "5/1h30m", "5/36500d", "5/36501d", "1/36500d burst=2", "0/m", "0/m, 5/m", "0/m burst=1", "fixed_window 0/mo",
+	"9007199254740992/s", "9007199254740993/s", "00000000000000000000005/m", "5/00000000000000000000000000000000001s", "-1/s", "5.0/s", "1e3/s",
+	"sliding_log 100000/m", "sliding_log 100001/m", "sliding_log 50000/s, 50001/m", "sliding_window 9/10s buckets=7", "sliding_window 9/m buckets=1001",
+	"fixed_window 9/mo", "fixed_window 9/2mo align=clock", "fixed_window 9/01mo align=clock", "fixed_window 9/w align=clock from=3",
+	"fixed_window 9/mo align=clock from=31 zone=+18:00", "fixed_window 9/mo align=clock zone=+18:01", "fixed_window 9/h align=clock zone=+01:00",
+	"fixed_window 9/d zone=+01:00", "9/mo", "concurrency 3 lease=30s", " concurrency 3  lease=30s ", "concurrency 3", "concurrency 0 lease=1s",
+	"concurrency 5000 lease=1ms", "concurrency 5001 lease=1ms", "concurrency 3 lease=1mo", "concurrency", strings.Repeat("1/s,", 15) + "1/s",
+	strings.Repeat("1/s,", 16) + "1/s", strings.Repeat(" ", 1021) + "1/s", strings.Repeat(" ", 1022) + "1/s",
+	strings.Repeat("sliding_window 1000/s buckets=1000", 1) + strings.Repeat(", 1/s buckets=1000", 5),
+}
+
+func draw(t *rapid.T) string {
+	pick := func(from ...string) string { return rapid.SampledFrom(from).Draw(t, "word") }
+	number := func() string {
+		return fmt.Sprint(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(1, 1e6), rapid.Int64Range(0, 1<<54)).Draw(t, "number"))
+	}
+	var rates []string
+	for range rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "rates") {
+		rate := number() + "/" + pick("", "", number()) + pick("ms", "s", "m", "h", "d", "w", "mo", "y", "x")
+		for range rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "options") {
+			rate += pick(" ", "  ") + pick("burst=", "buckets=", "from=", "align=", "zone=") + pick("clock", "clock", number(), "+05:30", "-18:00")
+		}
+		rates = append(rates, rate)
+	}
+	return pick("", "gcra ", "token_bucket ", "leaky_bucket ", "fixed_window ", "fixed_window ", "sliding_window ", "sliding_log ", "other ") +
+		strings.Join(rates, pick(",", ", ", " , "))
+}
+
+func compare(t interface{ Errorf(string, ...any) }, server *embedded.Server, text string) {
+	got, err := limittext.Parse(text)
+	if got.Algorithm == limittext.Leases {
+		reply, refused := server.Do("FCALL", "ratelimit_acquire", "1", "k", text, "id")
+		if (err == nil) != (refused == nil) {
+			t.Errorf("%q: %v; the library: %v, %v", text, err, reply, refused)
+		}
+		_, _ = server.Do("DEL", "k")
+		return
+	}
+	reply, refused := server.Do("FCALL_RO", "ratelimit_info", "0", text)
+	if refused != nil {
+		inexact := strings.Contains(refused.Error(), "exact")
+		if err == nil && !inexact {
+			t.Errorf("%q: accepted, and the library refuses it: %v", text, refused)
+		}
+		return
+	}
+	if err != nil {
+		t.Errorf("%q: %v, and the library accepts it", text, err)
+		return
+	}
+	fields := respmap.Of(reply)
+	want := limittext.Limit{Algorithm: fields["algorithms"].([]any)[0].(string)}
+	for numbers := range slices.Chunk(fields["limit"].([]any)[0].([]any)[1:], 3) {
+		want.Rates = append(want.Rates, limittext.Rate{
+			N: numbers[0].(int64), Period: time.Duration(numbers[1].(int64)) * time.Millisecond, Capacity: numbers[2].(int64),
+		})
+	}
+	if want.Algorithm != got.Algorithm || !slices.Equal(want.Rates, got.Rates) {
+		t.Errorf("%q: %+v; the library reads %+v", text, got, want)
+	}
+}
