@@ -77,8 +77,8 @@ func TestMostThatOneCallReads(t *testing.T) {
 	}{
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500000-13)}, "BADSTATE"},
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 20), "sliding_window:1:1:1"), ""},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 19), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), ""},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 9), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
 	} {
 		server := offline{start(t)}
 		keys := names(len(c.values))
