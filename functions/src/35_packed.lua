@@ -29,20 +29,45 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of a value,
--- which may be too long to be copied. It returns the error, or nil.
-local function read_texts(key, limit, at, cost, value, from)
-  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(value, from) == 58 -- ':'
+-- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
+-- It returns the first and last byte of the text, or nil.
+local function find(key, from, pattern)
+  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
+  if not digits then return nil end
+  local first = from + after - 1
+  return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
+end
+
+-- next_of_long returns the text whose length stands at byte `from` of a value of size bytes, or its
+-- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
+-- position after the text, and the text's offset and size. It returns nil if the texts are broken.
+local function next_of_long(key, from, size, is_list, most)
+  local first, last = from, size - 1
+  if is_list and from < size then
+    first, last = find(key, from, '^(%d+):()')
+    if not first or last >= size then return nil end
+  end
+  return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
+end
+
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value. If
+-- value is only the beginning of a long state, at byte `offset` of the key, size is that of all that
+-- the key holds. read_texts returns the error, or nil.
+local function read_texts(key, limit, at, cost, value, from, offset, size)
+  local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following = is_list and from + 1 or #value + 1
+  if size then following = offset + from - (is_list and 0 or 1) end
   for i = 1, limit.size do
-    local text, readable, err
-    if is_list or i > 1 then
+    local text, first, length, readable, err
+    if size then
+      text, following, first, length = next_of_long(key, following, size, is_list, algorithm.head or size)
+    elseif is_list or i > 1 then
       text, following = next_text(value, following)
     else
       text = string.sub(value, from)
     end
     if text then
-      readable, err = read(states.new(at + i - 1, limit.rates[i]), text, now, cost)
+      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, length)
     end
     if not readable then return err or states.unreadable(key) end
   end
@@ -53,52 +78,21 @@ local function load_empty(limit, at)
   return read_texts(nil, limit, at, 1, '', 1)
 end
 
--- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
--- It returns the first and last byte of the text, or nil.
-local function find(key, from, pattern)
-  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
-  if not digits then return nil end
-  local first = from + after - 1
-  return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
-end
-
--- read_each is like read_texts, but reads the texts one by one. They begin at byte `from` of a value
--- of `size` bytes.
-local function read_each(key, limit, at, cost, from, size)
-  local now, algorithm, pattern = clock.us(), limit.algorithm, '^:(%d+):()'
-  for i = 1, limit.size do
-    local first, last = find(key, from, pattern)
-    if not first and (i == 1 or from == size) then -- the only text, or none
-      first, last = from, size - 1
-    end
-    local readable, err
-    if first and last < size then
-      local text = redis.call('GETRANGE', key, first, math.min(last, first + (algorithm.head or size) - 1))
-      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, last - first + 1)
-    end
-    if not readable then return err or states.unreadable(key) end
-    from, pattern = last + 1, '^(%d+):()'
-  end
-  return nil
-end
-
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
 -- its beginning. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
-  local prefix = #limit.algorithm.prefix
+  local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
-    local size = redis.call('STRLEN', key)
+    size = redis.call('STRLEN', key)
     local err = states.too_much('bytes', size)
-    if err then
-      return err
-    elseif size > LONG then
-      return read_each(key, limit, at, cost, from + prefix, size)
+    if err then return err end
+    if size <= LONG then
+      value, size = redis.call('GETRANGE', key, from, '-1'), nil
     end
-    value = redis.call('GETRANGE', key, from, '-1')
-  elseif #value == prefix then
+  elseif #value < first then
     return states.unreadable(key)
   end
-  return read_texts(key, limit, at, cost, value, prefix + 1)
+  return read_texts(key, limit, at, cost, value, first, from, size)
 end
 
 local function load(key, limit, at, cost)
