@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'cb76cb247a31'
+local BUILD_ID = '7a108a8cb8ec'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -289,7 +289,7 @@ end
 -- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
 -- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
 -- buckets.
-local MOST = { bytes = 2500000, buckets = 20000 }
+local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. Every call that loads states begins with it.
@@ -475,6 +475,33 @@ end
 function states.put(key, value, expiry)
   redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
 end
+
+------------------------------------------------------------------- long values
+
+-- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
+-- for a MB. Long values are therefore copied in parts, which are never joined.
+
+local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local PART = 65536 -- bytes
+
+-- copy adds the bytes of a value from `first` to `last` to a list of parts. If they are many, it
+-- sets the list's field long.
+function states.copy(parts, key, first, last)
+  if last - first >= LONG then parts.long = true end
+  for at = first, last, PART do
+    parts[#parts + 1] = redis.call('GETRANGE', key, at, math.min(at + PART - 1, last))
+  end
+end
+
+-- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
+-- otherwise make a new key.
+function states.put_parts(key, parts, expiry)
+  local is_long = parts.long
+  redis.call('SET', key, is_long and parts[1] or table.concat(parts), 'PXAT', numbers.argument(expiry))
+  for i = 2, is_long and #parts or 1 do
+    redis.call('APPEND', key, parts[i])
+  end
+end
 end
 
 --@ src/35_packed.lua
@@ -490,11 +517,15 @@ do
 --                                 this cost. Returns true, or false and optionally an error if the text is not the
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
---                                 is full (ms since the epoch)
+--                                 is full (ms since the epoch). A long text may be a list of parts, with their size
+--   head                          optional: how many bytes of a long text read needs. It then also gets key, offset and
+--                                 size: where the text is
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
+local LONG = 8192 -- bytes: the texts of a longer value are read one by one
+local LONGEST_TO_CONVERT = 2048 -- bytes
 
 -- next_text returns the text at byte `at` of the texts of several rates, and the position after it.
 -- After the last text it returns ''. It returns nil if the texts are broken.
@@ -506,20 +537,45 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of a value,
--- which may be too long to be copied. It returns the error, or nil.
-local function read_texts(key, limit, at, cost, value, from)
-  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(value, from) == 58 -- ':'
+-- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
+-- It returns the first and last byte of the text, or nil.
+local function find(key, from, pattern)
+  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
+  if not digits then return nil end
+  local first = from + after - 1
+  return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
+end
+
+-- next_of_long returns the text whose length stands at byte `from` of a value of size bytes, or its
+-- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
+-- position after the text, and the text's offset and size. It returns nil if the texts are broken.
+local function next_of_long(key, from, size, is_list, most)
+  local first, last = from, size - 1
+  if is_list and from < size then
+    first, last = find(key, from, '^(%d+):()')
+    if not first or last >= size then return nil end
+  end
+  return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
+end
+
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value. If
+-- value is only the beginning of a long state, at byte `offset` of the key, size is that of all that
+-- the key holds. read_texts returns the error, or nil.
+local function read_texts(key, limit, at, cost, value, from, offset, size)
+  local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following = is_list and from + 1 or #value + 1
+  if size then following = offset + from - (is_list and 0 or 1) end
   for i = 1, limit.size do
-    local text, readable, err
-    if is_list or i > 1 then
+    local text, first, length, readable, err
+    if size then
+      text, following, first, length = next_of_long(key, following, size, is_list, algorithm.head or size)
+    elseif is_list or i > 1 then
       text, following = next_text(value, following)
     else
       text = string.sub(value, from)
     end
     if text then
-      readable, err = read(states.new(at + i - 1, limit.rates[i]), text, now, cost)
+      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, length)
     end
     if not readable then return err or states.unreadable(key) end
   end
@@ -530,11 +586,21 @@ local function load_empty(limit, at)
   return read_texts(nil, limit, at, 1, '', 1)
 end
 
--- load_value loads a value that begins with the prefix. The prefix alone is not a state.
-local function load_value(key, limit, at, cost, value)
-  local from = #limit.algorithm.prefix + 1
-  if #value < from then return states.unreadable(key) end
-  return read_texts(key, limit, at, cost, value, from)
+-- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
+-- its beginning. The prefix alone is not a state.
+local function load_value(key, limit, at, cost, value, from)
+  local first, size = #limit.algorithm.prefix + 1, nil
+  if #value >= HEAD then
+    size = redis.call('STRLEN', key)
+    local err = states.too_much('bytes', size)
+    if err then return err end
+    if size <= LONG then
+      value, size = redis.call('GETRANGE', key, from, '-1'), nil
+    end
+  elseif #value < first then
+    return states.unreadable(key)
+  end
+  return read_texts(key, limit, at, cost, value, first, from, size)
 end
 
 local function load(key, limit, at, cost)
@@ -543,61 +609,60 @@ local function load(key, limit, at, cost)
   local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
     return states.load_other(key, limit, at, cost)
-  elseif #value == HEAD then
-    local err = states.too_much('bytes', redis.call('STRLEN', key))
-    if err then return err end
-    value = redis.call('GET', key)
   end
-  return load_value(key, limit, at, cost, value)
+  return load_value(key, limit, at, cost, value, '0')
 end
 
 -- load_found loads the limit's own state under a block that has ended, or in another form.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
-  local err = states.too_much('bytes', redis.call('STRLEN', key))
-  if err then return err end
-  local value = redis.call('GETRANGE', key, found.from, '-1')
+  local value = redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
   if string.sub(value, 1, #prefix) == prefix or not convert then
-    return load_value(key, limit, at, cost, value)
+    return load_value(key, limit, at, cost, value, found.from)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
   return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
--- save_all returns the value that stores the states of a limit, and when it expires (ms since the epoch).
--- If all rates are full, it returns '' and 0.
+-- save_all returns the value that stores the states of a limit, as a list of parts, and when it
+-- expires (ms since the epoch). If all rates are full, it returns an empty value and 0.
 local function save_all(limit, at)
-  local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
+  local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, not limit.rate and ':' or nil }, 0
   for i = at, at + limit.size - 1 do
     local state, text, full = list[i], ''
     if state.reset > 0 then
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
-    parts[#parts + 1] = text
+    local is_list = type(text) == 'table'
+    if not limit.rate then parts[#parts + 1] = string.format('%d:', is_list and text.size or #text) end
+    if not is_list then
+      parts[#parts + 1] = text
+    else
+      parts.long = parts.long or text.long
+      for _, part in ipairs(text) do
+        parts[#parts + 1] = part
+      end
+    end
   end
-  return expiry > 0 and table.concat(parts) or '', expiry
+  if expiry == 0 then return { '' }, 0 end
+  return parts, expiry
 end
 
 local function write(key, limit, at)
-  local value, expiry = save_all(limit, at)
+  local parts, expiry = save_all(limit, at)
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, value, expiry)
+  states.put_parts(key, parts, expiry)
 end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the first and last byte of the first rate's text in a key's value. The prefix
--- begins at byte `from`.
+-- first returns the first and last byte of the first rate's text in a key's value, or -1 for the last
+-- byte of the value. The prefix begins at byte `from`.
 function packed.first(key, from, prefix)
   from = from + #prefix
-  local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
-  if digits then
-    from = from + #digits + 2
-    return from, from + (numbers.parse_digits(digits) or 0) - 1
-  end
-  return from, -1
+  local first, last = find(key, from, '^:(%d+):()')
+  return first or from, last or -1
 end
 
 -- first_text returns the first rate's text.
@@ -805,8 +870,8 @@ end
 local function save(limit, at)
   local debt, ticks = states.list[at].debt, limit.rate.ticks
   local ms = ceil(debt, ticks)
-  if ms == 0 then return '', 0 end
-  return text_of(ms * ticks - debt), clock.ms() + ms
+  if ms == 0 then return { '' }, 0 end
+  return { text_of(ms * ticks - debt) }, clock.ms() + ms
 end
 
 gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
@@ -1144,8 +1209,9 @@ do
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
 --                                             or in another form. found is the result of states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---               save(limit, at)               returns the value that write would store, and its expiry in ms since the
---                                             epoch; '' and 0 if all are full
+--               save(limit, at)               returns the value that write would store, as a list of parts (see
+--                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
+--                                             all are full
 --   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
@@ -2294,8 +2360,9 @@ end
 
 -- write stores the states of an override with the override before them.
 local function write(key, override, at)
-  local value, expiry = override.limit.form.save(override.limit, at)
-  states.put(key, overrides.part(override, expiry) .. value, math.max(override.ends, expiry))
+  local parts, expiry = override.limit.form.save(override.limit, at)
+  parts[1] = overrides.part(override, expiry) .. parts[1]
+  states.put_parts(key, parts, math.max(override.ends, expiry))
 end
 
 local form = { load = states.load_other, write = write }
@@ -2356,6 +2423,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
+local MOST_RECORDED = '-1000' -- as the index of the first in a set
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores were not written by a limiter.
@@ -2526,33 +2594,34 @@ local function given_of(member)
 end
 
 -- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases.
+-- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
+-- because more would take too long. Others are never overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
-  local list = redis.call('ZRANGE', key, '0', set.override and '-2' or '-1', 'WITHSCORES')
+  local list = redis.call('ZRANGE', key, MOST_RECORDED, set.override and '-2' or '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
     if list[i] ~= BLOCK then
       words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
       words[#words + 1] = given_of(list[i])
     end
   end
-  add(key, words)
+  redis.call('ZADD', key, unpack(words))
 end
 
 -- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
 -- most AT_ONCE of them, because more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
-  local granted_later = string.format('(-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', granted_later, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local granted = string.format('-%d', now)
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
   for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
     if lapses then
       local length, size = lapses + overlong[2 * i], #words
-      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = now + length, members[i], -now, overlong[2 * i - 1]
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = numbers.argument(now + length), members[i], granted, overlong[2 * i - 1]
     end
   end
   add(key, words)
@@ -2574,8 +2643,8 @@ end
 -- cut shortens the overlong leases.
 local function cut(key)
   if not set.length then return cut_each(key) end
-  local words, ms = {}, set.now + set.length
-  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), LAST, 'BYSCORE')) do
+  local words, ms = {}, string.format('%d', set.now + set.length)
+  for _, member in ipairs(redis.call('ZRANGE', key, '(' .. ms, LAST, 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
       words[#words + 1] = member
@@ -2752,7 +2821,6 @@ do
 -- unblock, override, override_end.
 
 local MOST_KEYS = 250
-local MOST_BYTES = 2500000
 
 local WANT = {
   block = ', the ms for which they are denied, and EXTEND or nothing',
@@ -2797,18 +2865,18 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. copies
--- reports whether a key is copied, given its content; if it is nil, all are.
-function contents.too_large(keys, list, verb, copies)
-  local bytes = 0
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It adds
+-- size, in bytes, to the content of each. copies reports whether a key is copied, given its content; if
+-- it is nil, all are.
+function contents.too_large(keys, list, copies)
+  states.begin()
   for i, key in ipairs(keys) do
-    if not list[i].leases and (not copies or copies(list[i])) then
-      bytes = bytes + redis.call('STRLEN', key)
+    local content = list[i]
+    if not content.leases and (not copies or copies(content)) then
+      content.size = redis.call('STRLEN', key)
+      local err = states.too_much('bytes', content.size)
+      if err then return err end
     end
-  end
-  if bytes > MOST_BYTES then
-    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
-      verb, MOST_BYTES)
   end
   return nil
 end
@@ -2833,30 +2901,28 @@ end
 -- drop the key at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
-  local is_set, inner, state, expiry = content.leases, content.override or content, '', 0
+  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
-    state, expiry = redis.call('GETRANGE', key, inner.from, '-1'), inner.expiry
-    if inner.from == 0 and state ~= '' then
-      expiry = redis.call('PEXPIRETIME', key)
-    end
+    states.copy(parts, key, inner.from, content.size - 1)
+    expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
   if override then
-    state, expiry = overrides.part(override, expiry) .. state, math.max(override.ends, expiry)
+    parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry)
   end
   if blocked > 0 then
-    state, expiry = string.format('blocked:%d:%d:', blocked, expiry) .. state, math.max(blocked, expiry)
+    parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
   end
   if expiry <= clock.ms() then return redis.call('DEL', key) end
-  states.put(key, state, expiry)
+  states.put_parts(key, parts, expiry)
 end
 
 -- remove implements the verbs that remove something from the keys that have it. It returns their
 -- number, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
-  err = err or contents.too_large(keys, list, verb, has)
+  err = err or contents.too_large(keys, list, has)
   if err then return err end
   local changed = 0
   for i, key in ipairs(keys) do
@@ -3172,8 +3238,8 @@ do
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, or '' if FORCE has no room even for debt
---   kept     the log after a refund
+--   added    the entry that a charge adds, or '' if FORCE has no room even for debt; or the last entry after a refund
+--   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -3242,7 +3308,7 @@ local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
   state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
-  state.live, state.added, state.kept = 1, nil, nil
+  state.live, state.added = 1, nil
   set(state, units)
 end
 
@@ -3258,7 +3324,7 @@ local function check(state, size, cost, base, first, first_sum)
   end
   local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
-  state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
+  state.last, state.sum, state.live, state.added = last, sum, 1, nil
   local now, rate = state.now, state.rate
   local since, capacity = now - rate.period * 1000, rate.capacity
   local used = units
@@ -3284,6 +3350,7 @@ end
 
 local function charge(state, units)
   local now = state.now
+  state.before = state.entries
   if units == 0 then
     state.added = ''
   else
@@ -3297,30 +3364,18 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
--- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
-local function log_of(state, to, more)
-  local _, base = entry(state, state.live - 1)
-  local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
-  local entries = ''
-  if after - state.offset <= #state.text then
-    entries = string.sub(state.text, from - state.offset + 1, after - state.offset)
-  elseif after > from then
-    entries = redis.call('GETRANGE', state.key, from, after - 1)
-  end
-  return struct.pack('>I5', base) .. entries .. more
-end
-
--- refund gives back the newest units first. It copies the entries before them, and returns the
--- error if these are too many, or nil.
+-- refund gives back the newest units first. It returns the error if there are too many entries before
+-- them to be copied, or nil.
 local function refund(state, units)
   local left = state.used - units
+  state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else load_log has added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else the load has added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
-    state.last, state.sum = at, (base + left) % SUMS
-    state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
+    state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1
+    state.added = struct.pack('>I7I5', at, state.sum)
   end
   set(state, left > 0 and left or 0)
   state.reset = reset(state)
@@ -3349,19 +3404,35 @@ end
 -- its entries have left the window. Because of debts, more than n units may count. A log of 2n
 -- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
-  if state.added == '' then return true end
+  if state.added == '' then
+    return true
+  elseif state.before < state.entries then -- a refund
+    return false
+  end
   if state.entries >= 2 * state.rate.capacity then return false end
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
+-- save returns a log of the live entries, and the added one.
 local function save(state)
   if goes_on(state) then state.live = 1 end
-  return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
+  local _, base = entry(state, state.live - 1)
+  local entries, text, offset = state.skip + BASE, state.text, state.offset
+  local first, last = entries + ENTRY * (state.live - 1), entries + ENTRY * state.before - 1
+  base = struct.pack('>I5', base)
+  if last - offset < #text then
+    return base .. string.sub(text, first - offset + 1, last - offset + 1) .. state.added, expiry(state)
+  end
+  local parts = { base, size = BASE + last - first + 1 + #state.added }
+  states.copy(parts, state.key, first, last)
+  parts[#parts + 1] = state.added
+  return parts, expiry(state)
 end
 
-local function read(state, text, now, cost)
-  state.now, state.text, state.offset, state.skip, state.stored = now, text, 0, 0, false
-  if #text >= SHORTEST then return check(state, #text, cost, struct.unpack('>I5I7I5', text)) end
+local function read(state, text, now, cost, key, offset, size)
+  state.now, state.text, state.offset, state.skip, state.stored = now, text, offset or 0, offset or 0, false
+  state.key = key
+  if #text >= SHORTEST then return check(state, size or #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
   return text == ''
 end
@@ -3406,7 +3477,7 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
+  if state.skip ~= #PREFIX or not goes_on(state) then
     packed.form.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
@@ -3436,7 +3507,7 @@ algorithms.sliding_log = {
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
-  spent = spent,
+  spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
@@ -3815,7 +3886,7 @@ clock.register{
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
-    err = contents.too_large(keys, list, 'block')
+    err = contents.too_large(keys, list)
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then
@@ -3914,7 +3985,7 @@ clock.register{
         or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
       if held then return states.in_use(key, held) end
     end
-    err = contents.too_large(keys, list, 'override')
+    err = contents.too_large(keys, list)
     if err then return err end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
     for i, key in ipairs(keys) do

@@ -78,8 +78,8 @@ func TestMostThatOneCallReads(t *testing.T) {
 	}{
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500000-13)}, "BADSTATE"},
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 20), "sliding_window:1:1:1"), ""},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 19), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), ""},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 9), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
 	} {
 		server := offline{start(t)}
 		keys := names(len(c.values))
@@ -154,9 +154,10 @@ func TestManyLeasesAreCut(t *testing.T) {
 	}
 }
 
-// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases and then sets
-// the clock back, so that all leases lapse too late. If all leases have the same length, one call
-// shortens them all. If their lengths differ, each call shortens 2000.
+// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
+// clock back, so that all leases lapse too far in the future. If all have the same length, a single
+// call shortens them all. With several lengths, each call shortens 2000. When a second length comes,
+// the lengths of 1000 leases are recorded.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
@@ -178,46 +179,53 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 		t.Helper()
 		do("FCALL", "ratelimit_renew", "1", "k", "concurrency 5000 lease="+lease, "x")
 	}
-	fill := func() {
+	fill := func(several bool) {
 		t.Helper()
 		words := []string{"ZADD", "k", fmt.Sprint(now + 10000), "lease:x", "-60000", "length"}
 		for i := range most {
-			words = append(words, fmt.Sprint(now+hour+int64(i)), fmt.Sprintf("lease:%d", i))
+			lapses := now + hour + int64(i)
+			words = append(words, fmt.Sprint(lapses), fmt.Sprintf("lease:%d", i))
+			if several {
+				words = append(words, fmt.Sprint(60000-lapses), fmt.Sprintf("given:%d", i))
+			}
 		}
 		do("DEL", "k")
 		do(words...)
+		if several {
+			do("ZREM", "k", "length")
+		}
 	}
-	fill()
+	fill(false)
 	renew("1m")
 	if n := between(now+60000, now+60000); n != most+1 {
 		t.Errorf("one length: %d leases lapse in a minute, want %d", n, most+1)
 	}
-	fill()
+	fill(false)
 	renew("30s")
 	if n := between(now+60000, now+60000); n != most {
 		t.Errorf("after a lease of a second length: %d leases lapse in a minute, want %d", n, most)
 	}
-	if n := between(-now, -now); n != most+1 {
-		t.Errorf("%d leases were given now, want %d", n, most+1)
+	if n := between(-now, -now); n != 1001 {
+		t.Errorf("%d leases are recorded as given now, want 1000 and x", n)
 	}
-	server.SetTime((now - hour) * 1000)
+	fill(true)
 	for _, want := range []int64{2000, 4000, most, most} {
 		renew("30s")
-		if n := between(now-hour+60000, now-hour+60000); n != want {
+		if n := between(now+60000, now+60000); n != want {
 			t.Errorf("%d leases lapse in a minute, want %d", n, want)
 		}
 	}
-	server.SetTime((now - hour + 60000) * 1000)
+	server.SetTime((now + 60000) * 1000)
 	do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "y")
 	if n := do("ZCARD", "k"); n != 2 {
 		t.Errorf("%d members are left after all leases have lapsed, want y's lease and its length", n)
 	}
 	do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=1m", "x")
 	for i := range 3000 {
-		lapses := now - hour + 70000
+		lapses := now + 70000
 		do("ZADD", "k", fmt.Sprint(lapses), fmt.Sprintf("lease:%d", i), fmt.Sprint(60000-lapses), fmt.Sprintf("given:%d", i))
 	}
-	server.SetTime((now - hour + 70000) * 1000)
+	server.SetTime((now + 70000) * 1000)
 	renew("1m")
 	if n := do("ZCARD", "k"); n != 4 {
 		t.Errorf("%d members are left after 3000 leases of another length have lapsed, want 2 leases, and when they were given", n)

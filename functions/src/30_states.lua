@@ -52,7 +52,7 @@ end
 -- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
 -- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
 -- buckets.
-local MOST = { bytes = 2500000, buckets = 20000 }
+local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. Every call that loads states begins with it.
@@ -237,4 +237,31 @@ end
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
   redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
+end
+
+------------------------------------------------------------------- long values
+
+-- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
+-- for a MB. Long values are therefore copied in parts, which are never joined.
+
+local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local PART = 65536 -- bytes
+
+-- copy adds the bytes of a value from `first` to `last` to a list of parts. If they are many, it
+-- sets the list's field long.
+function states.copy(parts, key, first, last)
+  if last - first >= LONG then parts.long = true end
+  for at = first, last, PART do
+    parts[#parts + 1] = redis.call('GETRANGE', key, at, math.min(at + PART - 1, last))
+  end
+end
+
+-- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
+-- otherwise make a new key.
+function states.put_parts(key, parts, expiry)
+  local is_long = parts.long
+  redis.call('SET', key, is_long and parts[1] or table.concat(parts), 'PXAT', numbers.argument(expiry))
+  for i = 2, is_long and #parts or 1 do
+    redis.call('APPEND', key, parts[i])
+  end
 end

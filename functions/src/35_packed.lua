@@ -9,11 +9,15 @@
 --                                 this cost. Returns true, or false and optionally an error if the text is not the
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
---                                 is full (ms since the epoch)
+--                                 is full (ms since the epoch). A long text may be a list of parts, with their size
+--   head                          optional: how many bytes of a long text read needs. It then also gets key, offset and
+--                                 size: where the text is
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
+local LONG = 8192 -- bytes: the texts of a longer value are read one by one
+local LONGEST_TO_CONVERT = 2048 -- bytes
 
 -- next_text returns the text at byte `at` of the texts of several rates, and the position after it.
 -- After the last text it returns ''. It returns nil if the texts are broken.
@@ -25,20 +29,45 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of a value,
--- which may be too long to be copied. It returns the error, or nil.
-local function read_texts(key, limit, at, cost, value, from)
-  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(value, from) == 58 -- ':'
+-- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
+-- It returns the first and last byte of the text, or nil.
+local function find(key, from, pattern)
+  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
+  if not digits then return nil end
+  local first = from + after - 1
+  return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
+end
+
+-- next_of_long returns the text whose length stands at byte `from` of a value of size bytes, or its
+-- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
+-- position after the text, and the text's offset and size. It returns nil if the texts are broken.
+local function next_of_long(key, from, size, is_list, most)
+  local first, last = from, size - 1
+  if is_list and from < size then
+    first, last = find(key, from, '^(%d+):()')
+    if not first or last >= size then return nil end
+  end
+  return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
+end
+
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value. If
+-- value is only the beginning of a long state, at byte `offset` of the key, size is that of all that
+-- the key holds. read_texts returns the error, or nil.
+local function read_texts(key, limit, at, cost, value, from, offset, size)
+  local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following = is_list and from + 1 or #value + 1
+  if size then following = offset + from - (is_list and 0 or 1) end
   for i = 1, limit.size do
-    local text, readable, err
-    if is_list or i > 1 then
+    local text, first, length, readable, err
+    if size then
+      text, following, first, length = next_of_long(key, following, size, is_list, algorithm.head or size)
+    elseif is_list or i > 1 then
       text, following = next_text(value, following)
     else
       text = string.sub(value, from)
     end
     if text then
-      readable, err = read(states.new(at + i - 1, limit.rates[i]), text, now, cost)
+      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, length)
     end
     if not readable then return err or states.unreadable(key) end
   end
@@ -49,11 +78,21 @@ local function load_empty(limit, at)
   return read_texts(nil, limit, at, 1, '', 1)
 end
 
--- load_value loads a value that begins with the prefix. The prefix alone is not a state.
-local function load_value(key, limit, at, cost, value)
-  local from = #limit.algorithm.prefix + 1
-  if #value < from then return states.unreadable(key) end
-  return read_texts(key, limit, at, cost, value, from)
+-- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
+-- its beginning. The prefix alone is not a state.
+local function load_value(key, limit, at, cost, value, from)
+  local first, size = #limit.algorithm.prefix + 1, nil
+  if #value >= HEAD then
+    size = redis.call('STRLEN', key)
+    local err = states.too_much('bytes', size)
+    if err then return err end
+    if size <= LONG then
+      value, size = redis.call('GETRANGE', key, from, '-1'), nil
+    end
+  elseif #value < first then
+    return states.unreadable(key)
+  end
+  return read_texts(key, limit, at, cost, value, first, from, size)
 end
 
 local function load(key, limit, at, cost)
@@ -62,61 +101,60 @@ local function load(key, limit, at, cost)
   local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
     return states.load_other(key, limit, at, cost)
-  elseif #value == HEAD then
-    local err = states.too_much('bytes', redis.call('STRLEN', key))
-    if err then return err end
-    value = redis.call('GET', key)
   end
-  return load_value(key, limit, at, cost, value)
+  return load_value(key, limit, at, cost, value, '0')
 end
 
 -- load_found loads the limit's own state under a block that has ended, or in another form.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
-  local err = states.too_much('bytes', redis.call('STRLEN', key))
-  if err then return err end
-  local value = redis.call('GETRANGE', key, found.from, '-1')
+  local value = redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
   if string.sub(value, 1, #prefix) == prefix or not convert then
-    return load_value(key, limit, at, cost, value)
+    return load_value(key, limit, at, cost, value, found.from)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
   return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
--- save_all returns the value that stores the states of a limit, and when it expires (ms since the epoch).
--- If all rates are full, it returns '' and 0.
+-- save_all returns the value that stores the states of a limit, as a list of parts, and when it
+-- expires (ms since the epoch). If all rates are full, it returns an empty value and 0.
 local function save_all(limit, at)
-  local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
+  local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, not limit.rate and ':' or nil }, 0
   for i = at, at + limit.size - 1 do
     local state, text, full = list[i], ''
     if state.reset > 0 then
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
-    parts[#parts + 1] = text
+    local is_list = type(text) == 'table'
+    if not limit.rate then parts[#parts + 1] = string.format('%d:', is_list and text.size or #text) end
+    if not is_list then
+      parts[#parts + 1] = text
+    else
+      parts.long = parts.long or text.long
+      for _, part in ipairs(text) do
+        parts[#parts + 1] = part
+      end
+    end
   end
-  return expiry > 0 and table.concat(parts) or '', expiry
+  if expiry == 0 then return { '' }, 0 end
+  return parts, expiry
 end
 
 local function write(key, limit, at)
-  local value, expiry = save_all(limit, at)
+  local parts, expiry = save_all(limit, at)
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, value, expiry)
+  states.put_parts(key, parts, expiry)
 end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the first and last byte of the first rate's text in a key's value. The prefix
--- begins at byte `from`.
+-- first returns the first and last byte of the first rate's text in a key's value, or -1 for the last
+-- byte of the value. The prefix begins at byte `from`.
 function packed.first(key, from, prefix)
   from = from + #prefix
-  local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
-  if digits then
-    from = from + #digits + 2
-    return from, from + (numbers.parse_digits(digits) or 0) - 1
-  end
-  return from, -1
+  local first, last = find(key, from, '^:(%d+):()')
+  return first or from, last or -1
 end
 
 -- first_text returns the first rate's text.

@@ -126,8 +126,8 @@ end
 local function save(limit, at)
   local debt, ticks = states.list[at].debt, limit.rate.ticks
   local ms = ceil(debt, ticks)
-  if ms == 0 then return '', 0 end
-  return text_of(ms * ticks - debt), clock.ms() + ms
+  if ms == 0 then return { '' }, 0 end
+  return { text_of(ms * ticks - debt) }, clock.ms() + ms
 end
 
 gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }

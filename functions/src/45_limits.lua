@@ -47,8 +47,9 @@
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
 --                                             or in another form. found is the result of states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---               save(limit, at)               returns the value that write would store, and its expiry in ms since the
---                                             epoch; '' and 0 if all are full
+--               save(limit, at)               returns the value that write would store, as a list of parts (see
+--                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
+--                                             all are full
 --   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix

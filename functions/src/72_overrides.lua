@@ -55,8 +55,9 @@ end
 
 -- write stores the states of an override with the override before them.
 local function write(key, override, at)
-  local value, expiry = override.limit.form.save(override.limit, at)
-  states.put(key, overrides.part(override, expiry) .. value, math.max(override.ends, expiry))
+  local parts, expiry = override.limit.form.save(override.limit, at)
+  parts[1] = overrides.part(override, expiry) .. parts[1]
+  states.put_parts(key, parts, math.max(override.ends, expiry))
 end
 
 local form = { load = states.load_other, write = write }

@@ -29,6 +29,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
+local MOST_RECORDED = '-1000' -- as the index of the first in a set
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores were not written by a limiter.
@@ -199,33 +200,34 @@ local function given_of(member)
 end
 
 -- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases.
+-- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
+-- because more would take too long. Others are never overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
-  local list = redis.call('ZRANGE', key, '0', set.override and '-2' or '-1', 'WITHSCORES')
+  local list = redis.call('ZRANGE', key, MOST_RECORDED, set.override and '-2' or '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
     if list[i] ~= BLOCK then
       words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
       words[#words + 1] = given_of(list[i])
     end
   end
-  add(key, words)
+  redis.call('ZADD', key, unpack(words))
 end
 
 -- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
 -- most AT_ONCE of them, because more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
-  local granted_later = string.format('(-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', granted_later, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local granted = string.format('-%d', now)
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
   for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
     if lapses then
       local length, size = lapses + overlong[2 * i], #words
-      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = now + length, members[i], -now, overlong[2 * i - 1]
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = numbers.argument(now + length), members[i], granted, overlong[2 * i - 1]
     end
   end
   add(key, words)
@@ -247,8 +249,8 @@ end
 -- cut shortens the overlong leases.
 local function cut(key)
   if not set.length then return cut_each(key) end
-  local words, ms = {}, set.now + set.length
-  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), LAST, 'BYSCORE')) do
+  local words, ms = {}, string.format('%d', set.now + set.length)
+  for _, member in ipairs(redis.call('ZRANGE', key, '(' .. ms, LAST, 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
       words[#words + 1] = member

@@ -2,7 +2,6 @@
 -- unblock, override, override_end.
 
 local MOST_KEYS = 250
-local MOST_BYTES = 2500000
 
 local WANT = {
   block = ', the ms for which they are denied, and EXTEND or nothing',
@@ -47,18 +46,18 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. copies
--- reports whether a key is copied, given its content; if it is nil, all are.
-function contents.too_large(keys, list, verb, copies)
-  local bytes = 0
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It adds
+-- size, in bytes, to the content of each. copies reports whether a key is copied, given its content; if
+-- it is nil, all are.
+function contents.too_large(keys, list, copies)
+  states.begin()
   for i, key in ipairs(keys) do
-    if not list[i].leases and (not copies or copies(list[i])) then
-      bytes = bytes + redis.call('STRLEN', key)
+    local content = list[i]
+    if not content.leases and (not copies or copies(content)) then
+      content.size = redis.call('STRLEN', key)
+      local err = states.too_much('bytes', content.size)
+      if err then return err end
     end
-  end
-  if bytes > MOST_BYTES then
-    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
-      verb, MOST_BYTES)
   end
   return nil
 end
@@ -83,30 +82,28 @@ end
 -- drop the key at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
-  local is_set, inner, state, expiry = content.leases, content.override or content, '', 0
+  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
-    state, expiry = redis.call('GETRANGE', key, inner.from, '-1'), inner.expiry
-    if inner.from == 0 and state ~= '' then
-      expiry = redis.call('PEXPIRETIME', key)
-    end
+    states.copy(parts, key, inner.from, content.size - 1)
+    expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
   if override then
-    state, expiry = overrides.part(override, expiry) .. state, math.max(override.ends, expiry)
+    parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry)
   end
   if blocked > 0 then
-    state, expiry = string.format('blocked:%d:%d:', blocked, expiry) .. state, math.max(blocked, expiry)
+    parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
   end
   if expiry <= clock.ms() then return redis.call('DEL', key) end
-  states.put(key, state, expiry)
+  states.put_parts(key, parts, expiry)
 end
 
 -- remove implements the verbs that remove something from the keys that have it. It returns their
 -- number, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
-  err = err or contents.too_large(keys, list, verb, has)
+  err = err or contents.too_large(keys, list, has)
   if err then return err end
   local changed = 0
   for i, key in ipairs(keys) do

@@ -43,6 +43,7 @@ func ofLeases() []Call {
 		{Name: "renew: 5000 leases of several lengths", Prepare: leases(minute-10*time.Second, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths that all last too long", Prepare: leases(time.Hour, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases of several lengths, half of which have lapsed", Prepare: leases(-2500*time.Millisecond, minute, true), Words: call("renew", "30s")},
+		{Name: "renew: 5000 leases of several lengths, most of which have lapsed", Prepare: leases(-4990*time.Millisecond, minute, true), Words: call("renew", "30s")},
 		{Name: "renew: 5000 leases under an override of another length", Words: call("renew", "1m"), Prepare: func(now time.Time) [][]string {
 			return append(leases(time.Hour, minute, false)(now), FCall("override", one, "concurrency 5000 lease=30s", "60000"))
 		}},

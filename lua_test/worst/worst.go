@@ -126,6 +126,7 @@ func ofBuckets() []Call {
 	const window = "1000000/1000s buckets=1000"
 	one, fifty := Keys(1), Keys(50)
 	five := func(count string) Text { return Several("sliding_window", slices.Repeat([]Text{Buckets(count)}, 5)...) }
+	four := Several("sliding_window", slices.Repeat([]Text{Buckets("8000000000000")}, 4)...)
 	single := func(count string) Text { return One("sliding_window", Buckets(count)) }
 	few, window5 := same(rates("sliding_window", 5, "1000/1000s"), 50), rates("sliding_window", 5, window)
 	return []Call{
@@ -138,8 +139,10 @@ func ofBuckets() []Call {
 		{Name: "take: 50 keys of 1000 buckets, asked for 100", Prepare: holding(single("1"), fifty...),
 			Words: always("take", fifty, same("sliding_window 1000000/1000s buckets=100", 50)...), Beyond: true},
 		{Name: "take: 50 keys of 5 x 1000 buckets, asked for 5", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
-		{Name: "take: 4 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(nothing, window5, fifty[:4]...),
-			Words: always("take", fifty[:4], same("3/m", 4)...)},
+		{Name: "take: 2 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(nothing, window5, fifty[:2]...),
+			Words: always("take", fifty[:2], same("3/m", 2)...)},
+		{Name: "take: 2 keys of 4 x 1000 large buckets, asked for 500 each", Prepare: holding(four, fifty[:2]...),
+			Words: always("take", fifty[:2], same(rates("sliding_window", 4, "9000000000000000/1000s buckets=500"), 2)...)},
 		{Name: "take: 50 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(holding(five("1"), fifty...), window5, fifty...),
 			Words: always("take", fifty, same("3/m", 50)...), Beyond: true},
 		{Name: "peek: those buckets under a block that has run out", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
@@ -152,6 +155,7 @@ func ofLogs() []Call {
 	const limit, two = "sliding_log 100000/d", "sliding_log 10000/h, 90000/d"
 	log := func(calls int, span time.Duration) Text { return One("sliding_log", Log(calls, span)) }
 	twoLogs := Several("sliding_log", Log(9990, time.Hour), Log(89990, day))
+	twoDebts := Several("sliding_log", Log(19990, time.Hour), Log(179990, day))
 	full := log(200000, 2*day)
 	few, fewer := same("sliding_log 1000/h, 1000/d", 50), same("sliding_log 2000/h", 50)
 	return []Call{
@@ -172,6 +176,9 @@ func ofLogs() []Call {
 		{Name: "refund: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("refund", fifty, fewer...), Beyond: true},
 		{Name: "take FORCE: a debt of 100000 calls, whose log is rewritten", Prepare: holding(log(200000, day+time.Second), one...),
 			Words: always("take", one, limit, "FORCE")},
+		{Name: "take FORCE: two debts of 100000 calls in all", Prepare: holding(twoDebts, one...), Words: always("take", one, two, "FORCE")},
+		{Name: "take FORCE: two debts under an override", Prepare: overridden(holding(twoDebts, one...), two, one...), Words: always("take", one, "3/m", "FORCE")},
+		{Name: "refund: two debts of 100000 calls in all", Prepare: holding(twoDebts, one...), Words: always("refund", one, two)},
 		{Name: "take FORCE: 50 keys of 200000 calls that take no more debt", Prepare: holding(log(200000, time.Hour), fifty...),
 			Words: always("take", fifty, append(fewer, "FORCE")...)},
 		{Name: "peek: 50 keys of two logs of 100000 calls, asked for 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("peek", fifty, few...), Beyond: true},
@@ -184,10 +191,13 @@ func ofLogs() []Call {
 func ofKeys() []Call {
 	one, all := Keys(1), Keys(250)
 	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)
+	long := holding(One("sliding_log", Log(200000, 2*day)), one...)
 	return []Call{
 		{Name: "reset: 250 keys", Prepare: logs, Words: always("reset", all)},
 		{Name: "block: 250 keys, 2.4 MB", Prepare: logs, Words: always("block", all, "60000")},
-		{Name: "block: one key, 2.4 MB", Prepare: holding(One("sliding_log", Log(200000, 2*day)), one...), Words: always("block", one, "60000")},
+		{Name: "block: one key, 2.4 MB", Prepare: long, Words: always("block", one, "60000")},
+		{Name: "unblock: one key, 2.4 MB", Words: always("unblock", one),
+			Prepare: func(now time.Time) [][]string { return append(long(now), FCall("block", one, "60000")) }},
 		{Name: "unblock: 250 keys, 2.4 MB", Words: always("unblock", all),
 			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("block", all, "60000")) }},
 		{Name: "override: 250 keys, 2.4 MB", Prepare: logs, Words: always("override", all, "1000/h", "60000")},

@@ -24,8 +24,8 @@
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, or '' if FORCE has no room even for debt
---   kept     the log after a refund
+--   added    the entry that a charge adds, or '' if FORCE has no room even for debt; or the last entry after a refund
+--   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -94,7 +94,7 @@ local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
   state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
-  state.live, state.added, state.kept = 1, nil, nil
+  state.live, state.added = 1, nil
   set(state, units)
 end
 
@@ -110,7 +110,7 @@ local function check(state, size, cost, base, first, first_sum)
   end
   local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
-  state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
+  state.last, state.sum, state.live, state.added = last, sum, 1, nil
   local now, rate = state.now, state.rate
   local since, capacity = now - rate.period * 1000, rate.capacity
   local used = units
@@ -136,6 +136,7 @@ end
 
 local function charge(state, units)
   local now = state.now
+  state.before = state.entries
   if units == 0 then
     state.added = ''
   else
@@ -149,30 +150,18 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
--- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
-local function log_of(state, to, more)
-  local _, base = entry(state, state.live - 1)
-  local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
-  local entries = ''
-  if after - state.offset <= #state.text then
-    entries = string.sub(state.text, from - state.offset + 1, after - state.offset)
-  elseif after > from then
-    entries = redis.call('GETRANGE', state.key, from, after - 1)
-  end
-  return struct.pack('>I5', base) .. entries .. more
-end
-
--- refund gives back the newest units first. It copies the entries before them, and returns the
--- error if these are too many, or nil.
+-- refund gives back the newest units first. It returns the error if there are too many entries before
+-- them to be copied, or nil.
 local function refund(state, units)
   local left = state.used - units
+  state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else load_log has added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else the load has added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
-    state.last, state.sum = at, (base + left) % SUMS
-    state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
+    state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1
+    state.added = struct.pack('>I7I5', at, state.sum)
   end
   set(state, left > 0 and left or 0)
   state.reset = reset(state)
@@ -201,19 +190,35 @@ end
 -- its entries have left the window. Because of debts, more than n units may count. A log of 2n
 -- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
-  if state.added == '' then return true end
+  if state.added == '' then
+    return true
+  elseif state.before < state.entries then -- a refund
+    return false
+  end
   if state.entries >= 2 * state.rate.capacity then return false end
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
+-- save returns a log of the live entries, and the added one.
 local function save(state)
   if goes_on(state) then state.live = 1 end
-  return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
+  local _, base = entry(state, state.live - 1)
+  local entries, text, offset = state.skip + BASE, state.text, state.offset
+  local first, last = entries + ENTRY * (state.live - 1), entries + ENTRY * state.before - 1
+  base = struct.pack('>I5', base)
+  if last - offset < #text then
+    return base .. string.sub(text, first - offset + 1, last - offset + 1) .. state.added, expiry(state)
+  end
+  local parts = { base, size = BASE + last - first + 1 + #state.added }
+  states.copy(parts, state.key, first, last)
+  parts[#parts + 1] = state.added
+  return parts, expiry(state)
 end
 
-local function read(state, text, now, cost)
-  state.now, state.text, state.offset, state.skip, state.stored = now, text, 0, 0, false
-  if #text >= SHORTEST then return check(state, #text, cost, struct.unpack('>I5I7I5', text)) end
+local function read(state, text, now, cost, key, offset, size)
+  state.now, state.text, state.offset, state.skip, state.stored = now, text, offset or 0, offset or 0, false
+  state.key = key
+  if #text >= SHORTEST then return check(state, size or #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
   return text == ''
 end
@@ -258,7 +263,7 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
+  if state.skip ~= #PREFIX or not goes_on(state) then
     packed.form.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
@@ -288,6 +293,6 @@ algorithms.sliding_log = {
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
-  spent = spent,
+  spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

@@ -21,7 +21,7 @@ clock.register{
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
-    err = contents.too_large(keys, list, 'block')
+    err = contents.too_large(keys, list)
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then

@@ -22,7 +22,7 @@ clock.register{
         or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
       if held then return states.in_use(key, held) end
     end
-    err = contents.too_large(keys, list, 'override')
+    err = contents.too_large(keys, list)
     if err then return err end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
     for i, key in ipairs(keys) do
