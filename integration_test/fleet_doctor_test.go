@@ -28,14 +28,14 @@ func TestFleetDoctor(t *testing.T) {
 				for _, f := range d.Findings {
 					switch f.Check {
 					case "library":
-						lack++
+						lack += len(f.Addrs)
 					case "persistence", "eviction", "clock":
 					default:
-						err = fmt.Errorf("%s, %s: %s", f.Check, f.Addr, f.Found)
+						err = fmt.Errorf("%s, %s: %s", f.Check, f.Addrs, f.Found)
 					}
 				}
 				if err == nil && (lack != lacking || len(d.Unchecked) > 0 || len(d.Nodes) != len(b.Nodes)) {
-					err = fmt.Errorf("%d of %d nodes lack the library, want %d; unchecked: %q", lack, len(d.Nodes), lacking, d.Unchecked)
+					err = fmt.Errorf("%d of %d nodes lack the library, want %d; unchecked: %v", lack, len(d.Nodes), lacking, d.Unchecked)
 				}
 				return err
 			})

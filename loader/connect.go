@@ -35,7 +35,7 @@ func originOfClient(o *redis.Options) origin {
 			Network: o.Network, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
 			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
 			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			DB: o.DB, TLSConfig: o.TLSConfig,
+			DB: o.DB, TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
 		},
 	}
 }
@@ -49,7 +49,7 @@ func originOfCluster(o *redis.ClusterOptions) origin {
 			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
 			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
 			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			TLSConfig: o.TLSConfig,
+			TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
 		},
 	}
 }
@@ -63,7 +63,7 @@ func originOfRing(o *redis.RingOptions) origin {
 			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
 			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
 			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			DB: o.DB, TLSConfig: o.TLSConfig,
+			DB: o.DB, TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
 		},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -17,22 +16,34 @@ import (
 
 // Finding is a problem with the servers that prevents decisions now, or may prevent them later.
 type Finding struct {
-	Check string `json:"check"` // "reach", "functions", "library", "writes", "eviction", "persistence", "clock", "replicas", "rights" or "coverage"
-	Addr  string `json:"addr"`  // the node, or "" if the finding is about all nodes
-	Found string `json:"found"` // what was found
-	Means string `json:"means"` // the consequence
-	Do    string `json:"do"`    // what to do
-	Err   error  `json:"-"`     // an [*Error] of the finding's class, or nil
+	Check string   `json:"check"` // one of checks
+	Addrs []string `json:"addrs"` // the nodes that have the problem, or none if the finding is about all nodes together
+	Found string   `json:"found"` // what was found
+	Means string   `json:"means"` // the consequence
+	Do    string   `json:"do"`    // what to do
+	Err   error    `json:"-"`     // an [*Error] of the finding's class, about the first of Addrs, or nil
+}
+
+// checks lists what a Finding is about, the worst first. A cause is in front of what it causes: a
+// server that does not answer leaves its slots without a primary.
+var checks = []string{"reach", "functions", "coverage", "writes", "library", "replicas", "persistence", "eviction", "clock", "rights"}
+
+// Unchecked is what could not be examined on some nodes.
+type Unchecked struct {
+	What  string   `json:"what"` // such as "the clock"
+	Addrs []string `json:"addrs"`
+	Why   string   `json:"why"` // such as "grant +time"
 }
 
 // Diagnosis is the outcome of [Loader.Doctor].
 type Diagnosis struct {
 	Topology Topology  `json:"topology"`
-	Nodes    []string  `json:"nodes"` // primaries and replicas that were examined
-	Findings []Finding `json:"findings"`
+	Nodes    []string  `json:"nodes"`    // primaries and replicas that were examined
+	Findings []Finding `json:"findings"` // the worst first; a problem that several nodes have is one finding
 
-	// Unchecked lists what could not be examined because a right is missing, and names that right.
-	Unchecked []string `json:"unchecked"`
+	// Unchecked lists what could not be examined, usually because the user lacks a right. Services
+	// that manage servers leave out rights such as +config|get.
+	Unchecked []Unchecked `json:"unchecked"`
 }
 
 // Values above these are findings.
@@ -54,49 +65,55 @@ const (
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := l.session()
 	defer s.close()
-	x := &examination{Diagnosis: Diagnosis{Findings: []Finding{}, Unchecked: []string{}}, follows: map[string]patient{}, holds: map[string][]string{}}
+	x := &examination{follows: map[string]patient{}, holds: map[string][]string{}}
 	topology, shards, failed := s.find(ctx)
-	x.Topology = topology
 	for _, n := range failed {
+		var e *Error
+		if errors.As(n.Err, &e) && e.Code != "" && strings.HasPrefix(e.Step, "CLUSTER ") {
+			x.skip("the other nodes of the cluster", n.Addr, "grant "+clusterProbe.right())
+			shards, topology, x.partly = append(shards, shard{addr: n.Addr}), Cluster, true
+			continue
+		}
 		x.failed("reach", n.Err, unreached)
 	}
-	x.coverage(topology, shards)
+	x.Topology = topology
+	if !x.partly {
+		x.coverage(topology, shards)
+	}
+	for _, at := range shards {
+		x.follow(patient{}, at.replicaAddrs)
+	}
 	each(shards, func(at shard) {
 		c := s.conn(at.addr)
 		if topology == Cluster && s.follows(ctx, c, shards) {
 			return // the list is outdated: the node has become a replica, and is examined as one
 		}
-		x.primary(ctx, c)
+		x.primary(ctx, c, at)
 	})
-	each(x.replicas, func(at shard) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
+	each(x.replicas, func(addr string) { x.replica(ctx, s.conn(addr), x.follows[addr]) })
 	x.clocks()
 	x.builds()
-	slices.Sort(x.Nodes)
-	slices.Sort(x.Unchecked)
-	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
-		if a.Check != b.Check {
-			return strings.Compare(a.Check, b.Check)
-		}
-		return compareAddrs(a.Addr, b.Addr)
-	})
-	return x.Diagnosis, ctx.Err()
+	slices.SortFunc(x.Nodes, compareAddrs)
+	return x.diagnosis(), ctx.Err()
 }
 
 // examination is a Diagnosis while it is being made.
 type examination struct {
-	mu sync.Mutex
-	Diagnosis
-	replicas []shard
-	follows  map[string]patient // each replica's primary, by the replica's address
-	times    []clockReading
-	holds    map[string][]string // addresses of primaries, by the digest of their library
+	mu        sync.Mutex
+	Diagnosis                    // Findings and Unchecked have one entry for each node
+	partly    bool               // the user may not list the nodes of the cluster
+	replicas  []string           // addresses
+	follows   map[string]patient // each replica's primary, by the replica's address; empty if the primary was not examined
+	times     []clockReading
+	holds     map[string][]string // addresses of primaries, by the digest of their library
 }
 
 // patient is a node that replied.
 type patient struct {
 	*conn
 	about
-	library *string // the text of its library, "" if there is none, or nil if it could not be read
+	info    map[string]string // the reply to INFO, or nil
+	library *string           // the text of its library, "" if there is none, or nil if it could not be read
 
 	embedded bool // a server of package embedded
 }
@@ -113,19 +130,78 @@ func (x *examination) find(check, addr string, class error, found, means, do str
 	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
 
-func (x *examination) skip(format string, args ...any) {
+// skip records what was not examined on the node at addr.
+func (x *examination) skip(what, addr, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.Unchecked = append(x.Unchecked, fmt.Sprintf(format, args...))
+	x.Unchecked = append(x.Unchecked, Unchecked{what, []string{addr}, why})
 }
 
-// failed records an error as a finding.
+// failed records an error as a finding. A replica that cannot be reached prevents nothing yet.
 func (x *examination) failed(check string, err error, means string) {
 	var e *Error
 	errors.As(err, &e)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.Findings = append(x.Findings, Finding{check, e.Addr, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
+	if _, isReplica := x.follows[e.Addr]; isReplica && check == "reach" {
+		check, means = "replicas", "if its primary fails, this replica cannot take over"
+	}
+	var addrs []string
+	if e.Addr != "" {
+		addrs = []string{e.Addr}
+	}
+	x.Findings = append(x.Findings, Finding{check, addrs, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
+}
+
+// follow adds the addresses of the replicas of a primary. If primary is empty, its replicas may be
+// added again, with their primary.
+func (x *examination) follow(primary patient, replicas []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, addr := range replicas {
+		if _, has := x.follows[addr]; !has {
+			x.replicas = append(x.replicas, addr)
+		}
+		x.follows[addr] = primary
+	}
+}
+
+// diagnosis returns what was found, with one entry for what several nodes have in common, and the
+// worst findings first.
+func (x *examination) diagnosis() Diagnosis {
+	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
+		return cmp.Or(slices.Index(checks, a.Check)-slices.Index(checks, b.Check), compareFirst(a.Addrs, b.Addrs), strings.Compare(a.Found, b.Found))
+	})
+	d := Diagnosis{Topology: x.Topology, Nodes: x.Nodes, Findings: []Finding{}, Unchecked: []Unchecked{}}
+	for _, f := range x.Findings {
+		i := slices.IndexFunc(d.Findings, func(other Finding) bool {
+			return f.Check == other.Check && f.Found == other.Found && f.Means == other.Means && f.Do == other.Do
+		})
+		if i < 0 {
+			d.Findings = append(d.Findings, f)
+		} else if !slices.Contains(d.Findings[i].Addrs, f.Addrs[0]) {
+			d.Findings[i].Addrs = append(d.Findings[i].Addrs, f.Addrs...)
+		}
+	}
+	slices.SortStableFunc(x.Unchecked, func(a, b Unchecked) int {
+		return cmp.Or(strings.Compare(a.What, b.What), compareFirst(a.Addrs, b.Addrs))
+	})
+	for _, u := range x.Unchecked {
+		if i := slices.IndexFunc(d.Unchecked, func(other Unchecked) bool { return u.What == other.What && u.Why == other.Why }); i < 0 {
+			d.Unchecked = append(d.Unchecked, u)
+		} else if !slices.Contains(d.Unchecked[i].Addrs, u.Addrs[0]) {
+			d.Unchecked[i].Addrs = append(d.Unchecked[i].Addrs, u.Addrs...)
+		}
+	}
+	return d
+}
+
+// compareFirst compares the first addresses. An empty list comes first.
+func compareFirst(a, b []string) int {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) - len(b)
+	}
+	return compareAddrs(a[0], b[0])
 }
 
 // unread records what could not be read because the user lacks a right or the server does not know
@@ -138,9 +214,9 @@ func (x *examination) unread(c *conn, what, step, right string, err error) bool 
 	}
 	switch {
 	case failed.Code == "NOPERM":
-		x.skip("%s of %s: grant %s", what, c.address(), right)
+		x.skip(what, c.address(), "grant "+right)
 	case failed.Class == nil:
-		x.skip("%s of %s: it %s", what, c.address(), failed.found())
+		x.skip(what, c.address(), "it "+failed.found())
 	default:
 		x.failed("reach", failed, unreached)
 		return false
@@ -156,8 +232,9 @@ const (
 )
 
 // primary makes the checks of node, and also checks the primary's role, its cluster state and the
-// user's rights. It adds the primary's replicas to those that replica will examine.
-func (x *examination) primary(ctx context.Context, c *conn) {
+// user's rights. It adds the primary's replicas to those that replica will examine. at is what the
+// cluster lists about the primary.
+func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 	p, ok := x.node(ctx, c)
 	if !ok {
 		return
@@ -178,16 +255,16 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 	reply, err := c.do(ctx, "ROLE")
 	addrs, ok := readReplicas(reply, c.address())
 	if err != nil {
-		x.unread(c, "the replicas", "ROLE", "+role", err)
+		x.unread(c, optionalProbes["+role"], "ROLE", "+role", err)
 	} else if !ok {
 		x.failed("reach", garbage(c, "ROLE", reply), unreached)
 	}
-	x.mu.Lock()
-	for _, addr := range addrs {
-		x.replicas = append(x.replicas, shard{addr: addr})
-		x.follows[addr] = p
+	x.follow(p, slices.Concat(addrs, at.replicaAddrs))
+	// A primary forgets a replica when its connection ends. Only the backlog remains.
+	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(at.replicaAddrs) == 0 {
+		x.find("replicas", c.address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",
+			"if it fails, nothing takes over", "start its replica; if it is to have none, ignore this until that time is over")
 	}
-	x.mu.Unlock()
 	x.rights(ctx, c)
 	if x.Topology == Cluster {
 		x.state(ctx, c)
@@ -291,8 +368,9 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 		x.failed("reach", garbage(c, "INFO", reply), unreached)
 		return p, false
 	}
+	p.info = m
 	if p.embedded = m["os"] == "embedded"; p.embedded {
-		x.skip("memory, persistence and replicas of %s: it is an embedded server, which keeps everything in its process", c.address())
+		x.skip("memory, persistence and replicas", c.address(), "it is an embedded server, which keeps everything in its process")
 		return p, true
 	}
 	x.eviction(c.address(), m)

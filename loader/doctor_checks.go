@@ -26,7 +26,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
 	if err != nil {
 		if isCode(err, "NOPERM") {
-			x.skip("whether the library of %s responds: grant +fcall_ro|%s_info", c.address(), functions.Name)
+			x.skip("whether the library responds", c.address(), "grant +fcall_ro|"+functions.Name+"_info")
 			return
 		}
 		err = failure(c, step, err)
@@ -134,6 +134,12 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
+// optionalProbes maps the rights without which deployments work to what is then not known. Managed
+// servers often refuse these commands.
+var optionalProbes = map[string]string{
+	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
+}
+
 // rights tries each command that a deployment needs, in a form that changes nothing.
 func (x *examination) rights(ctx context.Context, c *conn) {
 	probes := deployerProbes
@@ -144,6 +150,8 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 	for _, p := range probes {
 		_, err := c.do(ctx, p...)
 		switch code := codeOf(err); {
+		case code == "NOPERM" && optionalProbes[p.right()] != "" && !(x.partly && p.right() == clusterProbe.right()):
+			x.skip(optionalProbes[p.right()], c.address(), "grant "+p.right())
 		case code == "NOPERM":
 			missing = append(missing, p.right())
 		case p.right() == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
@@ -153,7 +161,7 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 	if len(missing) > 0 {
 		x.failed("rights", &Error{Class: ErrNoPermission, Code: "NOPERM", Addr: c.address(), User: c.userName(), Rights: missing,
 			Problem: fmt.Sprintf("the user %q lacks %s", c.userName(), strings.Join(missing, " ")), Remedy: "grant them on every node"},
-			"a deployment by this user fails or cannot check everything")
+			"a deployment by this user fails")
 	}
 }
 

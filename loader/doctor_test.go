@@ -20,13 +20,18 @@ import (
 func findings(d loader.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
-		b.WriteString(found(f.Check, f.Addr, classOf(f.Err)))
+		for _, addr := range f.Addrs {
+			b.WriteString(found(f.Check, addr, classOf(f.Err)))
+		}
+		if len(f.Addrs) == 0 {
+			b.WriteString(found(f.Check, "", classOf(f.Err)))
+		}
 		if f.Found == "" || f.Means == "" || f.Do == "" {
 			fmt.Fprintf(&b, "  incomplete: %+v\n", f)
 		}
 	}
 	for _, u := range d.Unchecked {
-		fmt.Fprintf(&b, "unchecked: %s\n", u[strings.LastIndex(u, " ")+1:])
+		fmt.Fprintf(&b, "unchecked: %s\n", u.Why[strings.LastIndex(u.Why, " ")+1:])
 	}
 	return b.String()
 }
@@ -78,13 +83,13 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := diagnose(l), found("eviction", addr, nil)+found("persistence", addr, loader.ErrNotPersistent); got != want {
+	if got, want := diagnose(l), found("persistence", addr, loader.ErrNotPersistent)+found("eviction", addr, nil); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	mustRun(t, rdb, "ACL", "SETUSER", "half", "on", ">x", "+function|list", "+function|load", "+time")
 	half := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "half", Password: "x"}))
 	if got, want := diagnose(half), found("rights", addr, loader.ErrNoPermission)+
-		"unchecked: +info\nunchecked: +function|stats\nunchecked: +role\nunchecked: +fcall_ro|ratelimit_info\n"; got != want {
+		"unchecked: +info\nunchecked: +function|stats\nunchecked: +wait\nunchecked: +fcall_ro|ratelimit_info\nunchecked: +role\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	if got, want := diagnose(newLoader(t, at(t, "127.0.0.1:1"))), found("reach", "127.0.0.1:1", loader.ErrUnreachable); got != want {
@@ -135,12 +140,12 @@ func TestDoctorOfTheSick(t *testing.T) {
 		{"replicas", one, "10.0.0.1:1 "}, {"replicas", one, "10.0.0.1:2 "}, {"replicas", one, "10.0.0.1:3 "}, {"replicas", two, "10.0.0.9:6379"},
 	} {
 		if !slices.ContainsFunc(d.Findings, func(f loader.Finding) bool {
-			return f.Check == want.check && f.Addr == want.addr && strings.Contains(f.Found, want.value)
+			return f.Check == want.check && slices.Contains(f.Addrs, want.addr) && strings.Contains(f.Found, want.value)
 		}) {
 			t.Errorf("%v is not among %+v", want, d.Findings)
 		}
 	}
-	if len(d.Findings) != 7 {
+	if len(d.Findings) != 6 { // one for both persistences
 		t.Errorf("%+v", d.Findings)
 	}
 }
@@ -159,8 +164,8 @@ func TestDoctorOfACluster(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	if !strings.Contains(d.Findings[0].Found, " 10 of 16384 slots (6000-6009)") {
-		t.Errorf("%+v", d.Findings[0])
+	if d.Findings[0].Check != "reach" || !strings.Contains(d.Findings[1].Found, " 10 of 16384 slots (6000-6009)") {
+		t.Errorf("a cause is not in front of what it causes: %+v", d.Findings)
 	}
 }
 

@@ -86,8 +86,13 @@ func (e *Error) Unwrap() []error {
 // MarshalText returns the same text as Error.
 func (e *Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// found returns the problem without the address at its beginning.
-func (e *Error) found() string { return strings.TrimPrefix(e.Problem, e.Addr+" ") }
+// found returns the problem without the address, so that it is the same for several nodes.
+func (e *Error) found() string {
+	if reason, ok := strings.CutPrefix(e.Problem, "cannot reach "+e.Addr+": "); ok {
+		return "it cannot be reached: " + reason
+	}
+	return strings.TrimPrefix(e.Problem, e.Addr+" ")
+}
 
 // replyText returns the text of a server's error reply, or "" if err is something else.
 func replyText(err error) string {

@@ -24,11 +24,12 @@ const (
 	Ring Topology = "ring"
 )
 
-// shard is a primary's address and the ranges of slots that it serves, each as its first and its
-// last slot.
+// shard is a primary's address, the ranges of slots that it serves, each as its first and its last
+// slot, and the addresses of its replicas, if the cluster lists them.
 type shard struct {
-	addr  string
-	slots []int
+	addr         string
+	slots        []int
+	replicaAddrs []string
 }
 
 // lowest returns the lowest slot, or allSlots if there is none.
@@ -94,7 +95,11 @@ func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	var shards []shard
 	for _, slot := range slots {
 		if len(slot.Nodes) > 0 {
-			shards = append(shards, shard{slot.Nodes[0].Addr, []int{slot.Start, slot.End}})
+			at := shard{addr: slot.Nodes[0].Addr, slots: []int{slot.Start, slot.End}}
+			for _, node := range slot.Nodes[1:] {
+				at.replicaAddrs = append(at.replicaAddrs, node.Addr)
+			}
+			shards = append(shards, at)
 		}
 	}
 	if len(shards) == 0 {
@@ -113,6 +118,7 @@ func merge(shards []shard) []shard {
 	for _, at := range shards {
 		if i := slices.IndexFunc(merged, func(m shard) bool { return m.addr == at.addr }); i >= 0 {
 			merged[i].slots = append(merged[i].slots, at.slots...)
+			merged[i].replicaAddrs = append(merged[i].replicaAddrs, at.replicaAddrs...)
 		} else {
 			merged = append(merged, at)
 		}
@@ -189,12 +195,12 @@ func readShards(reply any, host string, tls bool) []shard {
 			}
 			slots[i] = int(n)
 		}
+		first := len(shards)
+		var replicas []string
 		for _, n := range nodes {
 			node := fields(n)
-			if text(node, "role") != "master" {
-				continue
-			}
-			if len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
+			primary := text(node, "role") == "master"
+			if primary && len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
 				continue
 			}
 			port, ok := node["port"].(int64)
@@ -202,9 +208,20 @@ func readShards(reply any, host string, tls bool) []shard {
 				port, ok = secure, true
 			}
 			if !ok || !isPort(port) {
-				return nil
+				if primary {
+					return nil
+				}
+				continue
 			}
-			shards = append(shards, shard{reachable(text(node, "endpoint"), text(node, "ip"), host, port), slots})
+			addr := reachable(text(node, "endpoint"), text(node, "ip"), host, port)
+			if primary {
+				shards = append(shards, shard{addr: addr, slots: slots})
+			} else {
+				replicas = append(replicas, addr)
+			}
+		}
+		if len(shards) > first {
+			shards[first].replicaAddrs = replicas
 		}
 	}
 	return shards
@@ -222,16 +239,27 @@ func readSlots(reply any, host string, _ bool) []shard {
 		}
 		from, ok1 := parts[0].(int64)
 		to, ok2 := parts[1].(int64)
-		node, _ := parts[2].([]any)
-		if len(node) < 2 || !ok1 || !ok2 || from < 0 || from > to || to >= allSlots {
+		if !ok1 || !ok2 || from < 0 || from > to || to >= allSlots {
 			return nil
 		}
-		name, isText := node[0].(string)
-		port, isNumber := node[1].(int64)
-		if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its own name
-			return nil
+		at := shard{slots: []int{int(from), int(to)}}
+		for i, part := range parts[2:] {
+			node, _ := part.([]any)
+			if len(node) < 2 {
+				return nil
+			}
+			name, isText := node[0].(string)
+			port, isNumber := node[1].(int64)
+			if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its own name
+				return nil
+			}
+			if addr := reachable(name, "", host, port); i == 0 {
+				at.addr = addr
+			} else {
+				at.replicaAddrs = append(at.replicaAddrs, addr)
+			}
 		}
-		shards = append(shards, shard{reachable(name, "", host, port), []int{int(from), int(to)}})
+		shards = append(shards, at)
 	}
 	return shards
 }

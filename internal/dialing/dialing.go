@@ -86,12 +86,23 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Class, e.Err}
 }
 
+// PasswordError says why there is no password to log in with, and what to do. It wraps nothing,
+// because go-redis returns the innermost error of a failed login.
+type PasswordError struct{ Problem, Remedy string }
+
+// Error returns the problem and the remedy in one line.
+func (e *PasswordError) Error() string { return e.Problem + "; " + e.Remedy }
+
 // New returns the error for the server called name. err comes from a connection attempt or from
 // waiting for a reply, with the given timeout. config is nil without TLS. check is the remedy if no
 // better one is known.
 func New(name string, err error, config *tls.Config, timeout time.Duration, check string) *Error {
 	if errors.Is(err, context.Canceled) {
 		return &Error{Problem: fmt.Sprintf("interrupted before %s answered", name), Err: err}
+	}
+	var password *PasswordError
+	if errors.As(err, &password) {
+		return &Error{Problem: fmt.Sprintf("cannot log in to %s: %s", name, password.Problem), Remedy: password.Remedy, Err: err}
 	}
 	reason, remedy, class := why(err, config, timeout)
 	if class != nil {

@@ -1,10 +1,12 @@
 package redisurl
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,6 +27,33 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// SetPassword sets the password of a URL that has none. A name in the URL is then the user's.
+func (s *Servers) SetPassword(password string) {
+	s.nameUser()
+	s.Options.Username, s.Options.Password = s.Alone, password
+	s.Alone = ""
+}
+
+// SetProvider makes every new connection ask for its user and password. If provide returns no user,
+// the user is the name in the URL.
+func (s *Servers) SetProvider(provide func(context.Context) (user, password string, err error)) {
+	s.nameUser()
+	named := s.Alone
+	s.Options.Username, s.Alone = named, ""
+	s.Options.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
+		user, password, err = provide(ctx)
+		return cmp.Or(user, named), password, err
+	}
+}
+
+// nameUser replaces a misplaced password in the URL for suggested commands, because the password
+// comes from elsewhere.
+func (s *Servers) nameUser() {
+	if s.Alone != "" {
+		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)
+	}
 }
 
 // Dialer is like redis.NewDialer, but accepts more certificates. go-redis requires a certificate
@@ -65,7 +94,7 @@ func (s Servers) Open() redis.UniversalClient {
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: s.Addrs, IsClusterMode: s.Master == "",
 		MasterName: s.Master, SentinelUsername: s.SentinelUser, SentinelPassword: s.SentinelPassword,
-		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
+		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext, DB: o.DB, TLSConfig: o.TLSConfig,
 		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
 		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,

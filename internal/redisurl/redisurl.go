@@ -18,7 +18,10 @@ type Servers struct {
 	Options redis.Options // options for every address
 	Cluster bool          // whether the URL names a cluster
 	URL     string        // the URL for suggested commands, with PASSWORD in place of a password
-	Alone   bool          // whether the URL has a user but no password, so that it cannot log in
+
+	// Alone is the name in a URL that has no password. Without a password the user cannot log in, and
+	// the name may be a misplaced password: print it only after SetPassword or SetProvider.
+	Alone string
 
 	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
 	SentinelUser     string // login for the Sentinels
@@ -47,7 +50,13 @@ func Parse(given string) (Servers, error) {
 func parseURLs(given string) (Servers, error) {
 	var s Servers
 	var names, urls []string
-	for i, part := range strings.Split(given, ",") {
+	parts := strings.Split(given, ",")
+	for _, part := range parts[1:] {
+		if strings.Contains(part, "@") && !strings.Contains(part, "://") {
+			return s, fmt.Errorf("is not a URL (%w)", errEscape) // a comma in the password
+		}
+	}
+	for i, part := range parts {
 		part = strings.TrimSpace(part)
 		scheme, rest, hasScheme := strings.Cut(part, "://")
 		if !hasScheme {
@@ -60,6 +69,9 @@ func parseURLs(given string) (Servers, error) {
 			return s, errors.New("has no host")
 		}
 		u, err := url.Parse(scheme + "://" + rest)
+		if scheme != "unix" && splitPassword(rest) {
+			err = errEscape
+		}
 		if err != nil {
 			return s, fmt.Errorf("is not a URL (%w)", withoutURL(err))
 		}
@@ -67,16 +79,15 @@ func parseURLs(given string) (Servers, error) {
 		if err != nil {
 			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))
 		}
-		if o.Password == "" && o.Username != "" {
-			// A user without a password cannot log in, and the name may be a misplaced password.
-			// Drop it, so that nothing can print it.
-			o.Username, s.Alone = "", true
+		alone := ""
+		if o.Password == "" {
+			alone, o.Username = o.Username, "" // nothing can print the name
 		}
 		if i == 0 {
-			s.Options = *o
+			s.Options, s.Alone = *o, alone
 			names, urls = append(names, shown(u)), append(urls, typed(u))
 		} else {
-			if hasScheme && (o.Username != s.Options.Username || o.Password != s.Options.Password ||
+			if hasScheme && (alone != s.Alone || o.Username != s.Options.Username || o.Password != s.Options.Password ||
 				o.Network != s.Options.Network || (o.TLSConfig == nil) != (s.Options.TLSConfig == nil)) {
 				return s, fmt.Errorf("has different users, passwords or schemes (%s): the nodes of a cluster share theirs", shown(u))
 			}
@@ -122,14 +133,44 @@ func typed(u *url.URL) string {
 
 const placeholder = "PASSWORD"
 
-// withoutURL returns an error from url.Parse without the URL, which may contain a password.
+var errEscape = errors.New("write special characters of the password as %xx, such as %2F for / and %2C for a comma")
+
+// splitPassword reports whether the password in rest, a URL without its scheme, contains a character
+// that ends the password. What is behind that character would be printed as part of a path, an
+// option or a fragment.
+func splitPassword(rest string) bool {
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		return false
+	}
+	host := rest[:end]
+	path, query, _ := strings.Cut(rest[end:], "?")
+	return strings.ContainsAny(path, "@#") || splitOption(query) || strings.Contains(query, "@") && !strings.Contains(host, "@")
+}
+
+// splitOption reports whether query has an option that is not of the form name=value.
+func splitOption(query string) bool {
+	for option := range strings.SplitSeq(query, "&") {
+		name, value, ok := strings.Cut(option, "=")
+		if option != "" && (!ok || strings.Contains(name, "@") || strings.Contains(value, "#")) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutURL returns an error from url.Parse without the URL, which may contain a password. What
+// looks like a port may also be part of a password.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {
 		err = at.Err
 	}
-	if strings.Contains(err.Error(), "userinfo") {
-		return errors.New("write special characters of the password as %xx")
+	switch {
+	case strings.Contains(err.Error(), "userinfo"):
+		return errEscape
+	case strings.HasPrefix(err.Error(), "invalid port"):
+		return errors.New("the port is not a number; special characters of a password are written as %xx")
 	}
 	return err
 }

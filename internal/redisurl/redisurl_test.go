@@ -1,7 +1,9 @@
 package redisurl_test
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +74,52 @@ func TestOpen(t *testing.T) {
 		if err := rdb.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// No part of a password is in an error, in the name or in the URL for suggested commands, wherever a
+// special character of the password ends what is in front of it.
+func TestPasswordsAreNotShown(t *testing.T) {
+	for _, special := range []string{"", "/", "?", "#", ",", "@", ":", " ", "%", "%zz", "[", "&", "=", "\\", "\x7f", "//", "?a=b&", "/1?"} {
+		for _, first := range []string{"sekret", "4711"} { // the second could be a port
+			password := first + special + "hidden"
+			for _, form := range []string{"redis://u:%s@h", "redis://:%s@h:1/2", "rediss://%s@h", "%s@h", "u:%s@h", "redis:/u:%s@h", "redis:u:%s@h", "u//:%s@h",
+				"redis+cluster://u:%s@h:1,i:2", "h:1,redis://u:%s@i:2", "h:1,u:%s@i", "redis-sentinel://u:%s@h,i/name", "redis-sentinel://h/name?sentinel_password=%s",
+				"http://u:%s@h", "redis://u:%s@h/x", "redis://u:%s@h?colour=red", "redis://u:%s@h:port"} {
+				if special == ":" && strings.Contains(" rediss://%s@h %s@h ", " "+form+" ") {
+					continue // a user and a password
+				}
+				s, err := redisurl.Parse(strings.Replace(form, "%s", password, 1))
+				shown := s.Name + " " + s.URL
+				if err != nil {
+					shown = err.Error()
+				}
+				if strings.Contains(shown, first) || strings.Contains(shown, "hidden") {
+					t.Errorf("%s with %q shows %s", form, password, shown)
+				}
+			}
+		}
+	}
+}
+
+// A name without a password is the user's name if the password comes from elsewhere.
+func TestPasswordFromElsewhere(t *testing.T) {
+	for _, given := range []string{"redis://ann@h", "redis-sentinel://ann@h/name"} {
+		s, err := redisurl.Parse(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		provided := s
+		s.SetPassword("p")
+		if s.Options.Username != "ann" || s.Options.Password != "p" || !strings.Contains(s.URL, "//USER@h") {
+			t.Errorf("%s: user %q, password %q, %s", given, s.Options.Username, s.Options.Password, s.URL)
+		}
+		provided.SetProvider(func(context.Context) (string, string, error) { return "", "q", nil })
+		rdb := provided.Open().(*redis.Client)
+		user, password, err := rdb.Options().CredentialsProviderContext(t.Context())
+		if user != "ann" || password != "q" || err != nil {
+			t.Errorf("%s: user %q, password %q, %v", given, user, password, err)
+		}
+		_ = rdb.Close()
 	}
 }

@@ -24,6 +24,9 @@ func parseSentinels(given string) (Servers, error) {
 		user, hosts = where[:at+1], where[at+1:]
 	}
 	name, err := url.PathUnescape(name)
+	if strings.Contains(name, "@") || splitOption(options) {
+		return Servers{}, fmt.Errorf("is not a URL (%w)", errEscape)
+	}
 	if err != nil || name == "" || strings.Contains(name, "/") {
 		return Servers{}, errors.New("does not name the primary that the Sentinels watch")
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +20,42 @@ type aclUser struct {
 	Rules  []string      `json:"rules"` // arguments of ACL SETUSER, without the password
 }
 
+// aclFormats print a user as the servers take it. The rules begin with reset and end with the
+// commands; the keys are between.
+var aclFormats = []struct {
+	name string
+	text func(u aclUser) string
+}{
+	{"redis", func(u aclUser) string {
+		return shell.Line(append([]string{"redis-cli", "ACL", "SETUSER", u.User, "reset", "on", ">PASSWORD"}, u.Rules[1:]...)...)
+	}},
+	{"valkey-file", func(u aclUser) string {
+		return "user " + u.User + " on >PASSWORD resetchannels -@all " + strings.Join(u.Rules[1:], " ")
+	}},
+	{"elasticache", func(u aclUser) string {
+		return shell.Line("--user-name", u.User, "--access-string", "on -@all "+strings.Join(u.Rules[1:], " "))
+	}},
+	{"rediscloud", func(u aclUser) string { return u.User + ": -@all " + strings.Join(u.Rules[1:], " ") }},
+	{"aiven", func(u aclUser) string {
+		var keys, commands []string
+		for _, rule := range u.Rules[1:] {
+			if _, pattern, isKey := strings.Cut(rule, "~"); isKey {
+				keys = append(keys, pattern)
+			} else {
+				commands = append(commands, rule)
+			}
+		}
+		return fmt.Sprintf("%s\n  categories: -@all\n  commands: %s\n  channels:\n  keys: %s", u.User, strings.Join(commands, " "), strings.Join(keys, " "))
+	}},
+}
+
 func (a *app) aclCommand() *cobra.Command {
 	var user string
+	format := aclFormats[0].name
+	var formats []string
+	for _, f := range aclFormats {
+		formats = append(formats, f.name)
+	}
 	var keys string
 	var all, cluster bool
 	kinds := []loader.Access{loader.Application, loader.Peeker, loader.Deployer}
@@ -31,14 +67,23 @@ only peeks, with FCALL_RO, also on replicas; and a deployer, which has no access
 zsh and sh. Replace PASSWORD, and run them for every server, replicas included, with -h and -p after redis-cli: rights
 are not replicated.
 
+--format prints the same rights for services that have no ACL SETUSER: elasticache is for create-user of the AWS
+command line, ElastiCache and MemoryDB; rediscloud is the rule of a Redis ACL, in Redis Cloud and Redis Software;
+aiven is the fields of a service user; valkey-file is a line for the aclfile of Redis or Valkey.
+
 A server checks each command that a function calls against the user who calls the function. So an application also
 gets those commands, on its own keys. This command contacts no server.`,
 		Example: `  ratelimit acl --prefix rl:
-  ratelimit acl application --prefix 'rl:' --cluster --user web`,
+  ratelimit acl application --prefix 'rl:' --cluster --user web
+  ratelimit acl deployer --format elasticache`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"application", "peek", "deployer"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, not %d", len(args))
+			}
+			chosen := slices.Index(formats, format)
+			if chosen < 0 {
+				return fmt.Errorf("--format %q is not one of %s", format, strings.Join(formats, ", "))
 			}
 			if len(args) == 1 {
 				kinds = []loader.Access{loader.Access(args[0])}
@@ -74,8 +119,7 @@ gets those commands, on its own keys. This command contacts no server.`,
 				return a.printJSON(users)
 			}
 			for _, u := range users {
-				words := append([]string{"redis-cli", "ACL", "SETUSER", u.User, "reset", "on", ">PASSWORD"}, u.Rules[1:]...)
-				a.printf("%s\n", shell.Line(words...))
+				a.printLines(aclFormats[chosen].text(u) + "\n")
 			}
 			return nil
 		},
@@ -85,6 +129,9 @@ gets those commands, on its own keys. This command contacts no server.`,
 	f.StringVar(&keys, "prefix", "", "prefix of all keys of the user")
 	f.BoolVar(&all, "all-keys", false, "allow every key")
 	cmd.MarkFlagsMutuallyExclusive("prefix", "all-keys")
+	f.StringVar(&format, "format", format, "what to print: "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cmd.MarkFlagsMutuallyExclusive("format", "json")
 	f.BoolVar(&cluster, "cluster", false, "add what a client needs to find the nodes of a cluster")
 	a.libraryFlags(cmd)
 	return cmd

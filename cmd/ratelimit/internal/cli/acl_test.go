@@ -2,14 +2,17 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -44,6 +47,20 @@ func TestACL(t *testing.T) {
 			}
 		}
 	}
+	testAccess(t, addr)
+	if ci := users(t, "deployer", "--user", "ci"); len(ci) != 1 || ci[0].User != "ci" || ci[0].Rules[0] != "reset" {
+		t.Errorf("%+v", ci)
+	}
+	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
+		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
+	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
+		t.Errorf("%+v", all)
+	}
+}
+
+// testAccess checks what the three users on a server may do, and may not.
+func testAccess(t *testing.T, addr string) {
+	t.Helper()
 	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
 	for _, tt := range []struct {
 		user string
@@ -64,14 +81,71 @@ func TestACL(t *testing.T) {
 			t.Errorf("%s, %v: %+v", tt.user, tt.args, got)
 		}
 	}
-	if ci := users(t, "deployer", "--user", "ci"); len(ci) != 1 || ci[0].User != "ci" || ci[0].Rules[0] != "reset" {
-		t.Errorf("%+v", ci)
+}
+
+// A real server loads the lines for an aclfile, and the users have their rights and no more.
+func TestACLFile(t *testing.T) {
+	got := run(t, nil, "acl", "--prefix", "rl:", "--format", "valkey-file")
+	file := filepath.Join(t.TempDir(), "users.acl")
+	text := "user default on nopass ~* &* +@all\n" + strings.ReplaceAll(got.stdout, "PASSWORD", "pw")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
-		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
-	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
-		t.Errorf("%+v", all)
+	for _, program := range []string{"redis-server", "valkey-server"} {
+		if _, err := exec.LookPath(program); err != nil && program != "redis-server" {
+			t.Logf("no %s here; %s is the server of this test", program, "redis-server")
+			continue
+		}
+		server, err := redistest.Start(program, "--aclfile", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Stop)
+		testAccess(t, server.Addr)
 	}
+}
+
+// The formats for services grant the same as the format for Redis.
+func TestACLFormats(t *testing.T) {
+	rdb := admin(t, startRedis(t))
+	for _, u := range users(t, "--prefix", "rl:*[x]", "--cluster") {
+		do(t, rdb, append([]any{"ACL", "SETUSER", "want"}, anys(u.Rules)...)...)
+		want := do(t, rdb, "ACL", "GETUSER", "want").(map[any]any)
+		print := func(format string) string {
+			return strings.TrimSpace(run(t, nil, "acl", string(u.Access), "--prefix", "rl:*[x]", "--cluster", "--format", format).stdout)
+		}
+		aws := wordsOf(print("elasticache"))
+		cloud, isCloud := strings.CutPrefix(print("rediscloud"), u.User+": ")
+		fields := regexp.MustCompile(`^` + u.User + `\n  categories: (.*)\n  commands: (.*)\n  channels:\n  keys:(.*)$`).FindStringSubmatch(print("aiven"))
+		if len(aws) != 4 || aws[0] != "--user-name" || aws[1] != u.User || aws[2] != "--access-string" || !isCloud || fields == nil {
+			t.Fatalf("%q, %q, %q", aws, cloud, fields)
+		}
+		aiven := fields[1] + " " + fields[2]
+		for _, pattern := range strings.Fields(fields[3]) {
+			aiven += " ~" + pattern
+		}
+		for format, rules := range map[string]string{"elasticache": aws[3], "rediscloud": cloud, "aiven": aiven} {
+			if slices.Contains(strings.Fields(rules), "reset") || strings.Contains(rules, ">") {
+				t.Errorf("%s: %s", format, rules)
+			}
+			do(t, rdb, append([]any{"ACL", "SETUSER", "made", "reset"}, anys(strings.Fields(rules))...)...)
+			made := do(t, rdb, "ACL", "GETUSER", "made").(map[any]any)
+			keys := want["keys"]
+			if format == "aiven" {
+				keys = strings.TrimPrefix(fmt.Sprint(keys), "%R") // its fields cannot limit a key to reads
+			}
+			if sorted(made["commands"]) != sorted(want["commands"]) || made["keys"] != keys {
+				t.Errorf("%s: %s is %v, want %v", format, u.User, made, want)
+			}
+		}
+	}
+}
+
+// sorted returns text with its words in order.
+func sorted(text any) string {
+	words := strings.Fields(fmt.Sprint(text))
+	slices.Sort(words)
+	return strings.Join(words, " ")
 }
 
 func TestCompletionOfACL(t *testing.T) {

@@ -49,10 +49,13 @@ type app struct {
 	startEmbedded func() (*embedded.Server, error)
 
 	timeout time.Duration // default of --timeout
+	reuse   time.Duration // how long the output of --auth-command is used for new connections
 
 	commands  []*cobra.Command
 	servers   serverFlags
-	named     servers // set after the flags are parsed
+	password  string     // from --askpass
+	auth      *passwords // of --auth-command, or nil
+	named     servers    // set after the flags are parsed
 	json      bool
 	library   string   // file of --library
 	policies  []string // files of --policies
@@ -66,7 +69,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
 		pace: realPace{make(chan struct{}, 32)}, startEmbedded: func() (*embedded.Server, error) { return embedded.Start() },
-		timeout: 5 * time.Second,
+		timeout: 5 * time.Second, reuse: 5 * time.Second,
 	}
 }
 

@@ -28,6 +28,9 @@ type serverFlags struct {
 	timeout  time.Duration
 
 	caFile, certFile, keyFile string // for TLS
+
+	askPassword bool
+	authCommand string
 }
 
 // serverFlags adds the flags that select servers, and returns cmd.
@@ -40,7 +43,10 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with the client certificate, if the server requires one")
 	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
-	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server")
+	f.BoolVar(&a.servers.askPassword, "askpass", false, "ask for the password on the terminal (default: the URL, else REDISCLI_AUTH)")
+	f.StringVar(&a.servers.authCommand, "auth-command", "", "shell command that prints a password, or a user and a password on two lines; runs again for new connections")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return a.findPassword(cmd.Context()) }
+	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server, and of --auth-command")
 	return cmd
 }
 
@@ -81,6 +87,9 @@ func (a *app) parseServers() (servers, error) {
 	if err := a.tlsFiles(&s.Options); err != nil {
 		return servers{}, err
 	}
+	if err := a.setPassword(&s.Servers, from); err != nil {
+		return servers{}, err
+	}
 	s.Punctual(a.servers.timeout)
 	s.again = a.serversAgain(s, from == "REDIS_URL")
 	a.named = s
@@ -102,6 +111,11 @@ func (a *app) serversAgain(s servers, inherited bool) string {
 		if flag[1] != "" {
 			flags += " " + shell.Line("--"+flag[0], flag[1])
 		}
+	}
+	if f.askPassword {
+		flags += " --askpass"
+	} else if f.authCommand != "" {
+		flags += " --auth-command COMMAND" // the command itself may contain a secret
 	}
 	return flags
 }

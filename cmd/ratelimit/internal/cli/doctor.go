@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,11 +17,12 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Find problems of the servers, present and future",
 		Long: `Check every primary and its replicas for what prevents decisions now (no functions, no library or one that does not
 respond, no writes), and for what causes problems later: keys of limits that may be evicted, libraries that a restart
-loses, clocks that differ, replicas that lag, rights that the user lacks, slots that no primary serves. Each finding
-says what it means and what to do. It changes nothing.
+loses, clocks that differ, replicas that lag or do not answer, rights that the user lacks, slots that no primary
+serves. The worst finding comes first. Each says on which servers it is, what it means and what to do. It changes
+nothing.
 
 In addition to the rights of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster,
-+cluster|info. It lists what it cannot check without them.
++cluster|info. Managed servers refuse some of these: one line lists what it could not check.
 
 Exit codes: 0 no finding · 1 error · 2 findings.`,
 		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,
@@ -36,7 +38,12 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 				return fmt.Errorf("interrupted before all servers were checked: %w", err)
 			}
 			for i := range d.Findings {
-				d.Findings[i].Do = cmp.Or(a.hint(d.Findings[i].Err), d.Findings[i].Do)
+				f := &d.Findings[i]
+				hint := a.hint(f.Err)
+				if len(f.Addrs) > 1 && strings.Contains(hint, f.Addrs[0]) {
+					hint += "; the same on the others"
+				}
+				f.Do = cmp.Or(hint, f.Do)
 			}
 			if a.json {
 				a.printJSON(d)
@@ -51,20 +58,44 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 func (a *app) printDiagnosis(d loader.Diagnosis) {
 	silent := map[string]bool{} // servers that did not answer
 	for _, f := range d.Findings {
-		a.printf("%s, %s: %s\n  means: %s\n  do:    %s\n\n", f.Check, cmp.Or(f.Addr, "all"), f.Found, f.Means, f.Do)
-		if f.Check == "reach" && f.Addr != "" && !slices.Contains(d.Nodes, f.Addr) {
-			silent[f.Addr] = true
+		on := ""
+		if len(f.Addrs) > 0 {
+			on = "  on:    " + serverList(f.Addrs, d.Nodes) + "\n"
+		}
+		a.printf("%s: %s\n", f.Check, f.Found)
+		a.printLines(on)
+		a.printf("  means: %s\n  do:    %s\n\n", f.Means, f.Do)
+		for _, addr := range f.Addrs {
+			if !slices.Contains(d.Nodes, addr) {
+				silent[addr] = true
+			}
 		}
 	}
+	var missed []string
 	for _, u := range d.Unchecked {
-		a.printf("not checked: %s\n", u)
+		missed = append(missed, fmt.Sprintf("%s of %s (%s)", u.What, serverList(u.Addrs, d.Nodes), u.Why))
 	}
-	where, missed := " on "+plural(len(d.Nodes), "server"), ""
-	if len(silent) > 0 {
-		where = fmt.Sprintf("; %d of %s answered", len(d.Nodes), plural(len(d.Nodes)+len(silent), "server"))
+	if len(missed) > 0 {
+		a.printf("not checked: %s\n", strings.Join(missed, "; "))
 	}
-	if n := len(d.Unchecked); n > 0 {
-		missed = fmt.Sprintf("; %d not checked", n)
+	where := " on " + plural(len(d.Nodes), "server")
+	switch {
+	case len(d.Nodes) == 0:
+		where = "; no server could be examined"
+	case len(silent) > 0:
+		where = fmt.Sprintf("; %d of %s could be examined", len(d.Nodes), plural(len(d.Nodes)+len(silent), "server"))
 	}
-	a.printf("%s%s%s\n", plural(len(d.Findings), "finding"), where, missed)
+	rest := ""
+	if len(missed) > 0 {
+		rest = "; not everything was checked"
+	}
+	a.printf("%s%s%s\n", plural(len(d.Findings), "finding"), where, rest)
+}
+
+// serverList lists addresses in one line. It counts them if they are all of many servers.
+func serverList(addrs, all []string) string {
+	if len(addrs) > 3 && len(addrs) == len(all) {
+		return "all " + plural(len(addrs), "server")
+	}
+	return strings.Join(addrs, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -253,6 +254,31 @@ func TestDoctor(t *testing.T) {
 	}
 	do(t, admin(t, addr), "CONFIG", "SET", "appendonly", "yes")
 	run(t, env, "doctor").want(t, exitFine, "0 findings on 1 server\n", "")
+}
+
+// One problem of several servers is one finding, and one line lists what was not checked.
+func TestPrintDiagnosis(t *testing.T) {
+	var nodes []string
+	for i := range 6 {
+		nodes = append(nodes, fmt.Sprintf("10.0.0.%d:6379", i+1))
+	}
+	m := newMessages(t, "a diagnosis")
+	for _, d := range []loader.Diagnosis{
+		{Nodes: nodes, Findings: []loader.Finding{
+			{Check: "reach", Addrs: []string{"10.0.0.7:6379"}, Found: "it cannot be reached", Means: "calls fail", Do: "start it"},
+			{Check: "coverage", Found: "no primary serves 10 slots", Means: "calls fail", Do: "start it"},
+			{Check: "persistence", Addrs: nodes, Found: "it saves nothing", Means: "counts are lost", Do: "save"},
+			{Check: "eviction", Addrs: nodes[:2], Found: "it evicts", Means: "counts are lost", Do: "do not"},
+		}, Unchecked: []loader.Unchecked{
+			{What: "the clock", Addrs: nodes, Why: "grant +time"}, {What: "the slots", Addrs: nodes[1:3], Why: "grant +cluster|info"},
+		}},
+		{Findings: []loader.Finding{{Check: "reach", Found: "it cannot be reached", Means: "calls fail", Do: "start it"}}},
+		{Nodes: nodes[:1]},
+	} {
+		var stdout bytes.Buffer
+		testApp(nil, &stdout, &stdout).printDiagnosis(d)
+		m.add(stdout.String())
+	}
 }
 
 // Servers that a deployment refused to change are not reported as failed.

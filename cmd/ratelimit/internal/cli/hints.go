@@ -95,7 +95,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 		case "grant":
 			return a.grant(node)
 		case "password":
-			if a.named.Alone {
+			if a.named.Alone != "" {
 				return "write redis://:PASSWORD@host:port, with a colon before the password"
 			}
 			return "write redis://:PASSWORD@host:port"

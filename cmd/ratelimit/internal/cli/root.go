@@ -13,7 +13,8 @@ Start with "ratelimit demo": it needs no Redis and ends by itself.
 
 Servers: --redis, else REDIS_URL unless it is empty, else redis://127.0.0.1:6379. A URL is redis://,
 rediss:// (TLS) or unix:///path, with user:password@ before the host; several cluster nodes are separated by
-commas. Clusters are detected.
+commas. Clusters are detected. A password is in the URL, or in REDISCLI_AUTH, or typed (--askpass), or printed by a
+program (--auth-command).
 
 Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m.
 

@@ -77,17 +77,24 @@ func (p *onTerminal) shows(t *testing.T, what, text string) {
 func (p *onTerminal) ended(t *testing.T) (said, after string) {
 	t.Helper()
 	_ = p.cmd.Wait()
+	said = p.leftNormal(t)
+	const restored, hidden, shown = "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
+	if strings.Count(said, alternate) != strings.Count(said, restored) || strings.LastIndex(said, shown) < strings.LastIndex(said, hidden) {
+		t.Errorf("the terminal was told %q", said)
+	}
+	return said, said[strings.LastIndex(said, restored):]
+}
+
+// leftNormal checks the mode of the terminal after the program's end, and returns everything that the
+// program wrote.
+func (p *onTerminal) leftNormal(t *testing.T) string {
+	t.Helper()
 	if mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ICANON == 0 || mode.Lflag&unix.ECHO == 0 {
 		t.Errorf("the terminal is left raw: %+v, %v", mode, err)
 	}
 	_ = p.terminal.Close()
 	<-p.read
-	const restored, hidden, shown = "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
-	said = p.screen.String()
-	if strings.Count(said, alternate) != strings.Count(said, restored) || strings.LastIndex(said, shown) < strings.LastIndex(said, hidden) {
-		t.Errorf("the terminal was told %q", said)
-	}
-	return said, said[strings.LastIndex(said, restored):]
+	return p.screen.String()
 }
 
 const alternate = "\x1b[?1049h"

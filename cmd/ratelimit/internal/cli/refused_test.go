@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// If the user may not run one of the commands that doctor, status, top, policies or the dashboard
+// send, they say so: no output looks as if everything were fine.
+func TestRefusedEachCommand(t *testing.T) {
+	addr := startRedis(t, "--appendonly", "yes")
+	rdb := admin(t, addr)
+	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/m\n"})
+	if got := run(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	if got := run(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
+	// enough has a text of the output of commands that do without a right.
+	enough := map[string]string{
+		"top hmget": "1 key may not be read by this user", "top dbsize": "user:1  ", "policies function|list": "@api  ",
+	}
+	// look runs a command as a user, and returns whether it reports a problem, and what it says.
+	look := func(command, user string) (troubled bool, said string) {
+		at := user + ":pw@" + addr
+		switch command {
+		case "dashboard":
+			said = firstLook(t, serveDashboard(t, at), `"faults":`)
+			return regexp.MustCompile(`"faults":\["`).MatchString(said) || !strings.Contains(said, `"good":true`), said
+		case "doctor":
+			got := run(t, nil, "doctor", "--redis", "redis://"+at)
+			return got.code == exitDiffers || strings.Contains(got.stdout, "not checked: "), got.stdout + got.stderr
+		}
+		got := run(t, nil, command, "--redis", "redis://"+at)
+		return got.code == exitError && got.stderr != "", got.stdout + got.stderr
+	}
+	for _, command := range []string{"doctor", "status", "top", "policies", "dashboard"} {
+		do(t, rdb, "CONFIG", "RESETSTAT")
+		if troubled, said := look(command, "all"); troubled || said == "" {
+			t.Fatalf("%s with all rights says %s", command, said)
+		}
+		stats, err := rdb.Info(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tested := 0
+		for _, found := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):`).FindAllStringSubmatch(stats, -1) {
+			right := found[1]
+			if slices.Contains([]string{"info", "config|resetstat"}, right) && command != "doctor" || slices.Contains([]string{"hello", "config|resetstat"}, right) {
+				continue // of this test, or allowed to every user
+			}
+			tested++
+			do(t, rdb, "ACL", "SETUSER", "one", "reset", "on", ">pw", "~*", "+@all", "-"+right)
+			troubled, said := look(command, "one")
+			if text := enough[command+" "+right]; text != "" {
+				troubled = strings.Contains(said, text)
+			}
+			if !troubled {
+				t.Errorf("%s without +%s says %s", command, right, said)
+			}
+		}
+		if tested < 2 {
+			t.Errorf("%s: only %d commands in\n%s", command, tested, stats)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package loader_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// startClusterWithReplica starts a healthy cluster that has the library. The last node is a replica.
+func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
+	t.Helper()
+	ctx := t.Context()
+	addrs, stop = startCluster(t, 2, redis.Options{}, "--appendonly", "yes")
+	id := must[string](t)(at(t, addrs[0]).ClusterMyID(ctx).Result())
+	if err := at(t, addrs[2]).ClusterReplicate(ctx, id).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader(t, at(t, addrs[0]))
+	eventually(t, "the replica follows and all nodes have the library", func() bool {
+		_, err := l.Deploy(ctx, build(t))
+		for _, addr := range addrs[:2] {
+			if !strings.Contains(at(t, addr).ClusterSlots(ctx).String(), strings.TrimPrefix(addrs[2], "127.0.0.1:")) {
+				return false
+			}
+		}
+		return err == nil && findings(must[loader.Diagnosis](t)(l.Doctor(ctx))) == ""
+	})
+	return addrs, stop
+}
+
+// A replica that was stopped is found at once, although its primary no longer lists it.
+func TestDoctorOfAStoppedReplica(t *testing.T) {
+	ctx := t.Context()
+	addrs, stop := startClusterWithReplica(t)
+	stop[2]()
+	for _, from := range addrs[:2] {
+		eventually(t, "doctor finds the stopped replica", func() bool {
+			d := must[loader.Diagnosis](t)(newLoader(t, at(t, from)).Doctor(ctx))
+			return findings(d) == found("replicas", addrs[2], loader.ErrUnreachable)
+		})
+	}
+
+	primary, _ := startRedis(t, "--appendonly", "yes")
+	host, port := hostPort(primary)
+	replica, stopReplica := startRedis(t, "--replicaof", host+" "+port, "--appendonly", "yes")
+	l := newLoader(t, at(t, primary))
+	must[loader.Report](t)(l.Deploy(ctx, build(t)))
+	eventually(t, "the replica is in step", func() bool {
+		d := must[loader.Diagnosis](t)(l.Doctor(ctx))
+		return findings(d) == "" && slices.Contains(d.Nodes, replica)
+	})
+	stopReplica()
+	eventually(t, "doctor finds that the replica is gone", func() bool {
+		d := must[loader.Diagnosis](t)(l.Doctor(ctx))
+		return findings(d) == found("replicas", primary, nil) && strings.Contains(d.Findings[0].Found, "no replica follows it")
+	})
+}
+
+// If the user may not run one of the commands that doctor sends, doctor says what it could not look
+// at, and finds no other problem.
+func TestDoctorRefusedEachCommand(t *testing.T) {
+	cluster, _ := startClusterWithReplica(t)
+	alone, _ := startRedis(t, "--appendonly", "yes")
+	must[loader.Report](t)(newLoader(t, at(t, alone)).Deploy(t.Context(), build(t)))
+	for name, addrs := range map[string][]string{"a server": {alone}, "a cluster": cluster} {
+		var mu sync.Mutex
+		rights := map[string]bool{}
+		traced := newLoader(t, at(t, addrs[0]), loader.WithTrace(func(s loader.Step) {
+			words := strings.Fields(strings.ToLower(s.Command))
+			right := words[0]
+			if slices.Contains([]string{"function", "cluster", "config"}, right) {
+				right += "|" + words[1]
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			rights[right] = true
+		}))
+		if got := findings(must[loader.Diagnosis](t)(traced.Doctor(t.Context()))); got != "" {
+			t.Fatalf("%s is not healthy: %s", name, got)
+		}
+		if len(rights) < 9 {
+			t.Errorf("%s: only the commands %v", name, rights)
+		}
+		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // to deploy
+		for right := range rights {
+			for _, addr := range addrs {
+				mustRun(t, at(t, addr), "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
+			}
+			d := must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "one", Password: "x"})).Doctor(t.Context()))
+			for _, f := range d.Findings {
+				if f.Check != "rights" || !slices.Contains(needed, right) {
+					t.Errorf("%s without %s: %+v", name, right, f)
+				}
+			}
+			if len(d.Nodes) != len(addrs) {
+				t.Errorf("%s without %s: only %v of %v were examined: %+v", name, right, d.Nodes, addrs, d)
+			}
+			if len(d.Findings)+len(d.Unchecked) == 0 && right != "hello" { // every user may send HELLO
+				t.Errorf("%s without %s: nothing is said", name, right)
+			}
+		}
+	}
+}
+
+// The user of a managed cluster may not list the nodes, nor run administrative commands. Doctor
+// examines what it may.
+func TestDoctorWithTheRightsOfAService(t *testing.T) {
+	cluster, _ := startClusterWithReplica(t)
+	for _, addr := range cluster {
+		mustRun(t, at(t, addr), "ACL", "SETUSER", "service", "reset", "on", ">x", "~*", "+@all", "-config", "-acl", "-cluster", "+cluster|slots", "-wait", "-role")
+		mustRun(t, at(t, addr), "ACL", "SETUSER", "blind", "reset", "on", ">x", "~*", "+@all", "-cluster")
+	}
+	as := func(user string) loader.Diagnosis {
+		return must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: cluster[0], Username: user, Password: "x"})).Doctor(t.Context()))
+	}
+	d := as("service")
+	if got, want := findings(d), "unchecked: +cluster|shards\nunchecked: +cluster|info\nunchecked: +wait\nunchecked: +role\n"; got != want || len(d.Nodes) != 3 {
+		t.Errorf("nodes %v:\n%s\nwant\n%s", d.Nodes, got, want)
+	}
+	d = as("blind")
+	if got := findings(d); got != found("rights", cluster[0], loader.ErrNoPermission)+"unchecked: +cluster|shards\nunchecked: +cluster|info\n" || len(d.Nodes) < 1 {
+		t.Errorf("nodes %v:\n%s", d.Nodes, got)
+	}
+}
+
+// A server without one of the commands is never reported as healthy.
+func TestDoctorOfServersWithoutACommand(t *testing.T) {
+	for _, command := range []string{"TIME", "ROLE", "INFO", "CONFIG", "FCALL_RO", "FUNCTION", "WAIT", "HELLO"} {
+		saves := "yes"
+		if command == "CONFIG" {
+			saves = "no" // otherwise doctor does not ask for the snapshots
+		}
+		addr, _ := startRedis(t, "--appendonly", saves, "--rename-command", command, "")
+		rdb := at(t, addr)
+		if command != "FUNCTION" && command != "TIME" {
+			if _, err := newLoader(t, rdb).Deploy(t.Context(), build(t)); err != nil {
+				t.Fatalf("without %s: %v", command, err)
+			}
+		}
+		d := must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(t.Context()))
+		said := len(d.Findings) + len(d.Unchecked)
+		if len(d.Nodes) != 1 || said == 0 && command != "WAIT" && command != "HELLO" {
+			t.Errorf("without %s: %+v", command, d)
+		}
+		if command == "FUNCTION" && findings(d) != found("functions", addr, loader.ErrNoFunctions) {
+			t.Errorf("without functions: %+v", d)
+		}
+	}
+}
