@@ -163,8 +163,11 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 	for i, result := range r.report(trials, deciders).Limits {
 		p := report.Periods[i]
 		result.Keyless += r.logs.Requests - kept.size
-		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve}
+		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve, period: p.Period}
 		report.Limits = append(report.Limits, result)
+	}
+	if start := report.Start(); start != nil {
+		start.Suggested.Start = true
 	}
 	return nil
 }
