@@ -19,7 +19,7 @@ type Bars struct {
 const (
 	barsLeft, barsRight = 8, Width - 8
 	barsTop, barsBottom = 34, 134
-	kindsFrom, kindWide = 270, 70
+	kindWide            = 70
 )
 
 // SVG draws the chart. It returns "" if there are no counts.
@@ -51,7 +51,7 @@ func (b Bars) SVG() string {
 	}
 	for kind, name := range b.Kinds {
 		class := fmt.Sprintf("fc%d", kind)
-		p.Text(float64(kindsFrom+kind*kindWide), 18, "bold "+class, name)
+		p.Text(float64(barsRight-(len(b.Kinds)-1-kind)*kindWide), 18, "bold right "+class, name)
 		p.Path(barsBottom, class, paths[kind].String())
 	}
 	p.Path(barsBottom, "grid", fmt.Sprintf("M%d %dH%d", barsLeft, barsBottom, barsRight))

@@ -52,7 +52,7 @@ func TestNamesDoNotOverlap(t *testing.T) {
 func TestLinesAreXML(t *testing.T) {
 	text := func(float64) string { return "1 < 2 & 3" }
 	svg := Lines{Title: "a < b", Above: []string{"c & d"}, Across: Axis{"e > f", []float64{1, 10, 100}, text}, Up: Axis{"", []float64{1, 10000}, text},
-		Lines: []Line{{"g < h", []float64{1, 10}, []float64{1, 100}}}, Bounds: []Bound{{"i & j", 10}}}.SVG()
+		Lines: []Line{{"g < h", []float64{1, 10}, []float64{1, 100}}}, Bounds: []Bound{{"i & j", 10}}, Marks: []Mark{{"k < l", 100}}}.SVG()
 	decoder := xml.NewDecoder(strings.NewReader(svg))
 	for {
 		if _, err := decoder.Token(); err == io.EOF {
@@ -61,7 +61,7 @@ func TestLinesAreXML(t *testing.T) {
 			t.Fatalf("%v in\n%s", err, svg)
 		}
 	}
-	for _, want := range []string{`cx="92" cy="290"`, `cx="216" cy="165"`, ">g &lt; h<", ">i &amp; j<"} {
+	for _, want := range []string{`cx="92" cy="310"`, `cx="216" cy="185"`, ">g &lt; h<", ">i &amp; j<", ">k &lt; l<", `d="M340 56V310"`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s in\n%s", want, svg)
 		}

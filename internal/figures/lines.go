@@ -14,6 +14,7 @@ type Lines struct {
 	Across, Up Axis
 	Lines      []Line
 	Bounds     []Bound
+	Marks      []Mark
 }
 
 // An Axis starts at its first mark and ends at its last.
@@ -46,6 +47,12 @@ type Bound struct {
 	Up   float64
 }
 
+// A Mark is a dashed vertical line across the plot, with its name above.
+type Mark struct {
+	Name   string
+	Across float64
+}
+
 const (
 	linesLeft, linesRight = 92, 340
 	linesHeight           = 250
@@ -58,6 +65,9 @@ func (l Lines) SVG() string {
 	top := 20.0
 	for _, text := range l.Above {
 		p.Text(8, top, "", text)
+		top += 20
+	}
+	if len(l.Marks) > 0 {
 		top += 20
 	}
 	bottom := top + linesHeight
@@ -76,6 +86,10 @@ func (l Lines) SVG() string {
 	for _, b := range l.Bounds {
 		p.Path(y(b.Up), "bound", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(b.Up)), linesRight))
 		names = append(names, name{y(b.Up), "", b.Name})
+	}
+	for _, m := range l.Marks {
+		p.Path(bottom, "bound", fmt.Sprintf("M%s %sV%s", short(x(m.Across)), short(top-4), short(bottom)))
+		p.Text(x(m.Across), top-9, "bold middle", m.Name)
 	}
 	for i, line := range l.Lines {
 		class, path, letter := fmt.Sprintf("c%d", i%len(colours)), "", "M"

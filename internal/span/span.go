@@ -1,4 +1,4 @@
-// Package span parses durations in the units of a limit.
+// Package span parses and formats durations in the units of a limit.
 package span
 
 import (
@@ -35,4 +35,37 @@ func Parse(text string) (time.Duration, error) {
 		sum += d * times
 	}
 	return sum, nil
+}
+
+var units = []struct {
+	name string
+	of   time.Duration
+}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
+
+// Format returns d, a positive number of milliseconds, as a period of a limit: one whole number and
+// one unit.
+func Format(d time.Duration) string {
+	for _, unit := range units {
+		if d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprintf("%d%s", d/unit.of, unit.name)
+		}
+	}
+	return d.String()
+}
+
+// sums matches the library's error for a period that does not begin with a number, which is also its
+// error for a sum such as 1m30s.
+var sums = regexp.MustCompile(`the period "(\w+)" does not begin with a whole number from 1 to \d+`)
+
+// Correct replaces the library's error for a period such as 1m30s: the period of a limit has one
+// unit. Other texts are returned unchanged.
+func Correct(text string) string {
+	return sums.ReplaceAllStringFunc(text, func(found string) string {
+		period := sums.FindStringSubmatch(found)[1]
+		d, err := Parse(period)
+		if err != nil || d == 0 {
+			return found
+		}
+		return fmt.Sprintf("the period %q has more than one unit; write %s", period, Format(d))
+	})
 }

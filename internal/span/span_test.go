@@ -34,3 +34,27 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+func TestFormat(t *testing.T) {
+	for text, want := range map[string]string{"1m30s": "90s", "1h30m": "90m", "1d12h": "36h", "24h": "1d", "60s": "1m", "1s1ms": "1001ms", "36500d": "36500d"} {
+		d, err := Parse(text)
+		if got := Format(d); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestCorrect(t *testing.T) {
+	const number = " does not begin with a whole number from 1 to 9007199254740992"
+	for text, want := range map[string]string{
+		`"10/1m30s": the period "1m30s"` + number: `"10/1m30s": the period "1m30s" has more than one unit; write 90s`,
+		`the period "1h1m"` + number + "; then":   `the period "1h1m" has more than one unit; write 61m; then`,
+		`the period "xm"` + number:                `the period "xm"` + number,
+		`the period "0m0s"` + number:              `the period "0m0s"` + number,
+		`the period "1m30s"`:                      `the period "1m30s"`,
+	} {
+		if got := Correct(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -5,7 +5,7 @@
 // The files: key.go defines the keys; logs.go reads the log files and merges them by time; pass.go
 // distributes requests to workers, one per core, each with an engine and its share of the keys;
 // decide.go and series.go count the decisions under a limit; windows.go and suggest.go suggest
-// limits; report.go makes the report; page.go and plot.go write it as HTML.
+// limits; start.go chooses among them; report.go makes the report; page.go and plot.go write it as HTML.
 package backtest
 
 import (
@@ -100,6 +100,9 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 	report, err := r.steps(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for _, input := range inputs {
+		report.Files = append(report.Files, input.Name)
 	}
 	if report.Log.Requests == 0 && ctx.Err() == nil {
 		return nil, nothing(report.Log)

@@ -221,13 +221,13 @@ func TestBursts(t *testing.T) {
 func TestPageOfCosts(t *testing.T) {
 	for after, wants := range map[bool][]string{
 		false: {"Units are those of <code>usage.total_tokens</code>.", "<td>1,250</td><td>1,200</td><td>48.98%</td>", "Costs are charged before each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, so it can never allow them.",
-			"<td>1,200</td><td>2,300</td>", "up to 1,200 units in", ">n units<", "Most units within 1m: <code>red</code> 1,200", "of the keys untouched, and", "n counts units"},
-		true: {"<td>2,050</td><td>400</td><td>16.33%</td>", "Costs are charged after each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, and what exceeds a debt of one capacity is not charged.", "of the keys untouched and without debt, and"},
+			"<td>1,200</td><td>2,300</td>", "up to 1,200 units in", "n units per", "Most units in any minute: 1,200 by <code>red</code>", "of the keys untouched.", "n is how many units each team may use"},
+		true: {"<td>2,050</td><td>400</td><td>16.33%</td>", "Costs are charged after each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, and what exceeds a debt of one capacity is not charged.", "of the keys untouched and without debt."},
 	} {
 		opts := tokenOptions(t, after, "1000/h")
 		opts.Share, opts.Curves = 1, true
 		var page bytes.Buffer
-		if err := replay(t, opts, tokens, `{"time":"2026-03-01T12:00:01Z","team":"red"}`).WritePage(&page); err != nil {
+		if err := replay(t, opts, tokens, `{"time":"2026-03-01T12:00:01Z","team":"red"}`).WritePage(&page, "ratelimit backtest"); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range append(wants, "1 had no cost, and 0 lacked the key") {

@@ -214,7 +214,7 @@ func TestHostileKeys(t *testing.T) {
 		t.Errorf("%d keys", report.Limits[0].Keys)
 	}
 	var page bytes.Buffer
-	if err := report.WritePage(&page); err != nil {
+	if err := report.WritePage(&page, "ratelimit backtest"); err != nil {
 		t.Fatal(err)
 	}
 	if page.Len() > 100_000 || strings.Contains(page.String(), "<script") || strings.ContainsAny(page.String(), "\x1b\u202e") || !strings.Contains(page.String(), "&lt;script&gt;alert(1)&lt;/script&gt;") {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -17,11 +18,13 @@ var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style": func() template.CSS { return figures.PageStyle }, "count": figures.Grouped, "percent": figures.Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
-	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
+	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) }, "rest": func(s float64) string { return fmt.Sprintf("%.6g%%", 100-100*s) },
+	"per": per,
 }).Parse(pageText))
 
-// WritePage writes the report as a self-contained HTML page.
-func (r *Report) WritePage(w io.Writer) error {
+// WritePage writes the report as a self-contained HTML page. command is the command line that made
+// the report.
+func (r *Report) WritePage(w io.Writer, command string) error {
 	type section struct {
 		Result
 		Picture template.HTML
@@ -33,13 +36,17 @@ func (r *Report) WritePage(w io.Writer) error {
 	}
 	content := struct {
 		*Report
+		Names       string // of the logs
+		Command     string
 		First, Last time.Time
 		Sections    []section
 		Curves      []curve
-		Suggested   *Suggested
+		Pictures    bool
+		Start       *Result
+		Why         string
 		Untouched   string
-		Key         string
-	}{Report: r, First: utc(r.Log.First), Last: utc(r.Log.Last)}
+		Key, Noun   string
+	}{Report: r, Names: names(r.Files), Command: printable.Line(command), First: utc(r.Log.First), Last: utc(r.Log.Last), Start: r.Start(), Key: r.key, Noun: noun(r.key)}
 	pictures := 0
 	inline := func(svg string) template.HTML {
 		pictures++
@@ -48,19 +55,33 @@ func (r *Report) WritePage(w io.Writer) error {
 	suggested := map[string]*Result{}
 	for i, limit := range r.Limits {
 		if limit.Suggested != nil {
-			suggested[limit.Suggested.Period], content.Suggested = &r.Limits[i], limit.Suggested
-			content.Untouched = limit.Untouched()
+			suggested[limit.Suggested.Period] = &r.Limits[i]
 			continue
 		}
 		content.Sections = append(content.Sections, section{limit, inline(timeLine(limit))})
 	}
+	var found *Suggested
+	if content.Start != nil {
+		found, content.Why, content.Untouched = content.Start.Suggested, content.Start.Why(len(suggested)), content.Start.Untouched()
+	}
 	for _, p := range r.Periods {
 		if p.Keys > 0 {
-			content.Key = r.key
-			content.Curves = append(content.Curves, curve{p, inline(p.plot(content.Suggested, r.Cost != "")), suggested[p.Name()]})
+			next := curve{p, inline(p.plot(found, r.key, r.Cost != "")), suggested[p.Name()]}
+			content.Curves, content.Pictures = append(content.Curves, next), content.Pictures || next.Picture != ""
 		}
 	}
 	return page.Execute(w, content)
+}
+
+// names lists the logs; of many, the first.
+func names(files []string) string {
+	const most = 3
+	shown := files[:min(len(files), most)]
+	text := printable.Line(strings.Join(shown, ", "))
+	if more := len(files) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // longestShown is the maximum number of characters of a key that are shown.

@@ -2,15 +2,17 @@ package backtest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// plot draws the chart for choosing n: how many keys and how many requests each n would deny. cost
+// plot draws the chart for choosing n: how many requests and how many keys each n would deny. cost
 // reports whether requests have costs.
-func (p Period) plot(s *Suggested, cost bool) string {
-	requests, keys := figures.Line{Name: "requests"}, figures.Line{Name: "keys"}
+func (p Period) plot(s *Suggested, key string, cost bool) string {
+	who := noun(key) + "s"
+	requests, keys := figures.Line{Name: "requests"}, figures.Line{Name: who}
 	for _, point := range p.Curve {
 		if point.Requests > 0 {
 			requests.Across, requests.Up = append(requests.Across, float64(point.N)), append(requests.Up, float64(point.Requests))
@@ -19,25 +21,25 @@ func (p Period) plot(s *Suggested, cost bool) string {
 			keys.Across, keys.Up = append(keys.Across, float64(point.N)), append(keys.Up, float64(point.Keys))
 		}
 	}
+	if len(requests.Up) == 0 {
+		return "" // no key has two requests within a period
+	}
 	n := "n"
 	if cost {
 		n = "n units"
 	}
+	above := []string{"Requests over the limit, and " + who + " affected,", "if the limit were " + n + " per " + per(p.Period) + " (log scales)"}
 	lines := figures.Lines{
-		Title:  "Requests and keys that a limit of " + n + " in " + p.Name() + " would deny, by n",
-		Above:  []string{"requests over " + n + " in " + p.Name() + ", and the keys that sent them"},
-		Across: figures.Axis{Label: n, Marks: figures.Powers(float64(p.Most)), Text: figures.Brief},
-		Up:     figures.Axis{Marks: figures.Powers(float64(p.Keys)), Text: figures.Count},
+		Title: strings.Join(above, " "), Above: above,
+		Across: figures.Axis{Label: n + " per " + per(p.Period) + ", for each " + noun(key), Marks: figures.Powers(float64(p.Most)), Text: figures.Brief},
+		Up:     figures.Axis{Marks: figures.Powers(max(requests.Up[0], keys.Up[0])), Text: figures.Count},
+		Lines:  []figures.Line{requests, keys},
 	}
-	if len(requests.Up) == 0 {
-		return "" // no key has two requests within a period
-	}
-	lines.Up.Marks = figures.Powers(max(requests.Up[0], keys.Up[0]))
-	lines.Lines = []figures.Line{requests, keys}
 	if s != nil {
 		if bound := (1 - s.Share) * float64(p.Keys); bound >= 1 {
-			lines.Bounds = []figures.Bound{{Name: fmt.Sprintf("%.6g%% of keys", 100-100*s.Share), Up: bound}}
+			lines.Bounds = []figures.Bound{{Name: fmt.Sprintf("%.6g%% of %s", 100-100*s.Share, who), Up: bound}}
 		}
+		lines.Marks = []figures.Mark{{Name: "suggested: " + figures.Grouped(p.N), Across: float64(p.N)}}
 	}
 	return lines.SVG()
 }

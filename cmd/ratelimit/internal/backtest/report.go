@@ -13,6 +13,7 @@ import (
 
 // Report is the result of a run.
 type Report struct {
+	Files       []string // the logs
 	Log         Log
 	Limits      []Result // in the order of the candidates, then one suggestion for each period
 	Periods     []Period
@@ -70,11 +71,14 @@ type Moment struct {
 
 // Suggested says how a suggested limit was found.
 type Suggested struct {
+	Start  bool    `json:"start"` // whether to start with this suggestion
 	Period string  `json:"period"`
 	Share  float64 `json:"share"`
 	N      int64   `json:"n"`
 	Burst  int64   `json:"burst"`
 	Curve  []Point `json:"curve"`
+
+	period time.Duration
 }
 
 // report adds up the counts of each trial's deciders.

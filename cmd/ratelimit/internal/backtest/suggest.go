@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // Period holds what the requests within one period suggest: the curve of n, the busiest keys, and
@@ -160,33 +163,23 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 	for i, result := range r.report(trials, deciders).Limits {
 		p := report.Periods[i]
 		result.Keyless += r.logs.Requests - kept.size
-		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve}
+		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve, period: p.Period}
 		report.Limits = append(report.Limits, result)
+	}
+	if start := report.Start(); start != nil {
+		start.Suggested.Start = true
 	}
 	return nil
 }
 
 // Name returns the period as a flag value: 1s, 10s, 1m.
-func (p Period) Name() string {
-	text := periodText(p.Period)
-	if text[0] > '9' {
-		text = "1" + text
-	}
-	return text
-}
+func (p Period) Name() string { return span.Format(p.Period) }
 
 // periodText formats a period as in a limit: s, 10s, m, 90s.
 func periodText(d time.Duration) string {
-	for _, unit := range []struct {
-		name string
-		of   time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
-		if n := d / unit.of; n > 0 && d%unit.of == 0 {
-			if n == 1 {
-				return unit.name
-			}
-			return fmt.Sprintf("%d%s", n, unit.name)
-		}
+	text := span.Format(d)
+	if rest, one := strings.CutPrefix(text, "1"); one && rest[0] > '9' {
+		return rest
 	}
-	return d.String()
+	return text
 }

@@ -114,7 +114,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	} else {
 		a.write(a.look().backtest(report))
 	}
-	if err := a.writePage(html, report.WritePage); err != nil {
+	if err := a.writePage(html, func(w io.Writer) error { return report.WritePage(w, a.commandLine()) }); err != nil {
 		return err
 	}
 	if report.Interrupted {

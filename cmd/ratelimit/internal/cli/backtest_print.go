@@ -131,7 +131,15 @@ func (l look) suggestions(list []backtest.Result) []string {
 		}
 		rows = append(rows, []string{r.Limit, grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), worst})
 	}
-	return slices.Concat(lines, l.table(rows), l.units(list))
+	lines = slices.Concat(lines, l.table(rows), l.units(list))
+	for _, r := range list {
+		if r.Suggested.Start && len(list) > 1 {
+			lines = append(lines, "")
+			lines = append(lines, l.wrap(bold, "start with "+r.Limit+": "+r.Meaning())...)
+			lines = append(lines, l.wrap("", r.Why(len(list)))...)
+		}
+	}
+	return lines
 }
 
 // notes describes the lines that were dropped.

@@ -86,12 +86,22 @@ what the library decides under them
 LIMIT           DENIED      KEYS DENIED  WORST KEY
 10/10s burst=1  0       0%  0            -
 20/m burst=14   0       0%  0            -
+
+start with 20/m burst=14: 20 requests per minute for each client, refilled
+evenly, and at most 14 at once
+A denied client can go on after about 3 s. A longer period stops more of a
+steady stream, but makes a denied client wait longer. Of these limits, this one
+has the longest period with a wait of at most 10 s.
 `, "")
 	})
 	t.Run("page", func(t *testing.T) {
 		page := filepath.Join(t.TempDir(), "report.html")
 		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "")
 		content, err := os.ReadFile(page)
+		command := "ratelimit backtest " + log + " --limit 5/m --limit &#39;sliding_log 20/10m&#39; --html " + page
+		if !bytes.Contains(content, []byte(command)) || !bytes.Contains(content, []byte("Backtest of "+log)) {
+			t.Errorf("the page does not name %s:\n%s", command, content)
+		}
 		if err != nil || bytes.Count(content, []byte("<svg")) != 6 || bytes.Contains(content, []byte("<script")) || !bytes.Contains(content, []byte("prefers-color-scheme: dark")) {
 			t.Errorf("%v:\n%s", err, content)
 		}

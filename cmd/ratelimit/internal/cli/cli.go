@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 // The exit codes that `ratelimit --help` lists.
@@ -51,6 +52,7 @@ type app struct {
 	timeout time.Duration // default of --timeout
 	reuse   time.Duration // how long the output of --auth-command is used for new connections
 
+	args      []string // the command line
 	commands  []*cobra.Command
 	servers   serverFlags
 	password  string     // from --askpass
@@ -77,6 +79,7 @@ func (a *app) execute(ctx context.Context, args []string) int { return a.report(
 
 // run runs a command line. The remedies in its errors are for Go programs; see explained.
 func (a *app) run(ctx context.Context, args []string) error {
+	a.args = args
 	root := a.root()
 	if err := known(root, args); err != nil {
 		return err
@@ -88,6 +91,9 @@ func (a *app) run(ctx context.Context, args []string) error {
 	}
 	return err
 }
+
+// commandLine returns the command line as a user would type it.
+func (a *app) commandLine() string { return shell.Line(append([]string{a.program}, a.args...)...) }
 
 // programName returns the program's name for suggested commands. Under `go run`, which deletes the
 // program when it ends, the name is a `go run` command line.

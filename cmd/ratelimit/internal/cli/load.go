@@ -15,7 +15,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
-	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 // loadFlags are the flags of load.
@@ -30,6 +29,11 @@ type loadFlags struct {
 	iterations, cost     int64
 	duration             time.Duration
 	rate                 float64
+	ramp                 string
+	over                 time.Duration
+	ramped               *load.Ramp // the value of ramp
+	expect               []string
+	expected             []load.Expectation // the value of expect
 	draw, html           string
 	zipf                 float64 // exponent, if draw is zipf
 	given                func(flag string) bool
@@ -39,6 +43,7 @@ const (
 	usualLoad    = 10 * time.Second
 	usualZipf    = 1.1
 	mostWorkers  = 10_000
+	mostRate     = 10_000_000
 	number       = "%" // placeholder in --key for the random number
 	usualLoadKey = "load:" + number
 )
@@ -54,15 +59,23 @@ Redis.
 
 Without --rate, each of the --concurrency workers makes its next decision when it has the reply. With --rate,
 decisions begin at set times, even if the server is slow; a latency counts from the time at which its decision was to
-begin, even if no worker was free then.
+begin, even if no worker was free then. --ramp 10..10000 --over 1m raises the rate evenly, and shows each tenth of the
+time by itself, to find the rate from which replies become slow.
+
+--expect 'p99<5ms' makes the command fail if the run does not meet it; may be repeated. Metrics: p50 to p99, p999 and
+max, the latency; per_second; decisions, allowed, denied, errors and not_begun, as numbers or as shares (errors<1%).
+Comparisons: < <= > >= == !=. Without an expectation of errors, any error makes the command fail.
 
 Each decision draws a number from 0 to --numbers less 1, which replaces % in --key; a policy of several keys takes one
 --key for each. The counts under these keys are real, and last until the limits have refilled.
 
-Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the replies, or interrupted.`,
+Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the replies, an expectation that is not met, or
+interrupted.`,
 		Example: `  ratelimit load --limit 100/m
   ratelimit load --limit "token_bucket 50/s" --numbers 100000 --draw zipf --concurrency 64 --duration 30s --html load.html
   ratelimit load --policy api --rate 2000 --duration 1m --json
+  ratelimit load --limit 100/m --rate 500 --expect 'p99<5ms' --expect 'errors==0'
+  ratelimit load --limit 100/m --ramp 10..10000 --over 1m --concurrency 64
   ratelimit load --host 10.0.0.7 --port 6380 --threshold 100 --concurrency 3 --iterations 1000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,6 +89,9 @@ Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the rep
 	flags.Int64Var(&f.threshold, "threshold", 0, "or n a minute: the limit fixed_window n/m")
 	flags.IntVar(&f.concurrency, "concurrency", 8, "number of workers")
 	flags.Float64Var(&f.rate, "rate", 0, "decisions that begin each second (default: as many as the workers can make)")
+	flags.StringVar(&f.ramp, "ramp", "", "begin with this many decisions each second, and end with that many, as in 10..10000")
+	spanVar(cmd, &f.over, "over", 0, "duration of --ramp")
+	flags.StringArrayVar(&f.expect, "expect", nil, "fail if the run does not meet this, such as 'p99<5ms'; may be repeated")
 	flags.Int64Var(&f.iterations, "iterations", 0, "total number of decisions")
 	spanVar(cmd, &f.duration, "duration", 0, "duration of the run (default 10s, or until --iterations are done)")
 	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "key, with % for the random number; repeat it for the keys of a policy")
@@ -90,6 +106,10 @@ Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the rep
 	flags.StringVar(&f.password, "password", "", "password for the server; other users of this machine can see it, unlike REDIS_URL")
 	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")
 	cmd.MarkFlagsMutuallyExclusive("host", "redis")
+	cmd.MarkFlagsMutuallyExclusive("ramp", "rate")
+	cmd.MarkFlagsMutuallyExclusive("ramp", "duration")
+	cmd.MarkFlagsMutuallyExclusive("ramp", "iterations")
+	cmd.MarkFlagsRequiredTogether("ramp", "over")
 	return cmd
 }
 
@@ -102,8 +122,8 @@ func (a *app) checkLoad(f *loadFlags) error {
 		return fmt.Errorf("--threshold %d is not above 0; give how many are allowed a minute", f.threshold)
 	case f.concurrency < 1 || f.concurrency > mostWorkers:
 		return fmt.Errorf("--concurrency %d is not from 1 to %d", f.concurrency, mostWorkers)
-	case f.given("rate") && !(f.rate > 0 && f.rate <= 1e7):
-		return fmt.Errorf("--rate %v is not above 0 and at most 10000000", f.rate)
+	case f.given("rate") && !(f.rate > 0 && f.rate <= mostRate):
+		return fmt.Errorf("--rate %v is not above 0 and at most %d", f.rate, mostRate)
 	case f.given("iterations") && f.iterations < 1:
 		return fmt.Errorf("--iterations %d is not above 0", f.iterations)
 	case f.duration < 0 || f.given("duration") && f.duration == 0:
@@ -112,6 +132,16 @@ func (a *app) checkLoad(f *loadFlags) error {
 		return fmt.Errorf("--numbers %d is not above 0", f.numbers)
 	case f.cost < 0:
 		return fmt.Errorf("--cost %d is below 0", f.cost)
+	}
+	if err := f.parseRamp(); err != nil {
+		return err
+	}
+	for _, text := range f.expect {
+		e, err := load.ParseExpectation(text)
+		if err != nil {
+			return fmt.Errorf("--expect %w", err)
+		}
+		f.expected = append(f.expected, e)
 	}
 	switch f.policy = strings.TrimPrefix(f.policy, "@"); {
 	case f.given("policy"):
@@ -134,6 +164,26 @@ func (a *app) checkLoad(f *loadFlags) error {
 		return fmt.Errorf("--draw %q is not uniform or zipf", f.draw)
 	}
 	return a.hostURL(*f)
+}
+
+// parseRamp parses --ramp, and sets the duration to that of --over.
+func (f *loadFlags) parseRamp() error {
+	if f.ramp == "" {
+		return nil
+	}
+	from, to, ok := strings.Cut(f.ramp, "..")
+	a, errA := strconv.ParseFloat(from, 64)
+	b, errB := strconv.ParseFloat(to, 64)
+	switch {
+	case !ok || errA != nil || errB != nil:
+		return fmt.Errorf("--ramp %q is not two rates; write the decisions a second at the start and at the end, such as 10..10000", f.ramp)
+	case !(a >= 0 && a <= mostRate && b >= 0 && b <= mostRate && a+b > 0):
+		return fmt.Errorf("--ramp %q is not from 0 to %d, with a rate above 0", f.ramp, mostRate)
+	case f.over < time.Second:
+		return fmt.Errorf("--over %v is below 1s; give the duration of --ramp, such as 1m", f.over)
+	}
+	f.ramped, f.duration = &load.Ramp{From: a, To: b}, f.over
+	return nil
 }
 
 // hostURL makes a URL from --host and its related flags.
@@ -200,7 +250,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		res, err := c.Take(ctx, req)
 		return res.Allowed, a.withArguments(err, req)
 	}, load.Options{
-		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
+		Workers: f.concurrency, Rate: f.rate, Ramp: f.ramped, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
 		Progress: func(p load.Progress) {
 			bar.draw(func(time.Duration) (float64, string) { return f.share(p), loadProgress(p) })
 		},
@@ -217,13 +267,28 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	if err := a.writePage(html, func(w io.Writer) error { return report.WritePage(w, f.title()) }); err != nil {
 		return err
 	}
+	failed, ofErrors := f.unmet(report)
 	switch {
 	case report.Interrupted:
 		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
-	case report.Errors > 0:
+	case len(failed) > 0:
+		return fmt.Errorf("%d of %s not met: %s", len(failed), plural(len(f.expected), "expectation"), strings.Join(failed, "; "))
+	case report.Errors > 0 && !ofErrors:
 		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
 	}
 	return nil
+}
+
+// unmet describes the expectations that the run does not meet. ofErrors reports whether an
+// expectation is about errors.
+func (f loadFlags) unmet(r *load.Report) (failed []string, ofErrors bool) {
+	for _, e := range f.expected {
+		if measured, met := e.Check(r); !met {
+			failed = append(failed, fmt.Sprintf("%s, but measured %s", e.Text, measured))
+		}
+		ofErrors = ofErrors || e.Metric == "errors"
+	}
+	return failed, ofErrors
 }
 
 // loadKind returns the text of an error without the keys, so that errors that differ only in the
@@ -260,72 +325,17 @@ func loadProgress(p load.Progress) string {
 // title describes the run.
 func (f loadFlags) title() string {
 	loop := "as many decisions as they can"
-	if f.rate > 0 {
-		loop = strconv.FormatFloat(f.rate, 'f', -1, 64) + " decisions a second"
-		if whole := int64(f.rate); float64(whole) == f.rate {
-			loop = plural(whole, "decision") + " a second"
-		}
+	switch {
+	case f.ramped != nil:
+		loop = fmt.Sprintf("from %s to %s decisions a second", perSecondText(f.ramped.From), perSecondText(f.ramped.To))
+	case f.rate == 1:
+		loop = "1 decision a second"
+	case f.rate > 0:
+		loop = perSecondText(f.rate) + " decisions a second"
 	}
 	text := fmt.Sprintf("%s, %s: %s, over %s", f.limit, plural(f.concurrency, "worker"), loop, plural(f.numbers, "number"))
 	if f.zipf > 0 {
 		text += fmt.Sprintf(" (zipf %v)", f.zipf)
 	}
 	return text
-}
-
-func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
-	total := r.Decisions()
-	a.printf("%s\n%s, for %s\n\n", f.title(), s.Name, human(r.Took))
-	rows := [][]string{
-		{"decisions", grouped(total), ""},
-		{"allowed", grouped(r.Allowed), figures.Percent(r.Allowed, total)},
-		{"denied", grouped(r.Denied), figures.Percent(r.Denied, total)},
-		{"errors", grouped(r.Errors), figures.Percent(r.Errors, total)},
-	}
-	if r.NotBegun > 0 {
-		rows = append(rows, []string{"not begun", grouped(r.NotBegun), "of the rate: no worker was free in time"})
-	}
-	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})
-	if r.Allowed+r.Denied > 0 {
-		for _, p := range load.Percentiles {
-			rows = append(rows, []string{p.Name, p.Of(r).String(), ""})
-		}
-	}
-	a.write(table(rows))
-	for _, m := range r.Messages {
-		first := ""
-		if m.Count > 1 {
-			first = ", the first"
-		}
-		a.printf("\n%s%s: %s\n", plural(m.Count, "error"), first, m.Text)
-	}
-}
-
-// loadReport is the output of load --json.
-type loadReport struct {
-	Limit       string           `json:"limit"`
-	Concurrency int              `json:"concurrency"`
-	Rate        float64          `json:"rate,omitempty"` // only in an open loop
-	Decisions   int64            `json:"decisions"`
-	Allowed     int64            `json:"allowed"`
-	Denied      int64            `json:"denied"`
-	Errors      int64            `json:"errors"`
-	NotBegun    int64            `json:"not_begun,omitempty"` // in an open loop: decisions that were due, but had no free worker until the end
-	Seconds     float64          `json:"seconds"`
-	PerSecond   float64          `json:"per_second"` // without errors
-	LatencyUS   map[string]int64 `json:"latency_us"` // by percentile: p50, p90, p99, p999, max
-	Messages    []load.Message   `json:"messages"`   // error messages, at most 5
-	Interrupted bool             `json:"interrupted"`
-}
-
-func loadJSON(f loadFlags, r *load.Report) loadReport {
-	report := loadReport{
-		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, Decisions: r.Decisions(), Allowed: r.Allowed, Denied: r.Denied,
-		Errors: r.Errors, NotBegun: r.NotBegun, Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(), LatencyUS: map[string]int64{},
-		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted,
-	}
-	for _, p := range load.Percentiles {
-		report.LatencyUS[p.Key] = p.Of(r).Microseconds()
-	}
-	return report
 }

@@ -99,6 +99,61 @@ func TestLoadErrorsOfOneKind(t *testing.T) {
 	}
 }
 
+// The command fails if the run does not meet an expectation, and says which, with the measured
+// value. An expectation of errors replaces the rule that any error makes it fail.
+func TestLoadExpectations(t *testing.T) {
+	srv := withLibrary(t)
+	env := []string{redisURL(srv.Addr())}
+	args := []string{"load", "--limit", "fixed_window 10/d", "--iterations", "40", "--numbers", "1"}
+	with := func(expectations ...string) []string {
+		all := args[:len(args):len(args)]
+		for _, e := range expectations {
+			all = append(all, "--expect", e)
+		}
+		return all
+	}
+	got := run(t, env, with("max<10m", "allowed==10", "denied==75%")...)
+	if got.code != exitFine || got.stderr != "" || !regexp.MustCompile(`\n\nEXPECTED +MEASURED\nmax<10m +\S+ +met\nallowed==10 +10 +met\ndenied==75% +75% +met\n$`).MatchString(got.stdout) {
+		t.Error(got)
+	}
+	got = run(t, env, with("errors==0", "allowed>=30%", "p99<1ns")...)
+	if got.code != exitError || !regexp.MustCompile(`^ratelimit: 2 of 3 expectations not met: allowed>=30%, but measured 0%; p99<1ns, but measured \S+\n$`).MatchString(got.stderr) ||
+		!strings.Contains(got.stdout, "\nallowed>=30%  0%") {
+		t.Error(got)
+	}
+	got = run(t, env, append(with("decisions==41"), "--json")...)
+	var report struct{ Expected []map[string]any }
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitError || len(report.Expected) != 1 || report.Expected[0]["met"] != false || report.Expected[0]["measured"] != "40" {
+		t.Error(got, err)
+	}
+	if err := admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err(); err != nil { // half of the decisions fail
+		t.Fatal(err)
+	}
+	args = []string{"load", "--limit", "fixed_window 10/d", "--iterations", "200", "--numbers", "2"}
+	if got := run(t, env, with("errors>0", "errors<90%")...); got.code != exitFine || got.stderr != "" {
+		t.Error(got)
+	}
+	if got := run(t, env, with("p99<1h")...); got.code != exitError || !strings.Contains(got.stderr, " of 200 decisions failed; the first: ") {
+		t.Error(got)
+	}
+}
+
+// A ramp shows each tenth of its time.
+func TestLoadRamp(t *testing.T) {
+	srv := withLibrary(t)
+	args := []string{"load", "--limit", "1000/s", "--ramp", "10..190", "--over", "1s"}
+	got := run(t, []string{redisURL(srv.Addr())}, args...)
+	if got.code != exitFine || !strings.Contains(got.stdout, ": from 10 to 190 decisions a second, over ") ||
+		!regexp.MustCompile(`\nFROM +DUE A SECOND .*\n0 ms +19 .*\n100 ms +37 (.*\n)+900 ms +181 .*\n$`).MatchString(got.stdout) {
+		t.Error(got)
+	}
+	got = run(t, []string{redisURL(srv.Addr())}, append(args, "--json")...)
+	var report loadReport
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || len(report.Steps) != 10 || len(report.Ramp) != 2 || report.Decisions+report.NotBegun != 100 {
+		t.Error(got, err)
+	}
+}
+
 func TestLoadInterrupted(t *testing.T) {
 	srv := withLibrary(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -19,6 +19,6 @@ Exit codes: 0 given back · 1 error · 2 a key is blocked.`,
   ratelimit refund {ann} 100/d --once-key {ann}:order7:back --once-ttl 10m`,
 	}
 	var options client.Request
-	cmd = a.decisionCommand(cmd, decide{(*client.Client).Refund, words{"given back", "blocked, not given back"}, &options, false})
+	cmd = a.decisionCommand(cmd, decide{(*client.Client).Refund, words{"given back", "blocked, not given back", ""}, &options, false})
 	return onceFlags(cmd, &options)
 }

@@ -16,7 +16,7 @@ rediss:// (TLS) or unix:///path, with user:password@ before the host; several cl
 commas. Clusters are detected. A password is in the URL, or in REDISCLI_AUTH, or typed (--askpass), or printed by a
 program (--auth-command).
 
-Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m.
+Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m. "ratelimit help limits" explains limits.
 
 Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refund, acquire), not held (renew,
 release), a server differs (status, plan), or findings (doctor).`
@@ -68,7 +68,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
-	root.AddCommand(a.versionCommand())
+	root.AddCommand(a.versionCommand(), a.limitsTopic())
 	a.commands = root.Commands()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -14,10 +14,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20",
-"fixed_window 1000/h align=clock" or, for a month of the calendar, "fixed_window 9000/mo align=clock"; or @name, a
-deployed policy. 0/m never allows. --policy takes a policy with its keys, in the order of policies.yaml. In a cluster, all keys of a call
-need the same hash tag, such as {user:42}.
+const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m or "gcra 10/s burst=20", or @name, a deployed
+policy; "ratelimit help limits" explains limits. --policy takes a policy with its keys, in the order of policies.yaml.
+In a cluster, all keys of a call need the same hash tag, such as {user:42}.
 
 Exit codes: 0 allowed · 1 error · 2 denied.`
 
@@ -52,12 +51,15 @@ func onceFlags(cmd *cobra.Command, options *client.Request) *cobra.Command {
 
 func (a *app) peekCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "peek KEY LIMIT [KEY LIMIT ...] | peek --policy NAME KEY [KEY ...]",
-		Short:   "Show what take would decide, and count nothing",
-		Long:    "Show what take would decide now, and change nothing.\n\n" + limitsHelp,
+		Use:   "peek KEY LIMIT [KEY LIMIT ...] | peek --policy NAME KEY [KEY ...]",
+		Short: "Show what take would decide, and count nothing",
+		Long: `Show what take would decide now, and change nothing. If the call would be allowed, the numbers are those that it would
+leave.
+
+` + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
 	}
-	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}, true})
+	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, peeked, &client.Request{}, true})
 }
 
 // policyLast reports whether args are keys without limits, followed by a policy.
@@ -74,12 +76,16 @@ type decide struct {
 	upTo    bool            // whether the command has --up-to
 }
 
-// words are the words that begin a sentence about a decision.
-type words struct{ allowed, denied string }
+// words are the words of a sentence about a decision.
+type words struct {
+	allowed, denied string // begin the sentence
+	after           string // follows the number of units that an allowed call leaves
+}
 
 var (
-	taken   = words{"allowed", "denied "}
-	charged = words{"charged", "blocked, not charged"} // with --force
+	taken   = words{"allowed", "denied ", ""}
+	peeked  = words{"would be allowed", "would be denied", " after it"}
+	charged = words{"charged", "blocked, not charged", ""} // with --force
 )
 
 func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
@@ -148,6 +154,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			a.printJSON(reply.NewDecision(req, res))
 		} else {
 			a.printf("%s\n", sentence(words, req, res))
+			if !res.Allowed {
+				words.after = "" // no key is charged
+			}
 			for i, each := range res.Each {
 				one := client.Result{
 					Allowed: each.Allowed, Limit: each.Limit, Remaining: each.Remaining, RetryAfter: each.RetryAfter, ResetAfter: each.ResetAfter,
@@ -206,6 +215,9 @@ func sentence(w words, req client.Request, res client.Result) string {
 			limit = req.Limits[res.Index-1]
 		}
 		fmt.Fprintf(&line, " for %s (%s)", visible(req.Keys[res.Index-1]), limit)
+	}
+	if res.Allowed {
+		line.WriteString(w.after)
 	}
 	switch {
 	case res.RetryAfter == client.Never:

@@ -119,7 +119,7 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	first := true
-	topPasses(ctx, rdb, s, f, nil, nil, func(p pass) {
+	topPasses(ctx, rdb, s, f, []usage.Order{usage.Order(f.by)}, nil, func(p pass) {
 		if !first && !a.json {
 			a.printf("\n")
 		}

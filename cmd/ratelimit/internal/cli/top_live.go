@@ -14,10 +14,10 @@ import (
 // topLive shows one pass after another on the full terminal until the user quits, and leaves the
 // last one on the screen.
 func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
-	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by), order: make(chan usage.Order, 1)}
+	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by)}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
 		show := func(p pass) { send(p) }
-		topPasses(ctx, rdb, s, f, shown.order, show, show)
+		topPasses(ctx, rdb, s, f, usage.Orders, show, show)
 	})
 	if err != nil {
 		return err
@@ -26,17 +26,16 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	return shown.pass.err
 }
 
-// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. If running is
-// not nil, topPasses also shows the first pass while it runs. An order received from orders starts
-// a new pass.
-func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, running, show func(pass)) {
+// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. A pass has the
+// first keys in each of the given orders. If running is not nil, topPasses also shows the first pass
+// while it runs.
+func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
 	for ctx.Err() == nil {
-		scan := usage.New(f.limit, f.match, by)
-		looking, stop := context.WithCancel(ctx)
+		scan := usage.New(f.limit, f.match, orders...)
 		over := make(chan error, 1)
-		go func() { over <- scan.Run(looking, rdb) }()
+		go func() { over <- scan.Run(ctx, rdb) }()
 		var err error
 		for scanning := true; scanning; {
 			select {
@@ -49,15 +48,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 				if found := scan.Snapshot(); found.Tracked > 0 {
 					running(pass{by: by, found: found})
 				}
-			case by = <-orders:
-				stop()
 			}
-		}
-		stopped := looking.Err() != nil && ctx.Err() == nil
-		stop()
-		if stopped {
-			before = nil
-			continue
 		}
 		found := scan.Snapshot()
 		show(pass{by, found, before, s.faults(err, topRights)})
@@ -67,8 +58,6 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 		select {
 		case <-ctx.Done():
 		case <-time.After(f.interval):
-		case by = <-orders:
-			before = nil
 		}
 	}
 }
@@ -76,29 +65,24 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 // topScreen is the content of the terminal.
 type topScreen struct {
 	screen
-	pass  pass
-	any   bool // whether a pass has been received
-	by    usage.Order
-	order chan usage.Order // sends the order of the next pass
+	pass pass // has the keys in every order
+	any  bool // whether a pass has been received
+	by   usage.Order
 }
 
 func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pass:
 		if msg.err != nil && msg.found.Tracked == 0 {
-			msg.by, msg.found, msg.before = t.pass.by, t.pass.found, t.pass.before // the last result is better than nothing
+			msg.found, msg.before = t.pass.found, t.pass.before // the last result is better than nothing
 		}
 		t.pass, t.any = msg, true
 	case tea.KeyPressMsg:
 		if msg.String() == "b" {
-			next := usage.Orders[(slices.Index(usage.Orders, t.by)+1)%len(usage.Orders)]
-			select {
-			case t.order <- next:
-				t.by = next
-			default: // the previous order has not been received yet
-			}
+			t.by = usage.Orders[(slices.Index(usage.Orders, t.by)+1)%len(usage.Orders)]
 		}
 	}
+	t.pass.by = t.by
 	return t, t.update(msg)
 }
 

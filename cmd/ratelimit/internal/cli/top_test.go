@@ -140,7 +140,7 @@ func TestTopOfAServerThatDies(t *testing.T) {
 // On a terminal, a pass and its faults fit on the screen; b changes the order; q, Esc and Ctrl-C
 // end the command.
 func TestTopScreen(t *testing.T) {
-	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total, order: make(chan usage.Order, 1)}
+	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total}
 	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
 	if view := screen.View(); !view.AltScreen || !strings.Contains(view.Content, "looking") {
 		t.Errorf("before the first pass: %+v", view)
@@ -158,14 +158,43 @@ func TestTopScreen(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
-	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first order has not been received yet
-	if order := <-screen.order; order != usage.Denied || screen.by != usage.Denied {
-		t.Errorf("b orders by %s, and says %s", order, screen.by)
+	if screen.by != usage.Denied || screen.pass.by != usage.Denied {
+		t.Errorf("b orders by %s, and says %s", screen.pass.by, screen.by)
 	}
 	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: tea.KeyEscape}, {Code: 'c', Mod: tea.ModCtrl}} {
 		if _, cmd := screen.Update(key); cmd == nil || cmd() != tea.Quit() {
 			t.Errorf("%s does not end it", key)
 		}
+	}
+}
+
+// The rates of a pass are those since the pass before, in every order.
+func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
+	srv := withLibrary(t)
+	rdb := admin(t, srv.Addr())
+	counted(t, srv, "user:1", "user:2") // user:2 has more calls
+	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total}
+	screen.Update(tea.WindowSizeMsg{Width: 100, Height: 10})
+	ctx, stop := context.WithCancel(t.Context())
+	passes := 0
+	topPasses(ctx, rdb, servers{}, topFlags{by: "total", limit: 1, interval: 1}, usage.Orders, nil, func(p pass) {
+		screen.Update(p)
+		if passes++; passes == 2 {
+			stop()
+			return
+		}
+		srv.Advance(10 * time.Second)
+		for range 5 {
+			do(t, rdb, "FCALL", "ratelimit_take", 2, "k", "user:1", "1000/d", "TRACK")
+			do(t, rdb, "FCALL", "ratelimit_take", 2, "k", "user:2", "1000/d", "TRACK")
+		}
+	})
+	for range usage.Orders {
+		lines := strings.Split(screen.View().Content, "\n")
+		if row := strings.Fields(lines[len(lines)-1]); len(row) < 5 || row[3] != "0.50" || !strings.Contains(lines[1], " 1.00/s allowed") {
+			t.Errorf("by %s: %q", screen.by, lines)
+		}
+		screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
 	}
 }
 

@@ -9,7 +9,6 @@ package load
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -23,6 +22,7 @@ import (
 type Options struct {
 	Workers  int                // number of concurrent requests
 	Rate     float64            // requests per second in an open loop; 0: a closed loop
+	Ramp     *Ramp              // if not nil, replaces Rate
 	Count    int64              // total number of decisions; 0: no limit
 	For      time.Duration      // time during which requests may start; 0: no limit
 	Keys     int                // number of keys
@@ -43,17 +43,32 @@ type Ask func(ctx context.Context, key int) (allowed bool, err error)
 
 // A Report is the result of a run. Latencies include replies but not errors.
 type Report struct {
-	Allowed, Denied, Errors int64
-	Took                    time.Duration
-	NotBegun                int64     // decisions of an open loop that were due within Options.For, but had no free worker
-	Interrupted             bool      // the context ended before the run was over
-	Seconds                 []Counts  // by the second in which they ended
-	Messages                []Message // error messages in the order of their first occurrence; at most 5 kinds
-	latency                 *hdrhistogram.Histogram
+	Counts
+	Took        time.Duration
+	NotBegun    int64     // decisions of an open loop that were due within Options.For, but had no free worker
+	Interrupted bool      // the context ended before the run was over
+	Seconds     []Counts  // by the second in which they ended
+	Steps       []Step    // of a ramp, by the time at which they were due
+	Messages    []Message // error messages in the order of their first occurrence; at most 5 kinds
+	latency     *hdrhistogram.Histogram
 }
 
 // Counts are numbers of decisions.
 type Counts struct{ Allowed, Denied, Errors int64 }
+
+// Decisions returns the number of all decisions, including errors.
+func (c Counts) Decisions() int64 { return c.Allowed + c.Denied + c.Errors }
+
+func (c *Counts) add(allowed bool, err error) {
+	switch {
+	case err != nil:
+		c.Errors++
+	case allowed:
+		c.Allowed++
+	default:
+		c.Denied++
+	}
+}
 
 // A Message is the first error of a kind, with the number of errors of that kind.
 type Message struct {
@@ -71,7 +86,7 @@ const (
 // Run makes decisions until the run is over or ctx ends. Calls interrupted by the end of ctx are
 // not counted.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
-	r := &run{ask: ask, o: o, report: Report{latency: hdrhistogram.New(1, longest.Microseconds(), digits)}, began: time.Now()}
+	r := &run{ask: ask, o: o, report: Report{latency: newHistogram(), Steps: o.steps()}, began: time.Now()}
 	var workers, watcher sync.WaitGroup
 	over := make(chan struct{})
 	if o.Progress != nil {
@@ -86,11 +101,14 @@ func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r.report.Took = time.Since(r.began)
 	r.report.Interrupted = ctx.Err() != nil
 	if r.late.Load() && !r.report.Interrupted {
-		due := int64(math.Ceil(o.Rate * o.For.Seconds()))
+		due := o.dueBefore(o.For)
 		if o.Count > 0 {
 			due = min(due, o.Count)
 		}
 		r.report.NotBegun = max(0, due-r.report.Decisions())
+		for i, s := range r.report.Steps {
+			r.report.Steps[i].NotBegun = max(0, o.dueBefore(s.End)-o.dueBefore(s.Start)-s.Decisions())
+		}
 	}
 	return &r.report
 }
@@ -125,10 +143,12 @@ func (r *run) work(ctx context.Context, key func() int) {
 			return
 		}
 		begin := time.Now()
-		if r.o.Rate > 0 {
-			begin = r.began.Add(time.Duration(float64(n) / r.o.Rate * float64(time.Second)))
+		due := begin.Sub(r.began)
+		if r.o.open() {
+			due = r.o.due(n)
+			begin = r.began.Add(due)
 		}
-		if r.o.For > 0 && begin.Sub(r.began) >= r.o.For {
+		if r.o.For > 0 && due >= r.o.For {
 			return
 		}
 		if r.o.For > 0 && time.Since(r.began) >= r.o.For {
@@ -142,7 +162,7 @@ func (r *run) work(ctx context.Context, key func() int) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.note(allowed, err, begin, time.Now())
+		r.note(allowed, err, due, time.Now())
 	}
 }
 
@@ -161,29 +181,29 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (r *run) note(allowed bool, err error, begin, end time.Time) {
+// note counts a decision that was due at a time after the start.
+func (r *run) note(allowed bool, err error, due time.Duration, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rep := &r.report
+	took := min(max((end.Sub(r.began)-due).Microseconds(), 1), longest.Microseconds())
 	second := int(end.Sub(r.began) / time.Second)
 	for len(rep.Seconds) <= second {
 		rep.Seconds = append(rep.Seconds, Counts{})
 	}
-	now := &rep.Seconds[second]
-	switch {
-	case err != nil:
-		rep.Errors++
-		now.Errors++
+	rep.Seconds[second].add(allowed, err)
+	step := rep.step(due, r.o.For)
+	if step != nil {
+		step.add(allowed, err)
+	}
+	if rep.add(allowed, err); err != nil {
 		r.message(err)
 		return
-	case allowed:
-		rep.Allowed++
-		now.Allowed++
-	default:
-		rep.Denied++
-		now.Denied++
 	}
-	_ = rep.latency.RecordValue(min(max(end.Sub(begin).Microseconds(), 1), longest.Microseconds())) // always within bounds
+	_ = rep.latency.RecordValue(took) // always within bounds
+	if step != nil {
+		_ = step.latency.RecordValue(took)
+	}
 }
 
 func (r *run) message(err error) {
@@ -216,9 +236,6 @@ func (r *run) watch(over <-chan struct{}) {
 	}
 }
 
-// Decisions returns the number of all decisions, including errors.
-func (r *Report) Decisions() int64 { return r.Allowed + r.Denied + r.Errors }
-
 // PerSecond returns the number of decisions per second, without errors.
 func (r *Report) PerSecond() float64 {
 	if r.Took <= 0 {
@@ -231,5 +248,13 @@ func (r *Report) PerSecond() float64 {
 // digits. share is between 0 and 1; 1 means all replies. If there were no replies, Latency returns
 // 0.
 func (r *Report) Latency(share float64) time.Duration {
-	return time.Duration(r.latency.ValueAtQuantile(100*share)) * time.Microsecond
+	return latency(r.latency, share)
+}
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, longest.Microseconds(), digits)
+}
+
+func latency(of *hdrhistogram.Histogram, share float64) time.Duration {
+	return time.Duration(of.ValueAtQuantile(100*share)) * time.Microsecond
 }

@@ -187,3 +187,84 @@ func TestMessagesAreBounded(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A ramp's decisions are due at the rising rate. A step has the decisions that were due in it, with
+// their own latencies.
+func TestRamp(t *testing.T) {
+	for _, tt := range []struct {
+		ramp  load.Ramp
+		steps [10]int64
+	}{
+		{load.Ramp{From: 0, To: 100}, [10]int64{5, 15, 25, 35, 45, 55, 65, 75, 85, 95}},
+		{load.Ramp{From: 100, To: 0}, [10]int64{95, 85, 75, 65, 55, 45, 35, 25, 15, 5}},
+		{load.Ramp{From: 50, To: 50}, [10]int64{50, 50, 50, 50, 50, 50, 50, 50, 50, 50}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(time.Millisecond)
+				return true, nil
+			}, load.Options{Workers: 8, Ramp: &tt.ramp, For: 10 * time.Second, Keys: 1})
+			if sum := r.Decisions(); sum < 499 || sum > 501 || r.NotBegun > 1 || r.Took > 10*time.Second+time.Millisecond {
+				t.Errorf("%v: %d decisions, %d not begun, %v", tt.ramp, sum, r.NotBegun, r.Took)
+			}
+			for i, s := range r.Steps {
+				if n := s.Decisions(); n < tt.steps[i]-1 || n > tt.steps[i]+1 || s.NotBegun > 1 || !within(s.Latency(1), time.Millisecond) || s.Start != time.Duration(i)*time.Second {
+					t.Errorf("%v, step %d: %d decisions, want %d; %v, %v", tt.ramp, i, n, tt.steps[i], s.Latency(1), s)
+				}
+			}
+		})
+	}
+}
+
+// One worker that takes 20 ms makes 50 decisions a second. Latencies grow once the rate is higher,
+// and the rest of the decisions do not begin.
+func TestRampBeyondWhatIsPossible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+			time.Sleep(20 * time.Millisecond)
+			return true, nil
+		}, load.Options{Workers: 1, Ramp: &load.Ramp{From: 10, To: 90}, For: 10 * time.Second, Keys: 1})
+		first, last := r.Steps[0], r.Steps[9]
+		if first.Latency(1) > 30*time.Millisecond || first.NotBegun != 0 || r.Steps[7].Latency(0.5) < 300*time.Millisecond || last.NotBegun == 0 || last.Decisions()+last.NotBegun != 86 {
+			t.Errorf("%+v, %+v", first, last)
+		}
+		if r.Decisions()+r.NotBegun != 500 {
+			t.Errorf("%d decisions, %d not begun", r.Decisions(), r.NotBegun)
+		}
+		var page strings.Builder
+		if err := r.WritePage(&page, "title"); err != nil || strings.Count(page.String(), "<tr>") != 2+2+11 {
+			t.Errorf("%v: %s", err, page.String())
+		}
+	})
+}
+
+func TestExpectations(t *testing.T) {
+	n := 0
+	var r *load.Report
+	synctest.Test(t, func(t *testing.T) {
+		r = load.Run(t.Context(), func(context.Context, int) (bool, error) {
+			time.Sleep(10 * time.Millisecond)
+			if n++; n%10 == 0 {
+				return false, errors.New("no")
+			}
+			return n%2 == 0, nil
+		}, load.Options{Workers: 1, Count: 100, Keys: 1})
+	})
+	for text, want := range map[string]bool{
+		"p99<11ms": true, "p99<9ms": false, " p50 >= 9.5ms ": true, "p999<=10.1ms": true, "p99.9<=10.1ms": true, "p95>1s": false, "max<1m30s": true,
+		"errors==10": true, "errors==0": false, "errors!=0": true, "errors<=10%": true, "errors<10%": false, "errors<0.5%": false,
+		"allowed>=40": true, "denied>40%": true, "denied>50.1%": false, "decisions==100": true, "per_second>89": true, "per_second<90.5": true, "not_begun==0": true, "not_begun>0%": false,
+	} {
+		e, err := load.ParseExpectation(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if measured, met := e.Check(r); met != want || measured == "" {
+			t.Errorf("%s: %v, %s", text, met, measured)
+		}
+	}
+	if e, err := load.ParseExpectation("p99<1h"); err != nil {
+		t.Error(err)
+	} else if measured, met := e.Check(load.Run(t.Context(), nil, load.Options{})); met || measured != "no reply" {
+		t.Errorf("without replies: %v, %s", met, measured)
+	}
+}

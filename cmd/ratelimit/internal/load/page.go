@@ -27,6 +27,9 @@ var Percentiles = []Percentile{
 // Of returns the latency at the percentile in a report.
 func (p Percentile) Of(r *Report) time.Duration { return r.Latency(p.share) }
 
+// OfStep returns the latency at the percentile in a step.
+func (p Percentile) OfStep(s Step) time.Duration { return s.Latency(p.share) }
+
 //go:embed page.html
 var pageText string
 

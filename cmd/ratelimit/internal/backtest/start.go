@@ -1,0 +1,123 @@
+package backtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
+)
+
+// shortWait is the longest time for which the suggestion to start with makes a denied key wait, if
+// there is a choice.
+const shortWait = 10 * time.Second
+
+// Start returns the suggestion to start with, or nil if there is none: of those under which a denied
+// key can go on within shortWait, the one with the longest period. If there is none of these, it is
+// the one with the shortest wait.
+func (r *Report) Start() (start *Result) {
+	for i := range r.Limits {
+		next := &r.Limits[i]
+		if next.Suggested == nil {
+			continue
+		}
+		switch {
+		case start == nil:
+			start = next
+		case next.Wait() > shortWait && start.Wait() > shortWait:
+			if next.Wait() < start.Wait() {
+				start = next
+			}
+		case next.Wait() <= shortWait && (start.Wait() > shortWait || next.Suggested.period > start.Suggested.period):
+			start = next
+		}
+	}
+	return start
+}
+
+// Wait returns the time in which a suggested limit refills what a request of average cost takes.
+func (r Result) Wait() time.Duration {
+	if r.Suggested == nil || r.Requests == 0 {
+		return 0
+	}
+	if strings.HasPrefix(r.Limit, "fixed_window") {
+		return r.Suggested.period
+	}
+	units := max(1, float64(r.AllUnits())/float64(r.Requests))
+	return min(time.Duration(float64(r.Suggested.period)*units/float64(r.Suggested.N)), r.Suggested.period*1000)
+}
+
+// WaitText returns Wait for people.
+func (r Result) WaitText() string {
+	wait := r.Wait()
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		switch n := wait.Seconds() / unit.of.Seconds(); {
+		case n >= 10:
+			return fmt.Sprintf("%.0f %s", n, unit.name)
+		case n >= 1:
+			return fmt.Sprintf("%.2g %s", n, unit.name)
+		}
+	}
+	return "<1 ms"
+}
+
+// Why says why to start with a suggestion: see Start. others is the number of all suggestions.
+func (r Result) Why(others int) string {
+	text := fmt.Sprintf("A denied %s can go on after about %s. ", r.Noun(), r.WaitText())
+	switch {
+	case others < 2:
+		return ""
+	case r.Wait() > shortWait:
+		return text + "The other suggestions make it wait longer."
+	}
+	return text + fmt.Sprintf("A longer period stops more of a steady stream, but makes a denied %s wait longer. Of these limits, this one has the longest period with a wait of at most 10 s.",
+		r.Noun())
+}
+
+// Meaning explains a suggested limit in words.
+func (r Result) Meaning() string {
+	s, what := r.Suggested, "request"
+	if r.Cost != "" {
+		what = "unit"
+	}
+	if s.N > 1 {
+		what += "s"
+	}
+	rate := fmt.Sprintf("%s %s per %s for each %s", figures.Grouped(s.N), what, per(s.period), r.Noun())
+	switch {
+	case strings.HasPrefix(r.Limit, "fixed_window"):
+		return rate + ", in windows that begin with the first request"
+	case s.Burst == 1:
+		return rate + ", one at a time"
+	}
+	return fmt.Sprintf("%s, refilled evenly, and at most %s at once", rate, figures.Grouped(s.Burst))
+}
+
+// Noun returns what a key of the result stands for.
+func (r Result) Noun() string { return noun(r.Key) }
+
+func noun(key string) string {
+	if key == "client" || key == "user" || key == "path" {
+		return key
+	}
+	return "key"
+}
+
+// per returns a period for use after "per": second, 10 seconds, 1.5 seconds.
+func per(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}} {
+		if n := d / unit.of; d%unit.of == 0 && n > 1 {
+			return fmt.Sprintf("%d %ss", n, unit.name)
+		} else if d == unit.of {
+			return unit.name
+		}
+	}
+	return span.Format(d)
+}
