@@ -33,28 +33,29 @@ type proxy struct {
 	fields    bool // responses that are not denied have the fields, too
 	down      int  // the status while the gateway is down
 	undecided int  // the status while the gateway has no decision
+	wrong     int  // the status if the recipe names no policy of the server
 }
 
 var proxies = map[string]proxy{
 	"nginx": {
 		files: []string{"nginx.conf"}, main: nginxMain,
-		command: []string{"/usr/sbin/nginx", "-e", "stderr", "-p", ".", "-c", "main.conf"}, debian: "nginx", fields: true, down: 200, undecided: 200,
+		command: []string{"/usr/sbin/nginx", "-e", "stderr", "-p", ".", "-c", "main.conf"}, debian: "nginx", fields: true, down: 200, undecided: 200, wrong: 500,
 	},
 	"caddy": {
 		files:   []string{"Caddyfile"},
-		command: []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, debian: "caddy", fields: true, down: 502, undecided: 503,
+		command: []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, debian: "caddy", fields: true, down: 502, undecided: 503, wrong: 400,
 	},
 	"caddy, short": {
 		files:   []string{"Caddyfile.short"},
-		command: []string{"caddy", "run", "--config", "Caddyfile.short", "--adapter", "caddyfile"}, debian: "caddy", down: 502, undecided: 503,
+		command: []string{"caddy", "run", "--config", "Caddyfile.short", "--adapter", "caddyfile"}, debian: "caddy", down: 502, undecided: 503, wrong: 400,
 	},
 	"haproxy": {
 		files:   []string{"haproxy.cfg", "haproxy-limit.lua"},
-		command: []string{"/usr/sbin/haproxy", "-db", "-f", "haproxy.cfg"}, debian: "haproxy", fields: true, down: 200, undecided: 200,
+		command: []string{"/usr/sbin/haproxy", "-db", "-f", "haproxy.cfg"}, debian: "haproxy", fields: true, down: 200, undecided: 200, wrong: 500,
 	},
 	"apache": {
 		files: []string{"apache.conf", "apache-limit.lua"}, main: apacheMain,
-		command: []string{"/usr/sbin/apache2", "-d", ".", "-f", "main.conf", "-D", "FOREGROUND"}, debian: "apache2-bin lua-socket", fields: true, down: 200, undecided: 200,
+		command: []string{"/usr/sbin/apache2", "-d", ".", "-f", "main.conf", "-D", "FOREGROUND"}, debian: "apache2-bin lua-socket", fields: true, down: 200, undecided: 200, wrong: 500,
 	},
 }
 
@@ -241,10 +242,18 @@ func TestRecipes(t *testing.T) {
 			stop()
 			ask(t, "127.0.0.2", "GET", url+"/e").want(t, p.down, "", "RateLimit=", "Retry-After=")
 
-			gateway, stop = startGateway(t, "--dev") // without the policy
-			url = "http://" + p.start(t, gateway, application.Listener.Addr().String())
-			ask(t, "127.0.0.2", "GET", url+"/f").want(t, p.undecided, "", "RateLimit=")
-			stop()
+			for _, tt := range []struct {
+				args   []string
+				status int
+			}{
+				{[]string{"--dev"}, p.wrong}, // without the policy
+				{[]string{"--redis", "redis://" + freePort(t)}, p.undecided},
+			} {
+				gateway, stop = startGateway(t, tt.args...)
+				url = "http://" + p.start(t, gateway, application.Listener.Addr().String())
+				ask(t, "127.0.0.2", "GET", url+"/f").want(t, tt.status, "", "RateLimit=")
+				stop()
+			}
 		})
 	}
 }

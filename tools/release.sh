@@ -17,11 +17,12 @@ if command -v sha256sum >/dev/null; then sha256() { sha256sum "$@"; }; else sha2
 
 # binaries SOURCES FOLDER: builds all binaries.
 binaries() {
-	local platform file
+	local platform suffix
 	for platform in $platforms; do
-		file=ratelimit_${platform/\//_}
-		case $platform in windows/*) file+=.exe ;; esac
-		"$1/tools/build.sh" "${platform%/*}" "${platform#*/}" "$2/$file"
+		suffix=_${platform/\//_}
+		case $platform in windows/*) suffix+=.exe ;; esac
+		"$1/tools/build.sh" "${platform%/*}" "${platform#*/}" "$2/ratelimit$suffix"
+		"$1/tools/build.sh" "${platform%/*}" "${platform#*/}" "$2/ratelimit-gateway$suffix" gateway
 	done
 }
 
@@ -37,9 +38,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out" "$work/out"
-echo "building ratelimit $version for $platforms"
+echo "building ratelimit and ratelimit-gateway $version for $platforms"
 binaries "$PWD" "$out"
-(cd "$out" && sha256 ratelimit_* >"$work/SHA256SUMS")
+(cd "$out" && sha256 ratelimit* >"$work/SHA256SUMS")
 echo "building all of it again, to compare"
 git clone -q . "$work/sources"
 GOCACHE=$work/cache binaries "$work/sources" "$work/out"

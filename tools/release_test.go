@@ -134,7 +134,8 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s has another digest than SHA256SUMS says (%v)", name, err)
 		}
 	}
-	const want = "ratelimit_darwin_amd64 ratelimit_darwin_arm64 ratelimit_linux_amd64 ratelimit_linux_arm64 " +
+	const want = "ratelimit-gateway_darwin_amd64 ratelimit-gateway_darwin_arm64 ratelimit-gateway_linux_amd64 ratelimit-gateway_linux_arm64 " +
+		"ratelimit-gateway_windows_amd64.exe ratelimit-gateway_windows_arm64.exe ratelimit_darwin_amd64 ratelimit_darwin_arm64 ratelimit_linux_amd64 ratelimit_linux_arm64 " +
 		"ratelimit_windows_amd64.exe ratelimit_windows_arm64.exe"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("SHA256SUMS has %s, want %s", got, want)

@@ -101,6 +101,19 @@ type Unblocked struct {
 	Keys      int   `json:"keys"`
 }
 
+// Overridden is the reply to override.
+type Overridden struct {
+	Overridden int    `json:"overridden"` // keys
+	Limit      string `json:"limit"`
+	ForMS      int64  `json:"for_ms"`
+}
+
+// OverrideEnded is the reply to override_end.
+type OverrideEnded struct {
+	Ended int64 `json:"ended"` // keys that had an override
+	Keys  int   `json:"keys"`
+}
+
 // Reset is the reply to reset.
 type Reset struct {
 	Reset int64 `json:"reset"` // keys that existed

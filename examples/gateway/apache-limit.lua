@@ -16,6 +16,10 @@ function limit(r)
         headers = { ["X-Forwarded-For"] = r.useragent_ip, ["X-Forwarded-Uri"] = r.unparsed_uri },
         sink = ltn12.sink.table(body),
     }
+    if status == 400 then
+        r:err("the gateway refuses the path; it says: " .. table.concat(body))
+        return 500 -- a wrong configuration must not go unnoticed
+    end
     if status ~= 200 and status ~= 429 then
         r:err("no decision: " .. tostring(status))
         return apache2.DECLINED -- allow: a limiter that is down must not take down your application

@@ -8,6 +8,10 @@ core.register_action("limit", { "http-req" }, function(txn)
         headers = { ["x-forwarded-for"] = { txn.sf:src() }, ["x-forwarded-uri"] = { txn.sf:pathq() } },
         timeout = 100, -- ms
     })
+    if answer.status == 400 then
+        txn:Alert("the gateway refuses the path; it says: " .. answer.body)
+        txn:done(txn:reply({ status = 500 })) -- a wrong configuration must not go unnoticed
+    end
     if answer.status ~= 200 and answer.status ~= 429 then
         txn:Warning("no decision: status " .. answer.status)
         return -- allow: a limiter that is down must not take down your application

@@ -101,6 +101,10 @@ func TestReplies(t *testing.T) {
 		{"peek", `{"keys":["a"],"limits":["3/m"]}`, `{"allowed":false,"limit":3,"remaining":0,"retry_after_ms":60000,"reset_after_ms":60000,"index":1,"key":"a"}`},
 		{"unblock", `{"keys":["a","z","none"]}`, `{"unblocked":2,"keys":3}`},
 		{"reset", `{"keys":["a","none"]}`, `{"reset":1,"keys":2}`},
+		{"override", `{"keys":["v","w"],"limit":"9/m","ms":60000}`, `{"overridden":2,"limit":"9/m","for_ms":60000}`},
+		{"take", `{"keys":["v"],"limits":["3/m"]}`, `{"allowed":true,"limit":9,"remaining":8,"retry_after_ms":0,"reset_after_ms":6667,"index":1,"key":"v"}`},
+		{"override_end", `{"keys":["v","none"]}`, `{"ended":1,"keys":2}`},
+		{"peek", `{"keys":["v"],"limits":["3/m"]}`, `{"allowed":true,"limit":3,"remaining":1,"retry_after_ms":0,"reset_after_ms":26667,"index":1,"key":"v"}`},
 	} {
 		answer := send(t, h, "POST", tt.name, tt.body)
 		if got := strings.TrimSpace(answer.Body.String()); answer.Code != http.StatusOK || got != tt.want || answer.Header().Get("Content-Type") != "application/json" {
@@ -172,12 +176,17 @@ func TestRefusals(t *testing.T) {
 		{"take", `{"keys":["a"],"limits":["3/m"],"upto":true,"force":true}`, 400, "BADARGS", `Force and UpTo are both set`},
 		{"take", `{"keys":["usage"],"limits":["3/m"]}`, 400, "BADSTATE", `usage`},
 		{"take", `{"keys":["a"],"limits":["@none"]}`, 404, "NOPOLICY", `none`},
+		{"take", `{"keys":["` + strings.Repeat("k", 9000) + `"],"limits":["@none"]}`, 404, "NOPOLICY", `take "` + strings.Repeat("k", 60) + `...": `},
 		{"peek", `{"keys":["a"],"limits":["3/m"],"force":true}`, 400, "BADARGS", `unknown field force; the fields are keys, limits, cost, upto, each`},
 		{"refund", `{"keys":["a"],"limits":["3/m"],"upto":true}`, 400, "BADARGS", `unknown field upto`},
 		{"acquire", `{"key":"a","limit":"3/m"}`, 400, "BADLIMIT", `acquire "a"`},
 		{"acquire", `{"key":"a","limit":"concurrency 2 lease=30s","lease_id":""}`, 400, "BADARGS", `lease_id is empty`},
 		{"renew", `{"key":"a","limit":"concurrency 2 lease=30s"}`, 400, "BADARGS", `the field lease_id is missing`},
 		{"block", `{"keys":["a"],"ms":0}`, 400, "BADARGS", `ms is 0; give 1 to 3153600000000`},
+		{"override", `{"keys":["a"],"limit":"9/m","ms":0}`, 400, "BADARGS", `ms is 0; give 1 to 3153600000000`},
+		{"override", `{"keys":["a"],"limit":"@api","ms":1}`, 400, "BADLIMIT", `override "a"`},
+		{"override", `{"keys":["a"],"ms":1}`, 400, "BADARGS", `the field limit is missing; the fields are keys, limit, ms`},
+		{"override", `{"keys":[],"limit":"9/m","ms":1}`, 400, "BADKEYS", `0`},
 		{"usage", `{"key":"used"}`, 400, "BADSTATE", `used`},
 		{"info", `{"x":1}`, 400, "BADARGS", `unknown field x`},
 		{"none", `{}`, 404, "", `/v1/none is not a path of the API; /v1/openapi.yaml lists the paths`},

@@ -13,6 +13,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
@@ -67,7 +68,7 @@ func fields(path string, object json.RawMessage, into reflect.Value) error {
 		i, known := names[name]
 		switch {
 		case !known:
-			return bad("%s has an unknown field %s; the fields are %s", at(path), printable.Key(cut(name)), strings.Join(list, ", "))
+			return bad("%s has an unknown field %s; the fields are %s", at(path), printable.Key(remedy.Cut(name)), strings.Join(list, ", "))
 		case given[name]:
 			return bad("%s has the field %s twice; keep one", at(path), name)
 		}
@@ -213,15 +214,7 @@ func join(path, name string) string {
 }
 
 // shown returns a value for an error: at most 60 bytes, printable.
-func shown(value json.RawMessage) string { return printable.Line(cut(string(value))) }
-
-func cut(text string) string {
-	const most = 60
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
-}
+func shown(value json.RawMessage) string { return printable.Line(remedy.Cut(string(value))) }
 
 // bad returns the error for a request that is not of the described form.
 func bad(format string, args ...any) error {

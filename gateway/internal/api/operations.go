@@ -60,6 +60,17 @@ var operations = map[string]operation{
 		n, err := limiter.Unblock(ctx, q.Keys...)
 		return reply.Unblocked{Unblocked: n, Keys: len(q.Keys)}, err
 	}),
+	"override": plain(func(ctx context.Context, limiter *client.Client, q overrideRequest) (reply.Overridden, error) {
+		d, err := milliseconds("ms", q.MS)
+		if err != nil {
+			return reply.Overridden{}, err
+		}
+		return reply.Overridden{Overridden: len(q.Keys), Limit: string(q.Limit), ForMS: int64(q.MS)}, limiter.Override(ctx, q.Limit, d, q.Keys...)
+	}),
+	"override_end": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.OverrideEnded, error) {
+		n, err := limiter.EndOverride(ctx, q.Keys...)
+		return reply.OverrideEnded{Ended: n, Keys: len(q.Keys)}, err
+	}),
 	"reset": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Reset, error) {
 		n, err := limiter.Reset(ctx, q.Keys...)
 		return reply.Reset{Reset: n, Keys: len(q.Keys)}, err
@@ -125,6 +136,12 @@ type blockRequest struct {
 	Keys   []string `json:"keys"`
 	MS     whole    `json:"ms"`
 	Extend bool     `json:"extend,omitempty"`
+}
+
+type overrideRequest struct {
+	Keys  []string     `json:"keys"`
+	Limit client.Limit `json:"limit"`
+	MS    whole        `json:"ms"`
 }
 
 type keysRequest struct {

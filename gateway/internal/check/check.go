@@ -4,6 +4,7 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -58,7 +59,7 @@ func New(options Options) (*Handler, error) {
 }
 
 // Matches reports whether the handler serves this path. A ServeMux would redirect paths that are not
-// clean, and a proxy takes a redirect for a denial.
+// clean, and a redirect is no answer to a proxy.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
@@ -78,8 +79,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var got outcome
-	answer := &recorder{ResponseWriter: w, denies403: denies403}
+	answer := &recorder{ResponseWriter: w, outcome: &got, denies403: denies403}
 	limit.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, &got)))
+	if answer.held {
+		w.Header().Del("Retry-After")
+		refusal(policy, got.err).Write(w)
+	}
 	decision := "allowed"
 	switch {
 	case got.err != nil, answer.status == http.StatusServiceUnavailable, answer.status == http.StatusBadRequest:
@@ -91,15 +96,46 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Metrics.Decided("check", "@"+policy, decision, began)
 }
 
-// recorder notes the status. If denies403 is true, it changes 429 to 403.
+// misconfigured reports whether err is an error of the configuration, which a retry cannot correct.
+func misconfigured(err error) bool {
+	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
+}
+
+// refusal returns the answer if a policy cannot decide. The status is 400, because proxies do not
+// take it for a service that is down: then many let requests pass.
+func refusal(policy string, err error) problem.Problem {
+	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
+	if errors.Is(err, client.ErrNoPolicy) {
+		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
+	}
+	if call, ok := errors.AsType[*client.Error](err); ok {
+		p.Reason = call.Code
+	}
+	return p
+}
+
+// recorder notes the status. If denies403 is true, it changes 429 to 403. It holds back a response
+// about a configuration error.
 type recorder struct {
 	http.ResponseWriter
+	outcome   *outcome
 	status    int
 	denies403 bool
+	held      bool
+}
+
+func (r *recorder) Write(text []byte) (int, error) {
+	if r.held {
+		return len(text), nil
+	}
+	return r.ResponseWriter.Write(text)
 }
 
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
+	if r.held = misconfigured(r.outcome.err); r.held {
+		return
+	}
 	if r.denies403 && status == http.StatusTooManyRequests {
 		status = http.StatusForbidden
 	}

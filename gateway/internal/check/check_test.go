@@ -161,6 +161,13 @@ func TestKeys(t *testing.T) {
 		{"/path/3", []string{uri, "/items/42"}, "path/3=-"},
 		{"/path/1", []string{uri, "/%69tems"}, "path/1=items"},
 		{"/path/1", []string{uri, "/%zz|{a}"}, "path/1=%25zz%7C%7Ba%7D"},
+		{"/path/1", []string{uri, "/a/../b"}, "path/1=b"},
+		{"/path/1", []string{uri, "/./a/%2e%2E/b?c/../d"}, "path/1=b"},
+		{"/path/1", []string{uri, "/x%2F..%2Fb"}, "path/1=b"},
+		{"/path/2", []string{uri, "/a%2Fb/c"}, "path/2=b"},
+		{"/path/1", []string{uri, "/../../%62"}, "path/1=b"},
+		{"/path/1", []string{uri, "/a/.."}, "path/1=-"},
+		{"/path/1/-/a/../%62", nil, "path/1=b"},
 		{"/path/1/-/items/42", []string{uri, "/forged"}, "path/1=items"},
 		{"/path/1/-/", []string{uri, "/forged"}, "path/1=-"},
 		{"/path/1/-", []string{uri, "/forged"}, "path/1=-"},
@@ -220,12 +227,22 @@ func TestNoDecision(t *testing.T) {
 	g := newGate(t)
 	for target, want := range map[string]int{
 		"/check/": 400, "/check//address": 400, "/deny403/check/": 400, "/check%2Fapi": 400,
-		"/check/unknown": 503, "/check/Api": 503, "/check/pair": 503,
+		"/check/unknown": 400, "/check/Api": 400, "/check/pair": 400, "/deny403/check/unknown": 400,
 		"/check/" + strings.Repeat("a", 65): 400, "/check/a%20b": 400, "/check/a%7Cb": 400,
 	} {
 		answer := g.ask("GET", target)
 		if answer.Code != want || answer.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s, want %d", target, answer.Code, answer.Body, want)
+		}
+	}
+	for target, want := range map[string]string{
+		"/check/unknown": "NOPOLICY there is no policy unknown on the server; deploy it, or correct the path in the proxy",
+		"/check/pair":    "BADKEYS the policy pair does not take one key; name one that does",
+	} {
+		answer := g.ask("GET", target)
+		var problem struct{ Reason, Detail string }
+		if err := json.Unmarshal(answer.Body.Bytes(), &problem); err != nil || problem.Reason+" "+problem.Detail != want || answer.Header().Get("Retry-After") != "" {
+			t.Errorf("%s: %v, %s, want %s", target, err, answer.Body, want)
 		}
 	}
 	if n := strings.Count(g.log.String(), "no decision"); n != 1 {

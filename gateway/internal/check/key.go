@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 
@@ -92,17 +93,22 @@ func segment(n int) httplimit.Key {
 		if uri == "" {
 			return "", fmt.Errorf("%w: the path has no /- with the client's path behind it, and there is no header %s", httplimit.ErrNoKey, uriField)
 		}
-		path, _, _ := strings.Cut(uri, "?")
-		words := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+		words := segments(uri)
 		if n > len(words) {
 			return "-", nil
 		}
-		// The same segment may be encoded in several ways.
-		if plain, err := url.PathUnescape(words[n-1]); err == nil {
-			return plain, nil
-		}
 		return words[n-1], nil
 	})
+}
+
+// segments returns the segments of the path that an application sees: without percent-encoding, and
+// with dots resolved. So a client cannot write one path in two ways that count apart.
+func segments(uri string) []string {
+	text, _, _ := strings.Cut(uri, "?")
+	if plain, err := url.PathUnescape(text); err == nil {
+		text = plain
+	}
+	return strings.FieldsFunc(path.Clean("/"+text), func(r rune) bool { return r == '/' })
 }
 
 // failed returns the function that notes and logs an error, at most once a second.

@@ -127,6 +127,9 @@ func escapeName(name string) string {
 	return strings.ReplaceAll(keytext.Escape(name), "=", "%3D")
 }
 
+// Known reports whether a limit can have this unit.
+func Known(unit rls.RateLimitResponse_RateLimit_Unit) bool { return units[unit] != "" }
+
 // units are the periods of the units, as the library writes them. A week begins on Monday; months
 // and years are those of the calendar.
 var units = map[rls.RateLimitResponse_RateLimit_Unit]string{

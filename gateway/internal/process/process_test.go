@@ -3,6 +3,7 @@ package process_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -418,4 +419,30 @@ func TestSlowClients(t *testing.T) {
 		t.Errorf("/check: %d %s", status, body)
 	}
 	wait.Wait()
+}
+
+// No path is redirected: an answer to a proxy is a decision or an error.
+func TestNoRedirects(t *testing.T) {
+	g := start(t, process.Options{Redis: "redis://" + server(t).Addr()})
+	for path, want := range map[string]int{
+		"//check/api/address": 404, "/./check/api": 404, "/check/../x": 400, "/check/./api": 400, "/check/api/../x": 400, "/x/../check/api": 404,
+		"/check": 404, "/deny403/check": 404, "/deny403//check/api": 404, "/v1": 404, "/v1//take": 404, "/v1/../check/api": 404, "/healthz/": 404, "/": 404,
+		"/check//api": 400, "/check/api//address": 200, "/%63heck/api": 400,
+	} {
+		conn, err := net.Dial("tcp", g.http.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"); err != nil { // as it is: package http would clean the path
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(answer), fmt.Sprintf("HTTP/1.1 %d ", want)) {
+			t.Errorf("%s: %s, want %d", path, answer, want)
+		}
+		_ = conn.Close()
+	}
 }

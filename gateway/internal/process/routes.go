@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/api"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/check"
+	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
 // routes returns the handler of the HTTP port.
@@ -25,7 +27,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.Handle(api.Prefix, api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log}))
+	plain := api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log})
 	trusted := g.options.TrustedProxies
 	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // whoever connects has no other address than that in the header
 		trusted = append(slices.Clone(trusted), unixPrefix)
@@ -35,10 +37,15 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		return nil, fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if check.Matches(r.URL.Path) {
+		switch at := r.URL.Path; {
+		case check.Matches(at):
 			forward.ServeHTTP(w, r)
-			return
+		case strings.HasPrefix(at, api.Prefix):
+			plain.ServeHTTP(w, r)
+		case at != path.Clean(at): // mux would redirect, and some proxies take a redirect for a permission
+			problem.Problem{Status: http.StatusNotFound, Detail: "the path has // or . or .. in it, or ends with /; write it without"}.Write(w)
+		default:
+			mux.ServeHTTP(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	}), nil
 }

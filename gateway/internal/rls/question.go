@@ -78,7 +78,10 @@ func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 	return list, nil
 }
 
-const unmatched = "none" // the metrics label of descriptors without a limit
+const (
+	unmatched  = "none"     // the metrics label of descriptors without a limit
+	overridden = "override" // that of descriptors with a limit of their own
+)
 
 // hits returns how many units a descriptor takes: its own number, which may be 0, or the request's,
 // where 0 means 1. It is negative if the number is above 2^53.
@@ -96,10 +99,10 @@ func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor
 func (q *question) override(i int, domain string, descriptor *entries.RateLimitDescriptor, override *entries.RateLimitDescriptor_RateLimitOverride) error {
 	unit := rls.RateLimitResponse_RateLimit_Unit(override.Unit)
 	multiplier := max(1, override.GetUnitMultiplier().GetValue())
-	if unit == rls.RateLimitResponse_RateLimit_UNKNOWN {
-		return badDescriptor(i, "the unit of its limit is %v; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", override.Unit)
+	if !envoyconfig.Known(unit) {
+		return badDescriptor(i, "the unit of its limit is %v; use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR", override.Unit)
 	}
-	q.label, q.window = domain+".override", true
+	q.label, q.window = overridden, true
 	q.limit = envoyconfig.Window(override.RequestsPerUnit, unit, multiplier)
 	q.key = envoyconfig.Key(domain, descriptor.GetEntries(), nil) + "|" + string(q.limit)
 	q.current = &rls.RateLimitResponse_RateLimit{RequestsPerUnit: override.RequestsPerUnit, Unit: unit}

@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
 // mostDescriptors is the most descriptors in a request, as many as limits in a call of the library.
@@ -104,7 +105,7 @@ func refusal(err error) error {
 	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
 		code = codes.InvalidArgument
 	}
-	return status.Error(code, err.Error())
+	return status.Error(code, remedy.For(err).Error())
 }
 
 // seconds rounds a duration up to whole seconds.

@@ -34,10 +34,11 @@ var start = time.Date(2026, 11, 1, 12, 0, 15, 0, time.UTC)
 
 // testbed is a service over gRPC with an embedded server, whose clock stands.
 type testbed struct {
-	t       *testing.T
-	server  *embedded.Server
-	service *rls.Server
-	client  api.RateLimitServiceClient
+	t        *testing.T
+	server   *embedded.Server
+	service  *rls.Server
+	registry *prometheus.Registry
+	client   api.RateLimitServiceClient
 }
 
 func newTestbed(t *testing.T, config string, policies ...functions.Policy) *testbed {
@@ -60,8 +61,9 @@ func connect(t *testing.T, url, config string) *testbed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Close() })
+	registry := prometheus.NewRegistry()
 	service := rls.New(rls.Options{
-		Limiter: limiter, Metrics: metrics.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Limiter: limiter, Metrics: metrics.New(registry), Log: slog.New(slog.DiscardHandler),
 		Margin: 2 * time.Millisecond, Headers: true,
 	})
 	if config != "" {
@@ -88,7 +90,7 @@ func connect(t *testing.T, url, config string) *testbed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	return &testbed{t: t, service: service, client: api.NewRateLimitServiceClient(connection)}
+	return &testbed{t: t, service: service, registry: registry, client: api.NewRateLimitServiceClient(connection)}
 }
 
 // ask sends a request and returns the response in short: the overall code, then for each status the
@@ -272,9 +274,34 @@ func TestOverride(t *testing.T) {
 	if got := b.ask(with(1, types.RateLimitUnit_UNKNOWN, 0)); !strings.HasPrefix(got, "InvalidArgument: descriptor 1: the unit") {
 		t.Error(got)
 	}
+	if got := b.ask(with(1, 99, 0)); got != "InvalidArgument: descriptor 1: the unit of its limit is 99; use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR" {
+		t.Error(got)
+	}
 	unknown := with(1, types.RateLimitUnit_HOUR, 0)
 	unknown.Domain = "unknown"
 	b.expect(unknown, "OK | OK 0", "OK | OK 0")
+}
+
+// Overrides without files are labelled alike, whatever domains clients make up.
+func TestOverridesShareAMetric(t *testing.T) {
+	b := newTestbed(t, "")
+	for i := range 100 {
+		r := request(0, "address=a")
+		r.Domain = fmt.Sprint("domain", i)
+		r.Descriptors[0].Limit = &entries.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: types.RateLimitUnit_HOUR}
+		b.expect(r, "OK | OK :1/hour 0 3585s", "OVER_LIMIT | OVER_LIMIT :1/hour 0 3585s")
+	}
+	families, err := b.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			if text := fmt.Sprint(metric.Label); family.GetName() == "ratelimit_gateway_requests_total" && (!strings.Contains(text, `"override"`) || metric.Counter.GetValue() != 100) {
+				t.Errorf("%s %v", text, metric.Counter)
+			}
+		}
+	}
 }
 
 var policies = []functions.Policy{
@@ -292,6 +319,10 @@ func TestPolicies(t *testing.T) {
 	b.expect(request(0, "policy=api address=b", "policy=api address=b"), "OK | OK api:3/unknown 2 20s | OK api:3/unknown 1 40s")
 	if got := b.ask(request(0, "policy=missing address=a")); !strings.HasPrefix(got, "Unavailable: ") || !strings.Contains(got, "NOPOLICY") {
 		t.Error(got)
+	}
+	long := strings.Repeat("n", 1<<20)
+	if got := b.ask(request(0, "policy="+long+" "+long+"=a")); !strings.HasPrefix(got, "Unavailable: ratelimit: take \""+strings.Repeat("n", 60)+"...\": ") || len(got) > 500 {
+		t.Errorf("%d bytes: %.500s", len(got), got)
 	}
 	if got := fmt.Sprint(b.server.Do("FCALL", "ratelimit_peek", "1", "api|address=a", "@api")); !strings.HasPrefix(got, "[1 3 0 ") {
 		t.Errorf("the key on the server: %s", got)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 // rate matches an argument that begins like a limit. A key rarely does.
@@ -55,11 +56,7 @@ for the key of leases. It cannot be a policy. In a cluster, all keys of a call n
 				return err
 			}
 			if a.json {
-				return a.printJSON(struct {
-					Overridden int    `json:"overridden"` // keys
-					Limit      string `json:"limit"`
-					ForMS      int64  `json:"for_ms"`
-				}{len(keys), limit, span.Milliseconds()})
+				return a.printJSON(reply.Overridden{Overridden: len(keys), Limit: limit, ForMS: span.Milliseconds()})
 			}
 			return a.printf("overrode %s with %s for %s\n", plural(len(keys), "key"), limit, human(span))
 		},
@@ -76,9 +73,6 @@ func (a *app) overrideEndCommand() *cobra.Command {
 counted under an override still counts. In a cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit override-end user:42`,
 	}, (*client.Client).EndOverride, "ended the overrides of", "nothing to end: no key had an override", func(n int64, of int) any {
-		return struct {
-			Ended int64 `json:"ended"` // keys that had an override
-			Keys  int   `json:"keys"`
-		}{n, of}
+		return reply.OverrideEnded{Ended: n, Keys: of}
 	})
 }
