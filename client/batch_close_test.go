@@ -21,8 +21,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, less those that may refill before the refund arrives, which
-// is at most 5 s later here.
+// Close gives back the unspent units, except those that may refill before the refund arrives. Here,
+// the refund may take up to 5 s.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {

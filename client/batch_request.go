@@ -88,7 +88,7 @@ type step int
 
 const (
 	decided      step = iota // return the result
-	askServer                // the batch is for another limit, or the key has become a queue
+	askServer                // the batch is for another limit, or the key now has a leaky_bucket
 	sendRequest              // request units for this and other callers
 	awaitRequest             // wait for the request in progress
 )

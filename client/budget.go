@@ -13,9 +13,9 @@ import (
 // settleWithin is how long a settlement whose outcome is unknown can be repeated.
 const settleWithin = 10 * time.Minute
 
-// Hold is an estimate that was taken for work whose cost is known only afterwards, such as the
-// tokens of a language model. [Hold.Settle] then corrects it. A Hold that is never settled stays at
-// its estimate. A Hold is safe for concurrent use.
+// Hold is an estimate that was charged for work whose cost is known only afterwards, such as the
+// tokens of a language model. [Hold.Settle] then corrects the charge. If a Hold is never settled,
+// the estimate stays charged. A Hold is safe for concurrent use.
 type Hold struct {
 	client *Client
 	req    Request

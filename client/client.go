@@ -134,12 +134,12 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 	return c.Take(ctx, one(key, limit, n))
 }
 
-// AllowAtMost takes as many units as fit, from 1 to n, from key under limit. Result.Taken is their
-// number. If not even one fits, Allowed is false and RetryAfter is the wait until one unit fits.
-// With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. If
-// n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the server is too old
-// for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies, an OnceKey or a
-// Peek, see [Request].
+// AllowAtMost takes as many units as are available, from 1 to n, from key under limit. Result.Taken
+// is the number of units taken. If no unit is available, Allowed is false and RetryAfter is the
+// wait until one is. With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the
+// key is blocked. If n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the
+// server is too old for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies,
+// an OnceKey or a Peek, see [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true

@@ -90,7 +90,6 @@ func nameOf(field reflect.StructField) (name string, required bool) {
 	return name, option != "omitempty"
 }
 
-// set sets a field.
 func set(path string, value json.RawMessage, into reflect.Value) error {
 	switch into.Interface().(type) {
 	case bool:

@@ -81,8 +81,8 @@ func firstOf(keys []httplimit.Key) httplimit.Key {
 	return httplimit.FirstOf(keys...)
 }
 
-// segment counts a request under a segment of the client's path. A request without the segment
-// counts under an empty one, shown as "-".
+// segment counts requests by a segment of the client's path. If a path lacks the segment, the
+// segment counts as empty and is shown as "-".
 func segment(n int) httplimit.Key {
 	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
 		_, uri := cutPath(r.URL.EscapedPath())

@@ -280,7 +280,8 @@ func TestFilesOfEnvoy(t *testing.T) {
 	}
 }
 
-// The files are followed while the gateway is not ready, too.
+// TestFilesAreFollowedWithoutRedis checks that changes of the files take effect even while the
+// gateway is not ready.
 func TestFilesAreFollowedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TLSFiles are files in PEM form for both ports. Without them, the ports are plain.
+// TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
 type TLSFiles struct {
 	Cert, Key string
 	ClientCA  string // authorities of client certificates; empty if clients need none

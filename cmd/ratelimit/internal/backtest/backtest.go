@@ -47,7 +47,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress reports how far a run has got.
+// Progress reports how far a run has advanced.
 type Progress struct {
 	Step, Steps int   // each step processes all requests once
 	Requests    int64 // processed in this step

@@ -36,7 +36,8 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// library returns a build with an enforced policy, a shadow policy, and one over two keys.
+// library returns a build with three policies: an enforced policy, a shadow policy, and a policy
+// with two keys.
 func library(t *testing.T) functions.Build {
 	t.Helper()
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(
