@@ -36,8 +36,9 @@ type Change struct {
 	Name string `json:"name"` // of a canary: the policy's
 	What string `json:"what"` // "added", "removed" or "changed"
 
-	// Old and New are the limits of a policy before and after the deployment. Those of a canary have
-	// its share and its limits, as in "5% of the keys: 60/m", or only what changes.
+	// Old and New are the limits of a policy before and after the deployment. For a canary, they
+	// contain its share and its limits, as in "5% of the keys: 60/m", or only the part that
+	// changes.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 }

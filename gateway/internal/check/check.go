@@ -1,4 +1,5 @@
-// Package check answers the sub-requests of proxies: 200 if a request may pass, 429 if not.
+// Package check answers the sub-requests of proxies: 200 if a request is allowed, and 429 if it is
+// denied.
 package check
 
 import (
@@ -32,13 +33,13 @@ type Options struct {
 type Handler struct {
 	Options
 	address httplimit.Key
-	logs    rate.Sometimes // of errors
+	logs    rate.Sometimes // limits the logging of errors
 	mu      sync.RWMutex
 	limits  map[string]http.Handler // by policy and keys, as in the path
 }
 
-// At most mostLimits handlers are kept, for paths of at most longestKept bytes. Others are made again
-// for each request.
+// The handler keeps at most mostLimits handlers, for paths of at most longestKept bytes. Other
+// handlers are made again for each request.
 const (
 	mostLimits  = 1000
 	longestKept = 256
@@ -57,13 +58,13 @@ func New(options Options) (*Handler, error) {
 	return h, nil
 }
 
-// Matches reports whether the handler serves this path. A ServeMux would redirect paths that are not
-// clean, and a proxy takes a redirect for a denial.
+// Matches reports whether the handler serves this path. It replaces a ServeMux, which would
+// redirect paths that are not clean. A proxy treats a redirect as a denial.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
 
-// outcome is what the handler learns about a request, for the metrics.
+// outcome holds what the handler learns about a request, for the metrics.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -91,7 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Metrics.Decided("check", "@"+policy, decision, began)
 }
 
-// recorder notes the status. If denies403 is true, it changes 429 to 403.
+// recorder records the status. If denies403 is true, it changes 429 to 403.
 type recorder struct {
 	http.ResponseWriter
 	status    int
@@ -110,7 +111,7 @@ func (r *recorder) WriteHeader(status int) {
 func (h *Handler) limit(path string) (string, http.Handler, error) {
 	first, keys, _ := strings.Cut(path, "/")
 	keys, _ = cutPath("/" + keys)
-	policy, _ := url.PathUnescape(first) // the server has refused paths for which this fails
+	policy, _ := url.PathUnescape(first) // cannot fail, because the server has already refused such paths
 	if policy == "" {
 		return "", nil, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
 	}

@@ -1,4 +1,5 @@
-// Package remedy rewords errors of package client, whose advice is for Go programs.
+// Package remedy rewords errors of package client for operators, because their advice is for Go
+// programs.
 package remedy
 
 import (
@@ -7,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// For returns err with what the operator of the gateway can do.
+// For returns err with advice for the operator of the gateway.
 func For(err error) error {
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok || !errors.Is(err, client.ErrNotDeployed) {
