@@ -46,7 +46,7 @@ type memory struct {
 // denial is the last denial of a key.
 type denial struct {
 	limit Limit
-	cost  int64 // 1 for a call with UpTo, because not even one unit fitted
+	cost  int64 // 1 for a call with UpTo, because not even one unit was available
 	res   Result
 	read  time.Time // when the reply was received
 	until time.Time

@@ -18,17 +18,17 @@ type Key struct{ key keytext.Key[*http.Request] }
 
 var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
 
-// Func counts a request under the result of f: Func("tenant", tenant) uses "tenant=acme". An empty
-// result is [ErrNoKey].
+// Func counts requests by the result of f: Func("tenant", tenant) uses keys such as "tenant=acme".
+// An empty result is treated as [ErrNoKey].
 //
 // f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
 // % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
 // cluster.
 func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
-// Header counts a request under the value of a header, such as Header("X-Api-Key"); if there are
-// several values, under the first. The key contains the first 32 hexadecimal digits of the value's
-// SHA-256: "header:X-Api-Key~" and the digits.
+// Header counts requests by the value of a header, such as Header("X-Api-Key"). If there are
+// several values, it uses the first. The key contains the first 32 hexadecimal digits of the
+// value's SHA-256: "header:X-Api-Key~" and the digits.
 //
 // A client that sends a new value each time counts as a new client each time. Put middleware that
 // verifies the header in front of this one, or middleware with [Address] around it. This also

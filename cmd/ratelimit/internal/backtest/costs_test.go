@@ -121,7 +121,7 @@ func TestLinesWithoutACost(t *testing.T) {
 	}
 }
 
-// The bytes of an access log are costs, too. A response without a body has none.
+// TestCostsInBytes uses the bytes of responses as costs. A response without a body costs 0.
 func TestCostsInBytes(t *testing.T) {
 	log := ""
 	for i, size := range []string{"700", "-", "400", "300"} {

@@ -137,7 +137,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return
 	}
 	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
-		return // the error says it all
+		return // the error needs no further text
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
 	for _, n := range report.Nodes {

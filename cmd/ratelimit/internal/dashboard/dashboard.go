@@ -21,7 +21,7 @@ import (
 
 // Source is the servers that a Dashboard shows. Its functions must be safe for concurrent use.
 type Source struct {
-	Name    string        // name of the servers for people, without a password
+	Name    string        // name of the servers for display, without a password
 	Timeout time.Duration // timeout of a call
 
 	Connect func(context.Context) (redis.UniversalClient, error)
