@@ -67,7 +67,8 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// The client asks for the refill rate of a limit only once, however many keys use it.
+// TestCloseAsksOnce checks that the client asks for the refill rate of a limit only once for all
+// keys that use it.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))

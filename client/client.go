@@ -168,7 +168,7 @@ func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
-// about replicas. It counts nothing under req.UsageKey. If req.OnceKey is set, the error is
+// about replicas. It counts nothing in req.UsageKey. If req.OnceKey is set, the error is
 // [ErrBadArgs].
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.execute(ctx, "peek", req)
@@ -189,7 +189,7 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // The keys of a shadow policy are refunded separately from the others. Given the request of an
 // allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
-// It counts nothing under req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
+// It counts nothing in req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
 // back once, and retries as Take does if a reply is lost. If the library on the server is too old
 // for this, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {

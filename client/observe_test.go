@@ -133,7 +133,7 @@ func TestObserverNamesPolicies(t *testing.T) {
 	}{
 		{allow(perDay), decided, nil, ""},
 		{allow("@api"), nil, refused, ""},
-		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // nobody has said yet that there is this policy
+		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // no server has confirmed yet that this policy exists
 		{allow("@api"), decided, nil, "api"},
 		{allow("@api"), nil, redis.ErrPoolTimeout, "api"},
 		{allow("@api", perDay), decided, nil, "api"},

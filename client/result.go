@@ -56,9 +56,10 @@ type Result struct {
 	// Err is the reason why no server decided, an [*Error]; nil if one did.
 	Err error
 
-	// Shadow is the decision that the call would have got if its shadow policies were enforced; nil
-	// if it has none. The other fields describe the enforced limits. If there are none, Allowed is
-	// true and RetryAfter is 0, and the rest describes the keys of the shadow policies.
+	// Shadow is the decision that the call would have received if its shadow policies were
+	// enforced. It is nil if the call has none. The other fields describe the enforced limits. If
+	// there are no enforced limits, Allowed is true, RetryAfter is 0, and the other fields describe
+	// the keys of the shadow policies.
 	Shadow *Shadow
 
 	// Each lists the separate result of each key's limit, in the order of the keys, if the request

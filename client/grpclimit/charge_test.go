@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
-// acme counts all calls under "api|tenant=acme".
+// acme counts all calls by "api|tenant=acme".
 var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", nil })
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}

@@ -40,7 +40,7 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
-// Cookie counts a request under the value of a cookie, the first if there are several, hashed as
+// Cookie counts each request by the value of a cookie, the first if there are several, hashed as
 // with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
@@ -55,7 +55,7 @@ func Cookie(name string) Key {
 // unusable returns a Key for which New returns err.
 func unusable(err error) Key { return Key{keytext.Key[*http.Request]{Err: err}} }
 
-// Pattern counts a request under the pattern of its route, which [http.ServeMux] and compatible
+// Pattern counts each request by the pattern of its route, which [http.ServeMux] and compatible
 // routers store in [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware around
 // single handlers of the router. Around a ServeMux the pattern is not known yet: use [PatternOf].
 func Pattern() Key {
@@ -67,7 +67,7 @@ func Pattern() Key {
 	})
 }
 
-// PatternOf counts a request under the pattern with which mux will serve it. It is for middleware
+// PatternOf counts each request by the pattern with which mux will serve it. It is for middleware
 // around mux. All requests without a pattern in mux share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
@@ -81,11 +81,11 @@ func PatternOf(mux *http.ServeMux) Key {
 	})
 }
 
-// Join counts a request under all of the given keys together: with Join(Pattern(), Address()), each
+// Join counts each request by all of the given keys together: with Join(Pattern(), Address()), each
 // address has its own limit on each route. If a request lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a request under the first of the given keys that it has: with
+// FirstOf counts each request by the first of the given keys that it has: with
 // FirstOf(Header("X-Api-Key"), Address()), requests without the header are limited by their
 // address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }

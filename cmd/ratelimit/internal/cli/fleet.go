@@ -160,8 +160,8 @@ func dash(text string) string {
 	return text
 }
 
-// edited reports whether a library has the build ID of wanted but a different text: somebody
-// changed it by hand.
+// edited reports whether a library has the build ID of wanted but a different text, which means
+// that it was edited manually.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
