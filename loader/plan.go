@@ -249,7 +249,7 @@ func canaryChanges(before, after map[string]string) []Change {
 }
 
 // policiesOf returns the policies in a text by name, without their canaries, each formatted for
-// people.
+// display.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
 	// If there is an error, this is not a text of this library, or it is from a version without
@@ -266,7 +266,7 @@ func policiesOf(code string) map[string]string {
 }
 
 // canariesOf returns the canaries in a text by the names of their policies, each formatted for
-// people.
+// display.
 func canariesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, _ := functions.ReadPolicies(code)

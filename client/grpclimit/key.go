@@ -31,7 +31,7 @@ type call struct {
 var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
 
 // Func counts each call by the result of f for its context and full method name: Func("tenant",
-// tenant) uses "tenant=acme". An empty result is [ErrNoKey].
+// tenant) uses keys such as "tenant=acme". An empty result is treated as [ErrNoKey].
 //
 // f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
 // % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a

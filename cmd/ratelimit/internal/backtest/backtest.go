@@ -1,11 +1,11 @@
-// Package backtest replays access logs through limits and policies, and reports whom each would
-// have denied, when and how often. The library itself decides, in the engine of package embedded,
-// with the clock set to the time of each request.
+// Package backtest replays access logs through limits and policies, and reports which keys each
+// limit would have denied, when, and how often. The library itself decides, in the engine of
+// package embedded, with the clock set to the time of each request.
 //
-// The files: key.go defines the keys; logs.go reads the log files and merges them by time; pass.go
-// distributes requests to workers, one per core, each with an engine and its share of the keys;
-// decide.go and series.go count the decisions under a limit; windows.go and suggest.go suggest
-// limits; report.go makes the report; page.go and plot.go write it as HTML.
+// key.go defines the keys; logs.go reads the log files and merges them by time; pass.go distributes
+// requests to workers, one per core, each with an engine and its share of the keys; decide.go and
+// series.go count the decisions under a limit; windows.go and suggest.go suggest limits; report.go
+// makes the report; page.go and plot.go write it as HTML.
 package backtest
 
 import (

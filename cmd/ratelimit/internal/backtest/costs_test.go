@@ -60,8 +60,9 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests, it
-// needs room for one unit like the others, because nobody knows its cost when it is decided.
+// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests,
+// even a request of cost 0 needs one available unit, because its cost is not known when the
+// decision is made.
 func TestCostOfZero(t *testing.T) {
 	for after, want := range map[bool]int64{false: 0, true: 1} {
 		opts := options(t, "fixed_window 5/h")
