@@ -21,8 +21,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, less those that may refill before the refund arrives, which
-// is at most 5 s later here.
+// Close gives back the unspent units, except those that may refill before the refund arrives. Here,
+// the refund may take up to 5 s.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {
@@ -67,7 +67,8 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// The client asks for the refill rate of a limit only once, however many keys use it.
+// TestCloseAsksOnce checks that the client asks for the refill rate of a limit only once for all
+// keys that use it.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))

@@ -88,7 +88,7 @@ type step int
 
 const (
 	decided      step = iota // return the result
-	askServer                // the batch is for another limit, or the key has become a queue
+	askServer                // the batch is for another limit, or the key now has a leaky_bucket
 	sendRequest              // request units for this and other callers
 	awaitRequest             // wait for the request in progress
 )
@@ -200,8 +200,8 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
-	// A wait means that the key has become a queue, and Shadow that the policy has just become a shadow
-	// policy. Neither may be batched.
+	// A wait means that the key now has a leaky_bucket, and Shadow means that the policy has just
+	// become a shadow policy. Neither may be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until

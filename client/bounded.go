@@ -12,9 +12,9 @@ import (
 // defaultTimeout is the timeout of calls if WithTimeout is not given.
 const defaultTimeout = 500 * time.Millisecond
 
-// WithTimeout sets the longest time that a call takes, whatever the server does. The default is 500
-// ms. A context with an earlier deadline ends a call earlier. Calls that wait may share a timer, and
-// then end up to a twentieth of d later. d must be above 0.
+// WithTimeout sets the maximum duration of a call, even if the server does not reply. The default
+// is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait may share a
+// timer, and then end up to a twentieth of d later. d must be above 0.
 func WithTimeout(d time.Duration) Option {
 	return func(c *Client) error {
 		if d <= 0 {

@@ -13,9 +13,9 @@ import (
 // settleWithin is how long a settlement whose outcome is unknown can be repeated.
 const settleWithin = 10 * time.Minute
 
-// Hold is an estimate that was taken for work whose cost is known only afterwards, such as the
-// tokens of a language model. [Hold.Settle] then corrects it. A Hold that is never settled stays at
-// its estimate. A Hold is safe for concurrent use.
+// Hold is an estimate that was charged for work whose cost is known only afterwards, such as the
+// tokens of a language model. [Hold.Settle] then corrects the charge. If a Hold is never settled,
+// the estimate stays charged. A Hold is safe for concurrent use.
 type Hold struct {
 	client *Client
 	req    Request
@@ -42,12 +42,12 @@ func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int
 	return c.HoldRequest(ctx, one(key, limit, estimate))
 }
 
-// HoldRequest is Hold for several keys and for policies: the costs of req are the estimate. If req
+// HoldRequest is Hold for several keys and for policies. The costs of req are the estimate. If req
 // has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
 //
-// A settlement keeps its reply on the server under a key of its own, in the hash slot of the first
-// key. That is impossible for a key with a "}" and no hash tag, such as "{}x"; the error is then
-// [ErrBadKeys].
+// A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
+// No such key exists for a key that contains "}" and has no hash tag, such as "{}x"; the error is
+// then [ErrBadKeys].
 func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
@@ -90,11 +90,11 @@ func (h *Hold) Result() Result { return h.res }
 // for each key, from 0 to 2^53. It gives back what was too much, and charges what was too little
 // whether or not it fits, as Request.Force does. The Result describes the keys after that.
 //
-// The estimate is corrected once, however often Settle is called: later calls return the first
-// outcome and ignore their actual. If a reply is lost, Settle retries as [Client.Take] does with an
-// OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same correction, and
-// never makes it twice. This is possible for 10 minutes; after that, Settle keeps returning the
-// error.
+// The estimate is corrected only once, even if Settle is called several times: later calls return
+// the first outcome and ignore their actual. If a reply is lost, Settle retries as [Client.Take]
+// does with an OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same
+// correction, and never makes it twice. This is possible for 10 minutes; after that, Settle keeps
+// returning the error.
 //
 // After any other error, and if Allowed is false because a key is blocked, the correction was not
 // made, and Settle can be called again. If estimates of several keys are corrected in both

@@ -153,7 +153,8 @@ func TestSettleWhileBlocked(t *testing.T) {
 	}
 }
 
-// Units that no server charged are not corrected, and no fallback replaces a correction.
+// If no server charged the estimate, Settle corrects nothing. If no server replies to Settle, no
+// fallback applies.
 func TestSettleWithoutAServer(t *testing.T) {
 	ctx := t.Context()
 	s := newTestbed(t)

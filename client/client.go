@@ -134,12 +134,12 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 	return c.Take(ctx, one(key, limit, n))
 }
 
-// AllowAtMost takes as many units as fit, from 1 to n, from key under limit. Result.Taken is their
-// number. If not even one fits, Allowed is false and RetryAfter is the wait until one unit fits.
-// With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. If
-// n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the server is too old
-// for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies, an OnceKey or a
-// Peek, see [Request].
+// AllowAtMost takes as many units as are available, from 1 to n, from key under limit. Result.Taken
+// is the number of units taken. If no unit is available, Allowed is false and RetryAfter is the
+// wait until one is. With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the
+// key is blocked. If n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the
+// server is too old for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies,
+// an OnceKey or a Peek, see [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true
@@ -168,7 +168,7 @@ func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
-// about replicas. It counts nothing under req.UsageKey. If req.OnceKey is set, the error is
+// about replicas. It counts nothing in req.UsageKey. If req.OnceKey is set, the error is
 // [ErrBadArgs].
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.execute(ctx, "peek", req)
@@ -189,7 +189,7 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // The keys of a shadow policy are refunded separately from the others. Given the request of an
 // allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
-// It counts nothing under req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
+// It counts nothing in req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
 // back once, and retries as Take does if a reply is lost. If the library on the server is too old
 // for this, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {

@@ -105,8 +105,8 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
-// For a busy key, few of a thousand calls need a request, and every allowed call was charged
-// before.
+// With a busy key, only a few of a thousand calls need a request. Every allowed call was charged in
+// advance.
 func ExampleWithBatches() {
 	addr, stop := server()
 	defer stop()

@@ -123,8 +123,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// If its context was canceled or had ended before the call, a call gets no fallback, because nobody
-// waits for the decision.
+// If its context was canceled or had ended before the call, a call gets no fallback, because no
+// caller waits for the decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()

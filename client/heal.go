@@ -20,7 +20,7 @@ const (
 // again. loader.Healer makes such a function. If the application's user may not load functions,
 // leave WithHealer out; errors then say which command to run.
 //
-// heal is called once each time a server loses the library, however many calls find it missing.
+// heal is called once each time a server loses the library, even if many calls find it missing.
 // After a failure, it is called again for the same server no earlier than one second later. It may
 // take up to 30 s, longer than the calls that wait for it. Its context also ends when the Client is
 // closed.

@@ -55,9 +55,9 @@ func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(c
 // Acquire.
 func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx, "renew") }
 
-// Release gives the lease up, and reports whether it was held until now. It never releases the
-// lease of another holder. So it can be called again, for example after [ErrOutcomeUnknown], and
-// for a lease that was never acquired.
+// Release releases the lease, and reports whether the lease was held until now. It never releases
+// the lease of another holder. So it is safe to call it again, for example after
+// [ErrOutcomeUnknown], and for a lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
 	if n == 1 {

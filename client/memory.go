@@ -46,7 +46,7 @@ type memory struct {
 // denial is the last denial of a key.
 type denial struct {
 	limit Limit
-	cost  int64 // 1 for a call with UpTo, because not even one unit fitted
+	cost  int64 // 1 for a call with UpTo, because not even one unit was available
 	res   Result
 	read  time.Time // when the reply was received
 	until time.Time
@@ -104,7 +104,7 @@ func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) 
 	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
 }
 
-// forget drops the denials of keys, and prevents calls in progress from remembering theirs.
+// forget drops the denials of keys. It also prevents calls in progress from storing their denials.
 func (m *memory) forget(keys []string) {
 	m.forgets.Add(1)
 	m.drop(keys)

@@ -32,10 +32,10 @@ type Observer struct {
 type Observation struct {
 	Operation string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 
-	// Policy is the name of the policy that the call asked for, without @. The names of several
-	// policies are separated by commas, each name once. Policy is empty if the call makes no decision
-	// or asked for no policy, and until a server has decided a call of this Client with the policy.
-	// So every name is that of a policy, whatever limits the program is made to ask for.
+	// Policy is the name of the policy that the call used, without @. The names of several policies
+	// are separated by commas, each name once. Policy is "" if the call makes no decision or uses
+	// no policy. It is also "" until a server has decided a call of this Client with the policy, so
+	// it never contains an invalid name.
 	Policy string
 
 	Began    time.Time     // start time by this process's clock

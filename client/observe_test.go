@@ -133,7 +133,7 @@ func TestObserverNamesPolicies(t *testing.T) {
 	}{
 		{allow(perDay), decided, nil, ""},
 		{allow("@api"), nil, refused, ""},
-		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // nobody has said yet that there is this policy
+		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // no server has confirmed yet that this policy exists
 		{allow("@api"), decided, nil, "api"},
 		{allow("@api"), nil, redis.ErrPoolTimeout, "api"},
 		{allow("@api", perDay), decided, nil, "api"},
@@ -204,7 +204,7 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
-	// Closing the client closes its breakers, and reports it once.
+	// Close closes the client's breakers, and reports each change only once.
 	for range 2 {
 		check(t, c.Close())
 	}

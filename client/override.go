@@ -6,23 +6,24 @@ import (
 	"time"
 )
 
-// Override puts limit on keys for d from now. Until then, every decision on these keys goes by
-// limit, whatever limit or policy its call names: takes, peeks and refunds, or Lease.Acquire and
-// Lease.Renew if limit is one of [Concurrency]. Units taken before stay taken, and count under limit
-// like those of any changed limit. A block denies as before. Under a shadow policy, the keys are
-// decided by limit and always allowed. A second override replaces the first, even if it is shorter.
-// Override changes all keys or none.
+// Override puts limit on keys for d from now. Until then, every decision on these keys uses limit,
+// whatever limit or policy its call names. This applies to takes, peeks and refunds, and to
+// Lease.Acquire and Lease.Renew if limit comes from [Concurrency]. Units that were taken before
+// stay taken, as with any change of a limit. A block denies as before. With a shadow policy, limit
+// determines the shadow decision, and the call is always allowed. A second override replaces the
+// first, even if it is shorter. Override changes all keys or none.
 //
-// limit is not a policy and has at most 5 rates; otherwise the error is [ErrBadLimit]. d is from 1 ms
-// to 36500 days, rounded up to whole milliseconds; otherwise the error is [ErrBadArgs]. A key that
-// stores leases takes only a limit of [Concurrency], and a key that stores a rate's state takes any
-// other; otherwise the error is [ErrBadState]. In a cluster the keys share a hash tag. If the library
-// on the server is too old for Override, the error is [ErrNotDeployed].
+// limit must not be a policy, and may have at most 5 rates; otherwise the error is [ErrBadLimit]. d
+// is from 1 ms to 36500 days, rounded up to whole milliseconds; otherwise the error is
+// [ErrBadArgs]. A key that stores leases accepts only limits from [Concurrency], and a key that
+// stores a rate's state accepts only other limits; otherwise the error is [ErrBadState]. In a
+// cluster, the keys must share a hash tag. If the library on the server is too old for Override,
+// the error is [ErrNotDeployed].
 //
-// Override takes effect at once in this client. In other clients, units that are in a batch
-// ([WithBatches]) are still spent for up to the ttl of the batches, and a remembered denial
-// ([WithDenialMemory]) still denies for up to its longest time. The same is true in all clients when
-// an override ends by itself. A [LocalLimiter] ignores overrides.
+// Override takes effect at once in this client. Other clients may still spend units of a batch
+// ([WithBatches]) for up to the ttl of the batches, and may repeat a remembered denial
+// ([WithDenialMemory]) for up to its longest time. The same is true for all clients when an
+// override expires. A [LocalLimiter] ignores overrides.
 func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, keys ...string) error {
 	defer c.forget(keys)
 	keys = c.server.keys(keys)

@@ -19,8 +19,8 @@ const (
 	// limit is dropped.
 	mostParsed = 1000
 
-	// refreshAfter is how long a LocalLimiter uses what it knows about a limit. A policy may be
-	// redeployed.
+	// refreshAfter is how long a LocalLimiter uses a limit as last parsed by a server. It is not
+	// longer, because a policy may be redeployed.
 	refreshAfter = time.Minute
 )
 

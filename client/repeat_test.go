@@ -69,7 +69,8 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 	}
 }
 
-// Within OnceTTL, an OnceKey identifies the same piece of work; after it, a new one.
+// Within OnceTTL, requests with the same OnceKey are one piece of work. After OnceTTL, the same
+// OnceKey begins a new one.
 func TestOnceKeyExpires(t *testing.T) {
 	server, c := atNoon(t)
 	take := func() { must[client.Result](t)(c.Take(t.Context(), withOnceKey("a"))) }

@@ -40,9 +40,9 @@ type Request struct {
 	// or more keys.
 	Limits []Limit
 
-	// Costs is how much to take. Empty means 1 for every key, a single number applies to all keys;
-	// otherwise there is one number per limited key. Each is from 0 to 2^53. A key with cost 0 is
-	// not written, and denies only while it is blocked.
+	// Costs is how many units to take. If Costs is empty, each key is charged 1. A single number
+	// applies to all keys; otherwise there is one number per limited key. Each number is from 0 to
+	// 2^53. A key with cost 0 is not written, and denies only while it is blocked.
 	Costs []int64
 
 	// UpTo takes as many units as fit, from 1 to the single number in Costs, and the same number
@@ -77,9 +77,9 @@ type Request struct {
 	// exceed their longest retry. Take repeats a call only in the first half of this time.
 	OnceTTL time.Duration
 
-	// UsageKey, if not empty, is a key under which the decision is counted, even if it is a denial,
-	// but not if it repeats the reply of an OnceKey. [Client.Usage] returns the counts. Several
-	// limited keys may share one.
+	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
+	// A decision that repeats the reply of an OnceKey is not counted. [Client.Usage] returns the
+	// counts. Several limited keys may share a UsageKey.
 	UsageKey string
 
 	// Fallback says what a Take of this request returns if no server decides. It replaces the

@@ -32,12 +32,12 @@ type Result struct {
 	// all limits. It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
 	Remaining int64
 
-	// RetryAfter is 0 if Allowed, with two exceptions. For leaky_bucket it is how long to wait before
-	// proceeding, the turn in the queue. With Force it is the wait until one unit fits. If not Allowed, it is the shortest wait after which the
-	// same call would be allowed (with UpTo: one unit of it) if nothing else is taken. It is in
-	// whole milliseconds, rounded up, and the longest over all limits that deny. It is [Never],
-	// which is -1, if the call can never be allowed; check for that before you wait. For HTTP:
-	// Retry-After, rounded up to seconds.
+	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
+	// before proceeding, and with Force it is the wait until one unit is available. If not Allowed,
+	// it is the shortest wait after which the same call would be allowed (with UpTo: a call for one
+	// unit) if nothing else is taken. It is in whole milliseconds, rounded up, and the longest over
+	// all limits that deny. It is [Never], which is -1, if the call can never be allowed; check for
+	// Never before you wait. For the HTTP header Retry-After, round it up to seconds.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until every limit of the call is full again if nothing else is taken,
@@ -56,9 +56,10 @@ type Result struct {
 	// Err is the reason why no server decided, an [*Error]; nil if one did.
 	Err error
 
-	// Shadow is the decision that the call would have got if its shadow policies were enforced; nil
-	// if it has none. The other fields describe the enforced limits. If there are none, Allowed is
-	// true and RetryAfter is 0, and the rest describes the keys of the shadow policies.
+	// Shadow is the decision that the call would have received if its shadow policies were
+	// enforced. It is nil if the call has none. The other fields describe the enforced limits. If
+	// there are no enforced limits, Allowed is true, RetryAfter is 0, and the other fields describe
+	// the keys of the shadow policies.
 	Shadow *Shadow
 
 	// Each lists the separate result of each key's limit, in the order of the keys, if the request

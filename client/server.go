@@ -187,7 +187,7 @@ func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 }
 
 // send passes the call to rdb, and returns its reply. written reports whether a command that is not
-// read-only may have been sent. If node is nil, the call gets a round trip of its own.
+// read-only may have been sent. If node is nil, the call gets its own round trip.
 func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	cmd := newCommand(ctx, call)

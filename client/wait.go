@@ -15,7 +15,7 @@ import (
 // Nothing was taken, unless the text says that units could not be given back or are kept under an
 // OnceKey.
 type LimitedError struct {
-	Key string // as sent, prefix included; of several keys the one that denied, or the first if that is not known
+	Key string // as sent, with the prefix; with several keys, the one that denied, or the first if that is unknown
 
 	// RetryAfter is the least time that the wait would have taken, as far as is known. It is 0 if
 	// nothing is known, and [Never] if the call asked for more than the limit ever holds.

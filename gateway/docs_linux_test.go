@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// blocks returns the blocks of a section of docs/gateway.md in a language.
+// blocks returns the code blocks in a language from a section of docs/gateway.md.
 func blocks(t *testing.T, section, language string) []string {
 	t.Helper()
 	file, err := os.ReadFile("../docs/gateway.md")
@@ -28,7 +28,7 @@ func blocks(t *testing.T, section, language string) []string {
 	return list
 }
 
-// shell runs a block with a gateway and an nginx on other ports.
+// shell runs a block. It replaces the ports of the gateway and of nginx by other ports.
 func shell(t *testing.T, block, gateway, nginx string) string {
 	t.Helper()
 	block = strings.NewReplacer("127.0.0.1:8080", gateway, "127.0.0.1:8000", nginx).Replace(block)
@@ -39,10 +39,10 @@ func shell(t *testing.T, block, gateway, nginx string) string {
 	return string(out)
 }
 
-// A newcomer who types the five commands sees a limit.
+// TestFiveCommands checks that the five commands of the page show a limit.
 func TestFiveCommands(t *testing.T) {
 	commands := blocks(t, "A limited nginx in five commands", "sh")
-	if len(commands) != 6 { // the last shows what to do with a Redis
+	if len(commands) != 6 { // the last block shows how to use a Redis server
 		t.Fatalf("%d blocks", len(commands))
 	}
 	args, found := strings.CutPrefix(commands[1], "go run -C gateway . ")
@@ -50,7 +50,7 @@ func TestFiveCommands(t *testing.T) {
 	if err != nil || !found || !strings.Contains(args, " ../examples/policies.yaml ") || !strings.Contains(string(file), "limit: 10/s burst=20,") {
 		t.Fatalf("%v; the second command is %s", err, commands[1])
 	}
-	// On a busy machine, forty requests may take long enough for 10 a second.
+	// On a busy machine, forty requests may take so long that a limit of 10/s never denies.
 	args = strings.Replace(args, "../examples/policies.yaml", policies(t, "20/h"), 1)
 	gateway, _ := startGateway(t, strings.Fields(args)...)
 

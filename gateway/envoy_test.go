@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// No Envoy runs here, so the configuration is held against the types of its API: every field is there
-// and has a valid value.
+// TestEnvoyConfiguration checks the configuration against the types of Envoy's API, because no
+// Envoy is available here. Every field must exist and have a valid value.
 func TestEnvoyConfiguration(t *testing.T) {
 	file, err := os.ReadFile("../examples/gateway/envoy-ext-authz.yaml")
 	if err != nil {

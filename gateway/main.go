@@ -1,5 +1,5 @@
-// Command ratelimit-gateway answers proxies that ask whether a request may pass: Envoy's rate limit
-// service over gRPC, and forward auth over HTTP. docs/gateway.md describes it.
+// Command ratelimit-gateway decides for proxies whether a request is allowed. It serves Envoy's
+// rate limit service over gRPC, and forward auth over HTTP. docs/gateway.md describes it.
 package main
 
 import (

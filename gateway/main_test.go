@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output is what the command writes, which can be read meanwhile.
+// output holds what the command has written. It can be read while the command writes.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -36,7 +36,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// addresses finds the ports in the log.
+// addresses matches the line of the log that contains the ports.
 var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)
 
 // startGateway runs the command until the test ends, on ports that it chooses. It returns the address
@@ -97,7 +97,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// The manifest's flags are those of the command.
+// TestFlagsOfKubernetes checks that the command has the flags that the manifest uses.
 func TestFlagsOfKubernetes(t *testing.T) {
 	file, err := os.ReadFile("../examples/gateway/kubernetes.yaml")
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 // recipes is the folder with the configurations of proxies.
 const recipes = "../examples/gateway/"
 
-// proxy describes how to run a recipe with the proxy of Debian. It needs Linux, where clients can have
-// any address of 127.0.0.0/8.
+// proxy describes how to run a recipe with a proxy from Debian. It needs Linux, because only there
+// can clients use any address in 127.0.0.0/8.
 type proxy struct {
-	files   []string // of the recipe, which are copied
-	main    string   // a file main.conf that includes the recipe; empty for none
+	files   []string // files of the recipe to copy
+	main    string   // content of main.conf, which includes the recipe; "" for none
 	command []string // runs in the folder with the files
-	debian  string   // the packages
+	debian  string   // Debian packages of the proxy
 
 	fields    bool // responses that are not denied have the fields, too
 	down      int  // the status while the gateway is down
@@ -85,7 +85,7 @@ LoadModule lua_module /usr/lib/apache2/modules/mod_lua.so
 Include apache.conf
 `
 
-// freePort returns an address of 127.0.0.1 that is free.
+// freePort returns a free address on 127.0.0.1.
 func freePort(t *testing.T) string {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,11 +96,11 @@ func freePort(t *testing.T) string {
 	return port.Addr().String()
 }
 
-// start runs the proxy until the test ends, and returns its address. The addresses in its files are
-// replaced by those of the gateway and the application.
+// start runs the proxy until the test ends, and returns its address. It replaces the addresses in
+// the proxy's files by those of the gateway and the application.
 func (p proxy) start(t *testing.T, gateway, application string) string {
 	t.Helper()
-	for range 3 { // another program may take the port
+	for range 3 { // another program may take the port first
 		if addr := p.try(t, gateway, application); addr != "" {
 			return addr
 		}
@@ -113,7 +113,7 @@ func (p proxy) try(t *testing.T, gateway, application string) string {
 	t.Helper()
 	dir, addr := t.TempDir(), freePort(t)
 	change := strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", gateway, "127.0.0.1:3000", application,
-		"/etc/apache2", dir, "/tmp/try-nginx", filepath.Join(dir, "try-nginx"), "100ms", "1m", "timeout = 100,", "timeout = 60000,", "TIMEOUT = 0.1", "TIMEOUT = 60") // a busy machine is slow
+		"/etc/apache2", dir, "/tmp/try-nginx", filepath.Join(dir, "try-nginx"), "100ms", "1m", "timeout = 100,", "timeout = 60000,", "TIMEOUT = 0.1", "TIMEOUT = 60") // long timeouts, for a busy machine
 	put := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -208,8 +208,9 @@ func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 	}
 }
 
-// Each recipe counts by the client's address, denies with 429 and the fields, passes other requests to
-// the application as they are, and does what its comments say while the gateway is down.
+// TestRecipes checks each recipe. It must count requests by the client's address, deny with 429 and
+// the fields, forward other requests to the application unchanged, and behave as its comments say
+// while the gateway is down.
 func TestRecipes(t *testing.T) {
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

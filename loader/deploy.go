@@ -100,7 +100,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		if len(more) == 0 {
 			break
 		}
-		// Unlike check, this needs no probe, because the load follows.
+		// These nodes need no probe, unlike in check, because the load follows at once.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = f.refusal(ctx, m, o)

@@ -27,7 +27,7 @@ var (
 	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's text
 	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had a different one
 	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
-	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or one with a higher contract
+	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or a version with a higher contract
 	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
 	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use, although they have units left
 	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers is under way

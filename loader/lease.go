@@ -31,7 +31,7 @@ const (
 // lease is the content of a lease library.
 type lease struct {
 	name    string // of the library
-	who     string // who deploys, for people
+	who     string // who deploys, for display
 	fromMS  int64  // by the leader's clock, ms since the epoch
 	untilMS int64
 }
@@ -80,7 +80,7 @@ func (s *session) holder(c *conn) *holder {
 	}
 }
 
-// whoAmI describes this process for people.
+// whoAmI describes this process for display.
 func whoAmI() string {
 	name, host := "somebody", "an unknown host"
 	if u, err := user.Current(); err == nil {

@@ -132,8 +132,9 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A deployment sees what another one did between its inspection and its lease. It does not replace
-// a newer version that it missed in the inspection, and it records what it really replaced.
+// A deployment takes into account what another deployment did after the inspection and before the
+// lease was taken. It does not replace a newer version that it missed in the inspection, and it
+// records what it really replaced.
 func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

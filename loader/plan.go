@@ -36,8 +36,9 @@ type Change struct {
 	Name string `json:"name"` // of a canary: the policy's
 	What string `json:"what"` // "added", "removed" or "changed"
 
-	// Old and New are the limits of a policy before and after the deployment. Those of a canary have
-	// its share and its limits, as in "5% of the keys: 60/m", or only what changes.
+	// Old and New are the limits of a policy before and after the deployment. For a canary, they
+	// contain its share and its limits, as in "5% of the keys: 60/m", or only the part that
+	// changes.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 
@@ -275,7 +276,7 @@ func canaryChanges(before, after map[string]string) []Change {
 }
 
 // policiesOf returns the policies in a text by name, without their canaries, each formatted for
-// people.
+// display.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
 	// If there is an error, this is not a text of this library, or it is from a version without
@@ -292,7 +293,7 @@ func policiesOf(code string) map[string]string {
 }
 
 // canariesOf returns the canaries in a text by the names of their policies, each formatted for
-// people.
+// display.
 func canariesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, _ := functions.ReadPolicies(code)

@@ -38,7 +38,7 @@ type Library struct {
 // ours reports whether the text is a build of the ratelimit library.
 func (l Library) ours() bool { return l.Version != "" && l.BuildID != "" }
 
-// String describes the library for people.
+// String describes the library for display.
 func (l Library) String() string {
 	switch {
 	case l.Digest == "":

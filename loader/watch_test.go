@@ -258,8 +258,9 @@ func TestWatchWaitsAfterAFailure(t *testing.T) {
 	}
 }
 
-// During a deployment a watch loads nothing, even if the deployment begins between the watch's
-// inspection and its lease. After a deployment that died, the watch takes over.
+// During a deployment, a watch loads nothing, even if the deployment begins between the watch's
+// inspection and its lease. If a deployment ends without releasing its lease, the watch continues
+// after the lease has expired.
 func TestWatchWaitsForADeployment(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

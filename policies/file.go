@@ -26,7 +26,7 @@ type File struct {
 // Policy is a policy in a file. It keeps its position, for the messages of Check.
 type Policy struct {
 	functions.Policy
-	Description string  // for people; it is not part of the build
+	Description string  // for display; it is not part of the build
 	Costs       []int64 // largest cost of a call that should be allowed: none, one for all limits, or one for each
 
 	file         string // name of the file, or "" if the policy is not from a file

@@ -209,7 +209,7 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// A build with nearly the maximum number of limits and characters loads in time, too.
+// A build with nearly the maximum number of limits and characters also loads in time.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {

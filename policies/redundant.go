@@ -47,7 +47,7 @@ func implied(algorithm string, a, b rate) bool {
 	case "sliding_log":
 	case "fixed_window":
 		if !nested(a, b) {
-			periods++ // a window of a can begin before that of b
+			periods++ // one of a's windows can begin before b's
 		}
 	case "sliding_window":
 		// A window is accurate to one bucket, which is at most one period. So b may count the units

@@ -251,7 +251,7 @@ func (c call) command() []any {
 	return words
 }
 
-// String returns the call for people.
+// String returns the call for display.
 func (c call) String() string {
 	words := []string{c.verb}
 	if c.policy != nil {

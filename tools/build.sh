@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a program for a release: static, and byte for byte the same for a given commit and Go version,
-# whatever the directory, the machine or its settings.
+# Builds a program for a release: static, and byte for byte the same for a given commit and Go
+# version, in any directory and on any machine.
 #
 #   tools/build.sh OS ARCH FILE [DIRECTORY]    the default is cmd/ratelimit
 set -euo pipefail

@@ -14,7 +14,7 @@ can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages are for the d
 headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 
 missing=()  # Debian packages to install
-names=()    # the same, for people
+names=()    # the same, for display
 services=() # services that these packages start
 need() {    # need PACKAGES NAME
 	missing+=($1)

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
-// acme counts all calls under "api|tenant=acme".
+// acme counts all calls by "api|tenant=acme".
 var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", nil })
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
@@ -53,7 +53,7 @@ func TestCharge(t *testing.T) {
 		}
 	}))
 	err := serve(t, s, func(context.Context, *grpclimit.Charge) { t.Error("a call in debt is served") })
-	checkStatus(t, err, codes.ResourceExhausted, 60*24*time.Hour/100) // until 10 units fit
+	checkStatus(t, err, codes.ResourceExhausted, 60*24*time.Hour/100) // until 10 units are available
 	server.SetTime(noon.Add(60 * 24 * time.Hour / 100))
 	limitertest.Check(t, serve(t, s, func(context.Context, *grpclimit.Charge) {}))
 }

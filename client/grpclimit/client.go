@@ -30,7 +30,7 @@ type Client struct {
 // A ClientOption configures a Client. [NewClient] returns an error if an option is invalid.
 type ClientOption func(*Client) error
 
-// CountBy counts calls under the result of key, for example the account that a call is for, instead
+// CountBy counts calls by the result of key, for example the account that a call is for, instead
 // of the target of the connection. method is the full method name. If key returns an error or an
 // empty string, the call fails.
 func CountBy(key func(ctx context.Context, target, method string) (string, error)) ClientOption {

@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return for a call without the value to count it under.
-// The caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next
-// key. Any other error is treated as a server error: there is no decision.
+// ErrNoKey is the error that a [Func] must return if the call lacks the value to count by. The
+// caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next key.
+// Any other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
 // Key selects what a call is counted under. The functions of this package make keys; the zero value
@@ -30,8 +30,8 @@ type call struct {
 
 var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
 
-// Func counts a call under the result of f for its context and full method name: Func("tenant",
-// tenant) uses "tenant=acme". An empty result is [ErrNoKey].
+// Func counts each call by the result of f for its context and full method name: Func("tenant",
+// tenant) uses keys such as "tenant=acme". An empty result is treated as [ErrNoKey].
 //
 // f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
 // % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
@@ -43,12 +43,12 @@ func Func(name string, f func(ctx context.Context, method string) (string, error
 	return Key{keys.Func(name, func(c call) (string, error) { return f(c.ctx, c.method) })}
 }
 
-// Method counts a call under its full method name: "method=/shop.Orders/List".
+// Method counts each call by its full method name: "method=/shop.Orders/List".
 func Method() Key {
 	return Func("method", func(_ context.Context, method string) (string, error) { return method, nil })
 }
 
-// Metadata counts a call under a value of its incoming metadata, such as Metadata("x-api-key"); if
+// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"); if
 // there are several values, under the first. The key contains the first 32 hexadecimal digits of
 // the value's SHA-256: "metadata:x-api-key~" and the digits.
 //
@@ -68,7 +68,7 @@ func Metadata(name string) Key {
 // unusable returns a Key for which NewServer returns err.
 func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 
-// Peer counts a call under the remote address of its connection: "peer=203.0.113.7", or, if that is
+// Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if that is
 // not an IP address, under the name of the network, such as "peer=unix". Ports and IPv6 zones are
 // removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy this is the
 // address of the proxy: use a [Func] that reads what the proxy writes into the metadata.
@@ -94,11 +94,11 @@ func PeerNetwork(ipv6Bits int) Key {
 	})
 }
 
-// Join counts a call under all of the given keys together: with Join(Method(), Peer()), each
+// Join counts each call by all of the given keys together: with Join(Method(), Peer()), each
 // address has its own limit on each method. If a call lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a call under the first of the given keys that it has: with
+// FirstOf counts each call by the first of the given keys that it has: with
 // FirstOf(Metadata("x-api-key"), Peer()), calls without the metadata are limited by their address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 

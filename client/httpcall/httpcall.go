@@ -36,7 +36,7 @@ func WithBase(base http.RoundTripper) Option {
 	}
 }
 
-// WithKey counts requests under the result of key, for example the account that a request is for,
+// WithKey counts requests by the result of key, for example the account that a request is for,
 // instead of [Host]. If key returns an error or an empty string, the request fails.
 func WithKey(key func(*http.Request) (string, error)) Option {
 	return func(t *Transport) error {

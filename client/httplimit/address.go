@@ -66,7 +66,7 @@ func IPv6Prefix(bits int) AddressOption {
 	}
 }
 
-// Address counts a request under the address of its client: "address=203.0.113.7". Without options
+// Address counts each request by the address of its client: "address=203.0.113.7". Without options
 // this is the address of the connection ([http.Request.RemoteAddr]).
 //
 // Behind proxies, give [TrustedProxies]. Address then reads X-Forwarded-For from its right end,

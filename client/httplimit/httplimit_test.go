@@ -144,7 +144,7 @@ func TestPolicyOfSeveralLimits(t *testing.T) {
 	}
 }
 
-// Nested middlewares both count, each under its own key, and each has its own line.
+// Nested middlewares both count, each by its own key, and each adds its own line to the fields.
 func TestNested(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	inner := newHandler(t, limiter, "100/d", httplimit.Address(), ok)

@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return for a request without the value to count it
-// under. The client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the
-// next key. Any other error is treated as a server error: there is no decision.
+// ErrNoKey is the error that a [Func] must return if the request lacks the value to count by. The
+// client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the next key. Any
+// other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the request lacks what it is limited by")
 
 // Key selects what a request is counted under. The functions of this package make keys; the zero
@@ -18,17 +18,17 @@ type Key struct{ key keytext.Key[*http.Request] }
 
 var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
 
-// Func counts a request under the result of f: Func("tenant", tenant) uses "tenant=acme". An empty
-// result is [ErrNoKey].
+// Func counts requests by the result of f: Func("tenant", tenant) uses keys such as "tenant=acme".
+// An empty result is treated as [ErrNoKey].
 //
 // f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
 // % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
 // cluster.
 func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
-// Header counts a request under the value of a header, such as Header("X-Api-Key"); if there are
-// several values, under the first. The key contains the first 32 hexadecimal digits of the value's
-// SHA-256: "header:X-Api-Key~" and the digits.
+// Header counts requests by the value of a header, such as Header("X-Api-Key"). If there are
+// several values, it uses the first. The key contains the first 32 hexadecimal digits of the
+// value's SHA-256: "header:X-Api-Key~" and the digits.
 //
 // A client that sends a new value each time counts as a new client each time. Put middleware that
 // verifies the header in front of this one, or middleware with [Address] around it. This also
@@ -40,7 +40,7 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
-// Cookie counts a request under the value of a cookie, the first if there are several, hashed as
+// Cookie counts each request by the value of a cookie, the first if there are several, hashed as
 // with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
@@ -55,7 +55,7 @@ func Cookie(name string) Key {
 // unusable returns a Key for which New returns err.
 func unusable(err error) Key { return Key{keytext.Key[*http.Request]{Err: err}} }
 
-// Pattern counts a request under the pattern of its route, which [http.ServeMux] and compatible
+// Pattern counts each request by the pattern of its route, which [http.ServeMux] and compatible
 // routers store in [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware around
 // single handlers of the router. Around a ServeMux the pattern is not known yet: use [PatternOf].
 func Pattern() Key {
@@ -67,7 +67,7 @@ func Pattern() Key {
 	})
 }
 
-// PatternOf counts a request under the pattern with which mux will serve it. It is for middleware
+// PatternOf counts each request by the pattern with which mux will serve it. It is for middleware
 // around mux. All requests without a pattern in mux share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
@@ -81,11 +81,11 @@ func PatternOf(mux *http.ServeMux) Key {
 	})
 }
 
-// Join counts a request under all of the given keys together: with Join(Pattern(), Address()), each
+// Join counts each request by all of the given keys together: with Join(Pattern(), Address()), each
 // address has its own limit on each route. If a request lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a request under the first of the given keys that it has: with
+// FirstOf counts each request by the first of the given keys that it has: with
 // FirstOf(Header("X-Api-Key"), Address()), requests without the header are limited by their
 // address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }

@@ -23,7 +23,7 @@ type Decision struct {
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each
 }
 
-// Key describes what the limit of one key says by itself.
+// Key describes the result for the limit of one key alone.
 type Key struct {
 	Key          string `json:"key"`
 	Allowed      bool   `json:"allowed"`

@@ -15,14 +15,14 @@ import (
 
 const keys = 10_000
 
-// load is what a process has to answer in a turn.
+// load describes the requests that a process has to answer in one turn.
 type load struct {
 	descriptors, callers int
 	length               time.Duration
-	perSecond            float64 // 0: each caller asks again at once
+	perSecond            float64 // 0 if each caller sends its next request at once
 }
 
-// result adds up the turns of a process.
+// result sums up the turns of a process.
 type result struct {
 	mu        sync.Mutex
 	latency   *hdrhistogram.Histogram // us
@@ -34,10 +34,10 @@ func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_00
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// quantile returns a quantile of the latency in ms.
+// quantile returns a quantile of the latencies, in ms.
 func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
 
-// run asks a process for a turn, after a warm-up of a tenth of it.
+// run sends the load to a process for one turn, after a warm-up of a tenth of the turn.
 func (l load) run(ctx context.Context, p *process, into *result) error {
 	warm := l
 	warm.length /= 10
@@ -60,8 +60,8 @@ func (l load) turn(ctx context.Context, p *process, into *result) error {
 	return errors.Join(errs...)
 }
 
-// caller sends requests until end. At a fixed rate, the latency of a request is measured from the time
-// at which it was due, so that it includes the wait for a slow answer to the request before.
+// caller sends requests until end. At a fixed rate, the latency of a request is measured from the
+// time at which it was due, so it includes the wait for a slow response to the previous request.
 func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, into *result) error {
 	latency := hdrhistogram.New(1, 60_000_000, 3)
 	gap := time.Duration(0)

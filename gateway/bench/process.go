@@ -58,7 +58,7 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "gateway", cmd, ports[0])
 }
 
-// start starts a process and waits until it answers.
+// start starts a process and waits until it replies.
 func start(ctx context.Context, name string, cmd *exec.Cmd, port string) (*process, error) {
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

@@ -11,8 +11,8 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// PageStyle is the style of an HTML page with tables and pictures, light or dark as the reader has
-// chosen.
+// PageStyle is the style of an HTML page with tables and pictures. It follows the reader's choice
+// of light or dark.
 var PageStyle = template.CSS(pageStyle)
 
 // Inline returns a picture for embedding in a page. id is the id of its title, and must be unique

@@ -148,7 +148,7 @@ func (s *step) readString(key string, reply any, cut func()) error {
 		return nil
 	}
 	rest := text[len(match[0]):]
-	size, _ := strconv.Atoi(match[3]) // has few digits
+	size, _ := strconv.Atoi(match[3]) // cannot fail, because there are few digits
 	if len(rest) < size {
 		cut()
 		return nil
@@ -187,7 +187,7 @@ func (s *step) keep(key string, o Override) {
 
 // at returns the time ms milliseconds after the epoch.
 func at(ms string) time.Time {
-	n, _ := strconv.ParseInt(ms, 10, 64) // has few digits
+	n, _ := strconv.ParseInt(ms, 10, 64) // cannot fail, because there are few digits
 	return time.UnixMilli(n).UTC()
 }
 

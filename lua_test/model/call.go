@@ -29,13 +29,13 @@ type Call struct {
 	Costs   []int64  // empty: 1 for every limit; one cost: for all limits; several: one per limit
 	Upto    bool     // UPTO; requires at most one cost
 	Force   bool     // FORCE; not together with Upto
-	Each    bool     // EACH
-	OnceMS  int64    // ONCE with OnceKey if above 0; for take and refund
+	Each    bool
+	OnceMS  int64 // ONCE with OnceKey if above 0; for take and refund
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
-	Track   bool   // TRACK
-	SpanMS  int64  // duration of a block or an override
-	Extend  bool   // EXTEND; for a block
+	Track   bool
+	SpanMS  int64 // duration of a block or an override
+	Extend  bool  // EXTEND; for a block
 	Lease   string
 }
 

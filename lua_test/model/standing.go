@@ -114,7 +114,7 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 			if forLeases, _ := m.isFor(key); !forLeases {
 				l = m.limitOf(key, l)
 			}
-			if l.never() { // whatever the key holds
+			if l.never() { // even if the key holds a state
 				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
 				continue
 			}

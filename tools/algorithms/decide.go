@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An outcome is what one algorithm did with one traffic.
+// An outcome is what one algorithm did with one traffic pattern.
 type outcome struct {
 	ahead  []int64 // times at which allowed calls proceeded; with leaky_bucket, after their wait
 	denied []int64 // times of denied calls
@@ -19,7 +19,7 @@ type outcome struct {
 	bytes  int     // largest size of the key
 }
 
-// decide sends every traffic through every algorithm of the library.
+// decide sends every traffic pattern through every algorithm of the library.
 func decide() (results [][]outcome, err error) {
 	midnight := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(midnight))
@@ -44,7 +44,7 @@ func decide() (results [][]outcome, err error) {
 	return results, nil
 }
 
-// An asker makes the calls of one traffic on one key.
+// An asker makes the calls of one traffic pattern on one key.
 type asker struct {
 	server     *embedded.Server
 	began      time.Time
@@ -138,7 +138,7 @@ func (o outcome) most() int {
 	return most
 }
 
-// pause returns the longest time without an allowed call, up to the end of the traffic.
+// pause returns the longest time without an allowed call, up to the end of the pattern.
 func (o outcome) pause() int64 {
 	longest, before := int64(0), int64(0)
 	for _, at := range append(slices.Clone(o.ahead), length) {

@@ -42,8 +42,8 @@ const (
 	full        = 2 * n // number of calls at the full height of an area
 )
 
-// picture draws the results of all algorithms for one traffic, one above another, over a common
-// time axis.
+// picture draws the results of all algorithms for one traffic pattern, one above another, over a
+// common time axis.
 func picture(t traffic, outcomes []outcome) string {
 	p := figures.NewPicture("Calls that each algorithm lets through: " + t.says)
 	p.Text(8, 22, "bold", t.says)

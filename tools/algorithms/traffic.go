@@ -6,7 +6,7 @@ import "slices"
 const (
 	second = int64(1000)
 	minute = 60 * second
-	length = 3 * minute // duration of every traffic
+	length = 3 * minute // duration of every pattern
 )
 
 // n is the number of calls that each limit allows per minute: 60/m.
@@ -27,14 +27,14 @@ var algorithms = []string{
 
 const held = 10 * second // how long a call holds its lease
 
-// A traffic is a series of calls on one key.
+// A traffic is a traffic pattern: a series of calls on one key.
 type traffic struct {
 	name, file string
 	says       string // title of its picture
 	calls      []int64
 }
 
-// overload is the traffic for which the longest pause is reported.
+// overload is the pattern for which the longest pause is reported.
 const overload = "overload"
 
 var traffics = []traffic{

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Charge is what was taken for one call, and can be corrected. The packages for HTTP and gRPC export
-// it. The methods of a nil Charge do nothing.
+// Charge records the units that were taken for one call, and can correct them. The packages for
+// HTTP and gRPC export it. The methods of a nil Charge do nothing.
 type Charge struct {
 	limiter *client.Client
 	changed func(client.Request, client.Result)

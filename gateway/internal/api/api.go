@@ -1,5 +1,5 @@
-// Package api answers the plain API: calls of the library in JSON, for programs without a Redis
-// client. openapi.yaml describes it.
+// Package api serves the plain API: calls of the library in JSON, for programs without a Redis
+// client. openapi.yaml describes the API.
 package api
 
 import (
@@ -41,7 +41,7 @@ type Options struct {
 
 type handler struct {
 	Options
-	logs rate.Sometimes // of errors
+	logs rate.Sometimes // limits the logging of errors
 }
 
 // New returns the handler of the paths that begin with [Prefix]. It refuses requests that a browser
@@ -74,8 +74,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve executes an operation. A client that hangs up is charged, too; the timeout of the limiter
-// bounds the call.
+// serve executes an operation. A client that hangs up is charged too. The limiter's timeout bounds
+// the call.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op operation) {
 	began := time.Now()
 	body, err := read(w, r)
@@ -98,7 +98,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(answer.reply); err != nil { // impossible for replies
+	if err := encoder.Encode(answer.reply); err != nil { // cannot happen with these replies
 		h.refuse(w, name, err)
 		return
 	}
@@ -106,7 +106,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	_, _ = w.Write(text.Bytes()) // the client may have hung up
 }
 
-// refuse sends an error. It logs those that the caller cannot correct, at most once a second.
+// refuse sends an error. It logs errors that the caller cannot correct, at most once a second.
 func (h *handler) refuse(w http.ResponseWriter, name string, err error) {
 	p := describe(err)
 	if p.Status == http.StatusServiceUnavailable {
@@ -115,7 +115,8 @@ func (h *handler) refuse(w http.ResponseWriter, name string, err error) {
 	p.Write(w)
 }
 
-// invalid is a request that is not sent to a server. reason is the word that the library would use.
+// invalid is the error for a request that is not sent to a server. reason is the error code that
+// the library would use.
 type invalid struct {
 	status       int
 	reason, text string

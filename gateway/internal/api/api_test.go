@@ -46,7 +46,7 @@ func open(t *testing.T, url string) *client.Client {
 	return limiter
 }
 
-// stopped returns a client of a port where nothing listens.
+// stopped returns a client of a port on which nothing listens.
 func stopped(t *testing.T) *client.Client {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func send(t *testing.T, h http.Handler, method, name, body string, header ...str
 	return answer
 }
 
-// Each call builds on those before it.
+// TestReplies checks replies. Each call depends on the calls before it.
 func TestReplies(t *testing.T) {
 	h := newHandler(t, newLimiter(t))
 	for _, tt := range []struct{ name, body, want string }{
@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name, body     string
 		status         int
-		reason, detail string // detail is a part
+		reason, detail string // detail is a part of the text
 	}{
 		{"take", ``, 400, "BADARGS", `the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`},
 		{"take", `{"keys":`, 400, "BADARGS", `the body is not JSON (unexpected EOF)`},
@@ -213,7 +213,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Without a decision the status is 503, and the log has a line a second at most.
+// TestNoDecision checks that without a decision the status is 503, and that the log has at most one
+// line a second.
 func TestNoDecision(t *testing.T) {
 	bare := embedded.Run(t)
 	hungUp := listen(t, func(conn net.Conn) { // reads the first call and closes the connection

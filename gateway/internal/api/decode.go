@@ -17,10 +17,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
-// decode sets the fields of a struct from a JSON object. Unlike package encoding/json, it takes names
-// in exact spelling only, and refuses unknown and repeated ones, null, empty text, and numbers with a
-// point or an exponent. The text must be UTF-8, and surrogates must be pairs, because invalid text
-// of two keys would become the same character.
+// decode sets the fields of a struct from a JSON object. Unlike package encoding/json, it accepts
+// names only in their exact spelling. It refuses unknown and repeated names, null, empty text, and
+// numbers with a point or an exponent. The text must be UTF-8 without half surrogate pairs, because
+// otherwise invalid text in two keys could decode to the same character.
 func decode(body []byte, request any) error {
 	if !utf8.Valid(body) {
 		return bad("the body is not UTF-8; encode it as UTF-8")
@@ -44,8 +44,8 @@ func malformed(err error) error {
 	return bad("the body is not JSON (%v); send a JSON object", err)
 }
 
-// fields sets the fields of a struct from an object. path is that of the object, empty for the whole
-// request.
+// fields sets the fields of a struct from an object. path is the path of the object, or "" for the
+// whole request.
 func fields(path string, object json.RawMessage, into reflect.Value) error {
 	if object[0] != '{' {
 		return bad("%s is %s; send a JSON object", at(path), shown(object))
@@ -58,7 +58,7 @@ func fields(path string, object json.RawMessage, into reflect.Value) error {
 		list = append(list, name)
 	}
 	d := json.NewDecoder(bytes.NewReader(object))
-	_, _ = d.Token() // the brace; the object is valid JSON, so no token and no value is an error
+	_, _ = d.Token() // skip the brace; Token returns no errors here, because the object is valid JSON
 	given := map[string]bool{}
 	for d.More() {
 		token, _ := d.Token()
@@ -85,13 +85,12 @@ func fields(path string, object json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// nameOf returns the name of a field in JSON, and whether requests must have it.
+// nameOf returns the JSON name of a field, and whether requests must have the field.
 func nameOf(field reflect.StructField) (name string, required bool) {
 	name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
 	return name, option != "omitempty"
 }
 
-// set sets a field.
 func set(path string, value json.RawMessage, into reflect.Value) error {
 	switch into.Interface().(type) {
 	case bool:
@@ -141,8 +140,8 @@ func setText(path string, value json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// halved reports whether a valid JSON string has half of a surrogate pair. All halves would become
-// the same character.
+// halved reports whether a valid JSON string contains half of a surrogate pair. All such halves
+// would decode to the same character.
 func halved(value []byte) bool {
 	unit := func(i int) rune {
 		if i+6 > len(value) || value[i] != '\\' || value[i+1] != 'u' {
@@ -161,7 +160,7 @@ func halved(value []byte) bool {
 			}
 			i += 10
 		}
-		i++ // the character after a backslash may be a backslash
+		i++ // skip the character after a backslash, which may be a backslash
 	}
 	return false
 }
@@ -216,7 +215,7 @@ func join(path, name string) string {
 // shown returns a value for an error: at most 60 bytes, printable.
 func shown(value json.RawMessage) string { return printable.Line(remedy.Cut(string(value))) }
 
-// bad returns the error for a request that is not of the described form.
+// bad returns the error for a request that does not have the described form.
 func bad(format string, args ...any) error {
 	return &invalid{http.StatusBadRequest, "BADARGS", fmt.Sprintf(format, args...)}
 }

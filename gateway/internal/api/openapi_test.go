@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
-// specification is the part of OpenAPI that openapi.yaml uses. A field that is not here is an error.
+// specification is the part of OpenAPI that openapi.yaml uses. Decoding fails for any other field.
 type specification struct {
 	OpenAPI    string         `yaml:"openapi"`
 	Info       map[string]any `yaml:"info"`
@@ -86,7 +86,7 @@ func (s *specification) schema(x *schema) *schema {
 	return x
 }
 
-// describe returns the shape of a schema as text, in the form of shape.
+// describe returns the shape of a schema as text, in the same format as shape.
 func (s *specification) describe(x *schema) string {
 	switch x = s.schema(x); {
 	case x == nil:
@@ -120,7 +120,7 @@ func (s *specification) describe(x *schema) string {
 	return text
 }
 
-// shape describes the JSON of a Go type.
+// shape describes the JSON format of a Go type.
 func shape(t reflect.Type, request bool) string {
 	switch {
 	case t == reflect.TypeFor[costs]():
@@ -193,7 +193,8 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
-// Each example of the document gets a decision, and each status of the document a request that has it.
+// TestDocumentHasEveryStatus checks that each example in the document gets a decision, that a
+// request can cause each status in the document, and that no request causes another status.
 func TestDocumentHasEveryStatus(t *testing.T) {
 	s := load(t)
 	for name, op := range operations {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
-// operation is what POST to a path does, and GET if get is true.
+// operation is what a POST request to a path does. If get is true, GET does the same.
 type operation struct {
 	get            bool
 	request, reply reflect.Type
@@ -31,7 +31,7 @@ type answer struct {
 	decision string // for the metrics
 }
 
-// operations lists the operations by the last part of their paths, which is the library's word.
+// operations maps the last part of a path, which is the library's word, to its operation.
 var operations = map[string]operation{
 	"take":    decision((*client.Client).Take, takeRequest.request),
 	"peek":    decision((*client.Client).PeekRequest, peekRequest.request),
@@ -85,7 +85,7 @@ var operations = map[string]operation{
 // whole is a whole number, written without a point or an exponent.
 type whole int64
 
-// costs is a cost for all keys, or a list with one for each key.
+// costs is one cost for all keys, or a list with a cost for each key.
 type costs []int64
 
 type onceRequest struct {
@@ -170,7 +170,7 @@ func (q refundRequest) request() (client.Request, error) {
 	return req, err
 }
 
-// of returns a request with these keys, and with the key of o if o is not nil.
+// of returns a request with the given keys. If o is not nil, the request has its OnceKey.
 func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (client.Request, error) {
 	req := client.Request{Keys: keys, Limits: limits, Costs: cost}
 	if o == nil {
@@ -182,7 +182,7 @@ func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (clie
 	return req, err
 }
 
-// upTo returns req with the cost that UPTO has by default.
+// upTo returns req with the default cost of UPTO if it has no cost.
 func upTo(req client.Request) client.Request {
 	if req.UpTo && len(req.Costs) == 0 {
 		req.Costs = []int64{1}
@@ -263,7 +263,7 @@ func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, conte
 	}
 }
 
-// plain returns an operation that decides nothing.
+// plain returns an operation that makes no decision.
 func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) operation {
 	return operation{
 		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),

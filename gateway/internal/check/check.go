@@ -1,4 +1,5 @@
-// Package check answers the sub-requests of proxies: 200 if a request may pass, 429 if not.
+// Package check answers the sub-requests of proxies: 200 if a request is allowed, and 429 if it is
+// denied.
 package check
 
 import (
@@ -33,13 +34,13 @@ type Options struct {
 type Handler struct {
 	Options
 	address httplimit.Key
-	logs    rate.Sometimes // of errors
+	logs    rate.Sometimes // limits the logging of errors
 	mu      sync.RWMutex
 	limits  map[string]http.Handler // by policy and keys, as in the path
 }
 
-// At most mostLimits handlers are kept, for paths of at most longestKept bytes. Others are made again
-// for each request.
+// The handler keeps at most mostLimits handlers, for paths of at most longestKept bytes. Other
+// handlers are made again for each request.
 const (
 	mostLimits  = 1000
 	longestKept = 256
@@ -64,7 +65,7 @@ func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
 
-// outcome is what the handler learns about a request, for the metrics.
+// outcome holds what the handler learns about a request, for the metrics.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -146,7 +147,7 @@ func (r *recorder) WriteHeader(status int) {
 func (h *Handler) limit(path string) (string, http.Handler, error) {
 	first, keys, _ := strings.Cut(path, "/")
 	keys, _ = cutPath("/" + keys)
-	policy, _ := url.PathUnescape(first) // the server has refused paths for which this fails
+	policy, _ := url.PathUnescape(first) // cannot fail, because the server has already refused such paths
 	if policy == "" {
 		return "", nil, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
 	}

@@ -99,8 +99,8 @@ func (g *gate) wantMetric(t *testing.T, want string) {
 	}
 }
 
-// Any method, body and query is the same request to the limiter. Only 200 allows, because Envoy takes
-// no other status.
+// TestAnswers checks that method, body and query do not affect the decision. The status of an
+// allowed request is always 200, because Envoy accepts no other status.
 func TestAnswers(t *testing.T) {
 	g := newGate(t)
 	for i, tt := range []struct {
@@ -148,7 +148,7 @@ func TestKeys(t *testing.T) {
 	for _, tt := range []struct {
 		path  string
 		lines []string
-		want  string // after "api|", or the detail of the error
+		want  string // the key after "api|", or a part of the error
 	}{
 		{"/header:X-Api-Key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
 		{"/header:x-api-key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
@@ -221,8 +221,9 @@ func TestAddressBehindProxies(t *testing.T) {
 	}
 }
 
-// Requests that name nothing get 400, and those without a decision 503. The names of a flood are not
-// kept in the metrics.
+// TestNoDecision checks that a request without a valid policy gets 400, and a request without a
+// decision gets 503. It also checks that names from a flood of requests are not kept in the
+// metrics.
 func TestNoDecision(t *testing.T) {
 	g := newGate(t)
 	for target, want := range map[string]int{
@@ -277,7 +278,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// Concurrent requests for paths that are new share handlers without a race, and are counted exactly.
+// TestConcurrentRequests checks that concurrent requests for new paths share handlers without a
+// race, and that they are counted exactly.
 func TestConcurrentRequests(t *testing.T) {
 	g := newGate(t)
 	var wait sync.WaitGroup

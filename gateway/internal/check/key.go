@@ -12,12 +12,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
-// uriField is the header in which a proxy passes the path and query of the client's request, unless
-// it adds the path to that of the check, behind /-.
+// uriField is the header in which a proxy passes the path and query of the client's request. A
+// proxy can instead append the path, after /-, to the path of its own request.
 const uriField = "X-Forwarded-Uri"
 
-// cutPath cuts a path around /-, which separates keys from the path of the client. own is empty if
-// there is no /-.
+// cutPath cuts a path at /-, which separates the keys from the path of the client's request. own is
+// empty if there is no /-.
 func cutPath(path string) (keys, own string) {
 	keys, own, found := strings.Cut(path+"/", "/-/")
 	if !found {
@@ -26,13 +26,13 @@ func cutPath(path string) (keys, own string) {
 	return keys, "/" + own
 }
 
-// key parses the keys of a path, such as /address or /header:X-Api-Key,address/path/1. Without keys,
-// it returns the address.
+// key parses the keys in a path, such as /address or /header:X-Api-Key,address/path/1. If there are
+// none, it returns the key for the address.
 func (h *Handler) key(path string) (httplimit.Key, error) {
 	var list []httplimit.Key
 	words := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	for i := 0; i < len(words); i++ {
-		word, _ := url.PathUnescape(words[i]) // the server has refused paths for which this fails
+		word, _ := url.PathUnescape(words[i]) // cannot fail, because the server has already refused such paths
 		if word == "path" && i+1 < len(words) {
 			i++
 			n, err := strconv.Atoi(words[i])
@@ -61,7 +61,7 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 	return httplimit.Join(list...), nil
 }
 
-// single parses a key that is one word.
+// single parses a key that consists of one word.
 func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 	kind, name, _ := strings.Cut(word, ":")
 	switch {
@@ -82,8 +82,8 @@ func firstOf(keys []httplimit.Key) httplimit.Key {
 	return httplimit.FirstOf(keys...)
 }
 
-// segment counts a request under a segment of the client's path. A request without the segment
-// counts under an empty one, shown as "-".
+// segment counts requests by a segment of the client's path. If a path lacks the segment, the
+// segment counts as empty and is shown as "-".
 func segment(n int) httplimit.Key {
 	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
 		_, uri := cutPath(r.URL.EscapedPath())

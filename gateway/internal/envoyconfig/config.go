@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// Config has the rules of all domains. It does not change, so goroutines may share it.
+// Config holds the rules of all domains. It does not change, so goroutines may share it.
 type Config struct {
 	domains map[string]*node
 	notices []string
 	rules   int
 }
 
-// Rule says how to decide a descriptor.
+// Rule describes how to decide on a descriptor.
 type Rule struct {
 	Label     string       // for metrics: the domain and the keys and values of the rule in the file
 	Name      string       // the rule's name, to which Replaces of other rules refers; may be empty
@@ -28,11 +28,11 @@ type Rule struct {
 	Unit      rls.RateLimitResponse_RateLimit_Unit
 	Unlimited bool
 	Shadow    bool     // shadow_mode: decided and counted, but never over the limit
-	Quota     bool     // quota_mode: the same for the overall code
+	Quota     bool     // quota_mode: like Shadow, but only for the overall code
 	Replaces  []string // names of rules that this rule replaces within a request
 }
 
-// node is a level in the tree of descriptors.
+// node is a node in the tree of descriptors.
 type node struct {
 	exact     map[pair]*node // a descriptor without a value has an empty value
 	wildcards []wildcard     // in the order of the file
@@ -60,15 +60,16 @@ func (w *wildcard) matches(key, value string) bool {
 // Rules returns the number of rules.
 func (c *Config) Rules() int { return c.rules }
 
-// Notices returns what the files ask for and this service does not do, one sentence each.
+// Notices describes the features that the files use but this service does not support, one sentence
+// each.
 func (c *Config) Notices() []string { return c.notices }
 
 // Known reports whether there is a domain with this name.
 func (c *Config) Known(domain string) bool { return c.domains[domain] != nil }
 
 // Find returns the rule for a descriptor, and the key on the server. It returns nil if no rule has
-// exactly the descriptor's entries. For each entry, an exact value comes before a wildcard, and a
-// wildcard before a descriptor without a value.
+// exactly the descriptor's entries. For each entry, an exact value takes precedence over a
+// wildcard, and a wildcard over a descriptor without a value.
 func (c *Config) Find(domain string, descriptor []*entries.RateLimitDescriptor_Entry) (*Rule, string) {
 	at := c.domains[domain]
 	if at == nil || len(descriptor) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// folder writes files, given as name and content in turn, and returns their folder.
+// folder writes files, given as alternating names and contents, and returns their folder.
 func folder(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ descriptors:
         rate_limit: {unit: minute, requests_per_unit: 301}
 `
 
-// The rule and the key of each descriptor. The cases are those of the peer's tests of its
-// configuration.
+// TestFind checks the rule and the key of each descriptor. The cases come from the tests of
+// envoyproxy/ratelimit.
 func TestFind(t *testing.T) {
 	config := load(t, tree)
 	if config.Rules() != 18 {
@@ -113,9 +113,9 @@ func TestFind(t *testing.T) {
 		{"tier=silver", "", ""},
 		{"tier=gold", "", ""},               // fewer entries than the rule
 		{"address=1.2.3.4 other=x", "", ""}, // more entries than the rule
-		{"both=x more=z", "", ""},           // not the rule of both
-		{"unknown=x", "", ""},               //
-		{"address=10.0.0.2", "", ""},        // a descriptor without rate_limit exempts a value
+		{"both=x more=z", "", ""},           // the rule for both=x alone does not apply
+		{"unknown=x", "", ""},
+		{"address=10.0.0.2", "", ""}, // a descriptor without rate_limit exempts a value
 		{"address=x_10.0.0.1", "fixed_window 20/m align=clock", "web|address=x_10.0.0.1"},
 		{"tier=gold path=/", "fixed_window 5/s align=clock", "web|tier=gold|path=/"},
 		{"tier=gold path=/login", "fixed_window 10/s align=clock", "web|tier=gold|path=/login"},
@@ -154,7 +154,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Different descriptors have different keys, whatever their names and values.
+// TestKeysDiffer checks that different descriptors have different keys, for any names and values.
 func TestKeysDiffer(t *testing.T) {
 	list := [][]*entries.RateLimitDescriptor_Entry{
 		{{Key: "a_b", Value: "c"}},

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// maxBytes is the size limit of a file: 100,000 rules take a fifth of it.
+// maxBytes is the size limit of a file. A file with 100,000 rules has a fifth of this size.
 const maxBytes = 64 << 20
 
 // Load reads the files of a folder whose names end in .yaml or .yml and do not begin with a dot. If
@@ -99,7 +99,7 @@ func (l *loader) file(name string, content []byte) error {
 	return l.source.Err()
 }
 
-// descriptors adds a list of descriptors to a level. label is that of the level.
+// descriptors adds a list of descriptors to a node. label is the label of the node.
 func (l *loader) descriptors(at *node, list *yaml.Node, label string) {
 	if list == nil || yamlfile.Null(list) {
 		return
@@ -163,7 +163,7 @@ func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
 	l.descriptors(next, d.Descriptors, label)
 }
 
-// notice adds a notice; of very many, only the first.
+// notice adds a notice. If there are too many, it keeps only the first ones.
 func (l *loader) notice(format string, args ...any) {
 	const most = 20
 	if len(l.config.notices) < most {
@@ -171,7 +171,8 @@ func (l *loader) notice(format string, args ...any) {
 	}
 }
 
-// rule decodes rate_limit. If it has a problem, the rule is incomplete, and so not used.
+// rule decodes rate_limit. If rate_limit has a problem, the rule is incomplete and will not be
+// used.
 func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	var r struct {
 		Limit     *yaml.Node   `yaml:"limit"`
@@ -220,7 +221,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	return rule
 }
 
-// replaced decodes an item of replaces.
+// replaced decodes an item of the list replaces.
 func (l *loader) replaced(n *yaml.Node, own string) string {
 	var r struct {
 		Name *yaml.Node `yaml:"name"`
@@ -236,8 +237,9 @@ func (l *loader) replaced(n *yaml.Node, own string) string {
 	return r.Name.Value
 }
 
-// Window returns the limit of a rule with a unit: a window that ends with the clock. A count of 0
-// denies every request. For several units in a window, a week is 7 days, a month 30 and a year 365.
+// Window returns the limit for a rule with a unit, which is a window that is aligned with the
+// clock. A count of 0 denies every request. If a window has several units, a week is 7 days, a
+// month 30 days and a year 365 days.
 func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
 	period := units[unit]
 	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]

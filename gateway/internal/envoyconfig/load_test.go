@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// Each error names the file, the line, the column and what to write.
+// TestProblems checks that each error names the file, the line, the column and what to write.
 func TestProblems(t *testing.T) {
 	rule := func(text string) string {
 		return "domain: web\ndescriptors:\n  - key: a\n    rate_limit: " + text + "\n"
@@ -88,7 +88,7 @@ func TestFoldersThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// What the files ask for and the service does not do is said, once for each place.
+// TestNotices checks that there is a notice for each use of an unsupported feature.
 func TestNotices(t *testing.T) {
 	config := load(t, "domain: web\ndescriptors:\n  - key: a\n    detailed_metric: true\n    rate_limit: {unit: day}\n")
 	if got := config.Notices(); len(got) != 2 || !strings.Contains(got[0], "config.yaml:3: detailed_metric and value_to_metric are ignored") ||
@@ -97,8 +97,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// A Watcher loads a folder when its content changes, even if only a symbolic link does, as in a
-// ConfigMap of Kubernetes; and not if only a time does.
+// TestWatcher checks that a Watcher loads a folder when its content changes. A changed symbolic
+// link, as in a ConfigMap of Kubernetes, is a change; a changed time alone is not.
 func TestWatcher(t *testing.T) {
 	content := func(n string) string {
 		return "domain: web\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: " + n + "}}]\n"

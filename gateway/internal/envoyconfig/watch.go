@@ -12,15 +12,15 @@ type Watcher struct {
 	dir     string
 	merge   bool
 	seen    string            // paths, sizes and times of the files
-	content [sha256.Size]byte // of their names and content
+	content [sha256.Size]byte // hash of the files' names and content
 }
 
 // NewWatcher returns a Watcher for a folder; see [Load].
 func NewWatcher(dir string, merge bool) *Watcher { return &Watcher{dir: dir, merge: merge} }
 
-// Check loads the folder if its content has changed since the last call, or if this is the first.
-// It returns nil and no error if nothing has changed. It reads the files only if a path, a size or a
-// time has changed. Kubernetes replaces a ConfigMap by changing a symbolic link, and so the paths.
+// Check loads the folder on the first call, and whenever its content has changed since the last
+// call. Otherwise, it returns nil and no error. It reads the files only if a path, a size or a time
+// has changed. To replace a ConfigMap, Kubernetes changes a symbolic link, which changes the paths.
 func (w *Watcher) Check() (*Config, error) {
 	names, err := files(w.dir)
 	seen := fmt.Sprint(err)

@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics has the counters of the process. Its methods may be called concurrently.
+// Metrics holds the counters of the process. Its methods may be called concurrently.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
-	policies sync.Map // names with @ that have decided
+	policies sync.Map // names, with @, of policies that have decided
 }
 
 // New registers the metrics.
@@ -43,9 +43,9 @@ func New(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Decided counts a decision. decision is a word such as "allowed", "denied" or "error". name is
-// "@" and a policy, or a text that does not come from a request, because each name is kept. A policy
-// that has never decided is counted as "unknown".
+// Decided counts a decision. decision is a word such as "allowed", "denied" or "error". name is a
+// policy with "@", or a text that does not come from a request, because each name is kept. A policy
+// that has never made a decision is counted as "unknown".
 func (m *Metrics) Decided(source, name, decision string, began time.Time) {
 	if strings.HasPrefix(name, "@") {
 		if _, known := m.policies.Load(name); !known {

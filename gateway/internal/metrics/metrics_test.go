@@ -33,7 +33,7 @@ func check(t *testing.T, registry *prometheus.Registry, part string, want ...str
 func TestNamesAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := metrics.New(registry)
-	for _, name := range []string{"@a", "@b", "@c"} { // a flood of names from requests
+	for _, name := range []string{"@a", "@b", "@c"} { // names from a flood of requests
 		m.Decided("check", name, "error", time.Now())
 	}
 	m.Decided("check", "@api", "allowed", time.Now())

@@ -15,10 +15,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// denialMemory is how long a denial is remembered. It takes the load of retried keys off Redis.
+// denialMemory is how long the client remembers a denial, so that repeated requests with a denied
+// key put less load on Redis.
 const denialMemory = 100 * time.Millisecond
 
-// connect opens the client. It sends nothing: the gateway starts without Redis.
+// connect opens the client. It sends nothing, so the gateway can start without Redis.
 func (g *Gateway) connect() error {
 	o := g.options
 	if o.Timeout <= 0 {
@@ -65,7 +66,7 @@ func (g *Gateway) connect() error {
 	return nil
 }
 
-// deploy puts the library on all servers that lack it.
+// deploy loads the library on all servers that lack it.
 func deploy(ctx context.Context, url string, build functions.Build) error {
 	servers, err := redisurl.Parse(url)
 	if err != nil {
@@ -80,7 +81,7 @@ func deploy(ctx context.Context, url string, build functions.Build) error {
 	return l.Repair(ctx, build)
 }
 
-// build returns the library with the policies, if there are any.
+// build returns the library with the policies, if any.
 func (o Options) build() (functions.Build, error) {
 	if o.Policies == "" {
 		return functions.New()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-const unixPrefix = "unix:" // of the address of a socket in the file system
+const unixPrefix = "unix:" // prefix of the address of a Unix socket
 
 // listen opens a port: host:port, or unix:/path. flag names the address in errors.
 func listen(flag, addr string) (net.Listener, error) {
@@ -32,8 +32,8 @@ func listen(flag, addr string) (net.Listener, error) {
 	return port, nil
 }
 
-// abandoned reports whether a file is a socket that nobody listens on. A process that is killed
-// leaves it behind.
+// abandoned reports whether a file is a socket on which no process listens. A killed process leaves
+// such a socket behind.
 func abandoned(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {

@@ -58,7 +58,7 @@ type gateway struct {
 	ended      chan error
 }
 
-// start starts a gateway. Fields of options that are not set have values for tests.
+// start starts a gateway. Options that are not set get values for tests.
 func start(t *testing.T, options process.Options) *gateway {
 	t.Helper()
 	g := &gateway{log: &output{}, ended: make(chan error, 1)}
@@ -107,7 +107,7 @@ func (g *gateway) stop() error {
 	return err
 }
 
-// client returns an HTTP client of the gateway, with this configuration of TLS, or nil for none.
+// client returns an HTTP client of the gateway. config is the TLS configuration, or nil for no TLS.
 func (g *gateway) client(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -164,7 +164,7 @@ func (g *gateway) dial(t *testing.T, config *tls.Config) *grpc.ClientConn {
 	return conn
 }
 
-// ready waits until the gateway serves, and checks that both ports say so.
+// ready waits until the gateway is ready, and checks that both ports report it.
 func (g *gateway) ready(t *testing.T) {
 	t.Helper()
 	watch, err := healthapi.NewHealthClient(g.dial(t, nil)).Watch(t.Context(), &healthapi.HealthCheckRequest{Service: rls.RateLimitService_ServiceDesc.ServiceName})
@@ -182,13 +182,13 @@ func (g *gateway) ready(t *testing.T) {
 	}
 }
 
-// says waits until the log has a text.
+// says waits until the log contains a text.
 func (g *gateway) says(t *testing.T, text string) {
 	t.Helper()
 	redistest.Eventually(t, "the log says "+text, func() bool { return strings.Contains(g.log.String(), text) })
 }
 
-// fails checks that a gateway does not start, and that the error has each part.
+// fails checks that a gateway does not start, and that the error contains each of the parts.
 func fails(t *testing.T, options process.Options, parts ...string) {
 	t.Helper()
 	if options.Timeout == 0 {
@@ -233,13 +233,13 @@ func server(t *testing.T, options ...embedded.Option) *embedded.Server {
 	return embedded.Run(t, append(options, embedded.WithLibrary(build.Text()))...)
 }
 
-// relay passes connections on to a server. It can hold what the server sends, as if the server hung,
-// and counts the takes.
+// relay forwards connections to a server, and counts the takes. It can hold back the replies, as if
+// the server hung.
 type relay struct {
 	addr string
 
 	mu    sync.Mutex
-	moved sync.Cond // held has changed
+	moved sync.Cond // signaled when held has changed
 	held  bool
 	takes int
 	conns []net.Conn
@@ -285,7 +285,7 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-// hold begins or ends to hold replies.
+// hold starts or stops holding back replies.
 func (r *relay) hold(held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +314,8 @@ func (r *relay) calls() int {
 	return r.takes
 }
 
-// pass copies until an error, and calls see with each text before it writes it.
+// pass copies data until an error occurs. It calls see with each piece of data before it writes the
+// piece.
 func pass(from, to net.Conn, see func([]byte)) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buffer := make([]byte, 64<<10)

@@ -1,5 +1,4 @@
-// Package process runs the gateway: its listeners, its client of Redis, and its life from start to
-// drain.
+// Package process runs the gateway, from its start to its shutdown.
 package process
 
 import (
@@ -30,17 +29,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
 )
 
-// Options says what the gateway does. Main sets them from flags.
+// Options configures the gateway. Main sets the options from flags.
 type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
 	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
 	AllOrNone      bool          // if a descriptor of the files is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
-	Timeout        time.Duration // of a decision
+	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
 	Policies       string        // policies.yaml, for Deploy and Dev
-	Deploy         bool          // put the library on servers that lack it
+	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
 	Batches        string        // "n,ttl" for hot keys; empty for none
 	Headers        bool          // add X-RateLimit fields to gRPC responses
@@ -49,12 +48,12 @@ type Options struct {
 }
 
 const (
-	drain      = 10 * time.Second     // the longest time that requests get to end
-	checkEvery = time.Second          // until the first check passes
-	pollEvery  = time.Second          // of the files
-	margin     = 2 * time.Millisecond // before the deadline of a gRPC request
-	clientTime = 5 * time.Second      // for a client to connect, to send a request, and to receive the response
-	idleTime   = 2 * time.Minute      // of an HTTP connection
+	drain      = 10 * time.Second     // maximum time for requests in progress during a shutdown
+	checkEvery = time.Second          // interval of checks until the first one passes
+	pollEvery  = time.Second          // interval of checks for changed files
+	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
+	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response
+	idleTime   = 2 * time.Minute      // maximum idle time of an HTTP connection
 )
 
 // Gateway is a running gateway.
@@ -67,14 +66,14 @@ type Gateway struct {
 	ready   atomic.Bool
 	grpc    *grpc.Server
 	http    *http.Server
-	deploy  func(context.Context) error // nil: the library is deployed by others
-	streams context.Context             // of gRPC; ends before the drain, because clients do not end streams
+	deploy  func(context.Context) error // nil if others deploy the library
+	streams context.Context             // context of gRPC streams; ends before the drain, because clients do not end streams
 	cut     context.CancelFunc
 	close   []func()
 }
 
-// Run runs a gateway until ctx ends, and then lets the requests in progress end. listening is called
-// with the addresses once both ports are open.
+// Run runs a gateway until ctx ends, and then lets the requests in progress finish. It calls
+// listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -180,7 +179,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.setReady(false)
 }
 
-// stream serves a stream, of health or reflection, until g.streams ends.
+// stream serves a gRPC stream, for health or reflection, until g.streams ends.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -188,7 +187,7 @@ func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamSe
 	return serve(service, bounded{stream, ctx})
 }
 
-// bounded is a stream with a context of its own.
+// bounded is a stream with its own context.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -206,8 +205,8 @@ func (g *Gateway) setReady(ready bool) {
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// untilReady checks the servers until they are ready, or ctx ends. Later outages do not make the
-// gateway unready, because the proxies then decide by their failure mode at once.
+// untilReady checks the servers until they are ready or ctx ends. Later outages do not make the
+// gateway unready, because it then reports errors and the proxies use their failure mode at once.
 func (g *Gateway) untilReady(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -230,7 +229,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 	}
 }
 
-// follow loads the files again when they change, until ctx ends.
+// follow reloads the files when they change, until ctx ends.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
 		if err := g.reload(watcher); err != nil {

@@ -24,12 +24,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// question asks for one unit of the policy api.
+// question requests one unit of the policy api.
 var question = &rls.RateLimitRequest{Domain: "web", Descriptors: []*entries.RateLimitDescriptor{
 	{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "policy", Value: "api"}, {Key: "user", Value: "ann"}}},
 }}
 
-// Without Redis the gateway starts, and is unready until a check passes.
+// TestStartsWithoutRedis checks that the gateway starts without Redis, and is unready until a check
+// passes.
 func TestStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +68,7 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// A request in progress ends normally, while new ones find no port.
+// TestDrains checks that a request in progress finishes, and that new requests find no open port.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]func(g *gateway) error{
@@ -110,7 +111,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// Streams end when the drain begins, because their clients never end them.
+// TestStreamsEnd checks that the gateway ends streams when the drain begins, because their clients
+// never end them.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()
 	g := start(t, process.Options{Dev: true})
@@ -126,13 +128,13 @@ func TestStreamsEnd(t *testing.T) {
 	for err == nil {
 		_, err = watch.Recv()
 	}
-	if status.Code(err) != codes.Canceled { // Unavailable if the connection is cut off in the end
+	if status.Code(err) != codes.Canceled { // Unavailable would mean that the connection was cut off
 		t.Errorf("the stream ends with %v", err)
 	}
 }
 
-// A server that accepts connections and never replies costs each request its own time only: the
-// requests fail, and the breaker opens.
+// TestAnswersWhileRedisHangs checks that a server that accepts connections but never replies delays
+// each request only up to its timeout. The requests fail, and the breaker opens.
 func TestAnswersWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, server(t).Addr())
@@ -168,7 +170,8 @@ func TestAnswersWhileRedisHangs(t *testing.T) {
 	redistest.Eventually(t, "the breaker is closed", func() bool { return breaker() == "0" })
 }
 
-// Deploy puts the library on a server without it, before the first request and after a loss.
+// TestDeploys checks that Deploy loads the library on a server that lacks it, before the first
+// request and after a loss.
 func TestDeploys(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Run(t)
@@ -193,7 +196,7 @@ func TestDeploys(t *testing.T) {
 	}
 }
 
-// Without Deploy, the log says what to do.
+// TestDoesNotDeploy checks that, without Deploy, the log says what to do.
 func TestDoesNotDeploy(t *testing.T) {
 	t.Parallel()
 	g := start(t, process.Options{Redis: "redis://" + embedded.Run(t).Addr()})
@@ -226,7 +229,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// With batches, a hot key costs fewer calls than requests.
+// TestBatches checks that, with batches, a hot key needs fewer calls than requests.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	for batches, fewer := range map[string]bool{"": false, "50,1m": true} {
@@ -281,7 +284,8 @@ func TestFilesOfEnvoy(t *testing.T) {
 	}
 }
 
-// The files are followed while the gateway is not ready, too.
+// TestFilesAreFollowedWithoutRedis checks that changes of the files take effect even while the
+// gateway is not ready.
 func TestFilesAreFollowedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -298,7 +302,7 @@ func TestUnixSockets(t *testing.T) {
 	options := process.Options{Dev: true, GRPC: grpc, HTTP: http, Policies: write(t, "policies.yaml", policyFile)}
 	g := start(t, options)
 	g.ready(t)
-	if status, body := g.get(t, "/check/api/header:X,address"); status != 503 { // nobody says whose request it is
+	if status, body := g.get(t, "/check/api/header:X,address"); status != 503 { // no header identifies the caller
 		t.Errorf("without X-Forwarded-For: %d %s", status, body)
 	}
 	if got := forwarded(t, g, "203.0.113.7"); got != 200 {
@@ -312,7 +316,8 @@ func TestUnixSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A process that is killed leaves its socket behind. Any other file stays.
+	// A killed process leaves its socket behind, and a new process replaces it. Any other file
+	// stays.
 	address, err := net.ResolveUnixAddr("unix", filepath.Join(dir, "http"))
 	if err != nil {
 		t.Fatal(err)
@@ -381,8 +386,8 @@ func TestWrongUse(t *testing.T) {
 	})
 }
 
-// Clients that are slow, and clients that begin and stop, get no more than their time. Others are
-// served meanwhile.
+// TestSlowClients checks that slow clients, and clients that stop in the middle of a request, are
+// cut off in time, and that other clients are served meanwhile.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	g := start(t, process.Options{Dev: true, Policies: write(t, "policies.yaml", policyFile)})

@@ -29,7 +29,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	plain := api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log})
 	trusted := g.options.TrustedProxies
-	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // whoever connects has no other address than that in the header
+	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // the header has the only address, because a Unix socket has none
 		trusted = append(slices.Clone(trusted), unixPrefix)
 	}
 	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted})

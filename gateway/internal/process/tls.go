@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// TLSFiles are files in PEM form for both ports. Without them, the ports are plain.
+// TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
 type TLSFiles struct {
 	Cert, Key string
-	ClientCA  string // authorities of client certificates; empty if clients need none
+	ClientCA  string // file with the authorities of client certificates; "" if clients need no certificate
 }
 
-// config returns the TLS configuration, or nil if there is none. It reads the files again when they
-// change, so certificates can be renewed without a restart. If they are invalid then, it logs that,
-// and the previous ones stay in use.
+// config returns the TLS configuration, or nil if there is none. The files are read again when they
+// change, so certificates can be renewed without a restart. If the new files are invalid, an error
+// is logged and the previous files stay in use.
 func (f TLSFiles) config(log *slog.Logger) (*tls.Config, error) {
 	switch {
 	case f.Cert == "" && f.Key == "" && f.ClientCA == "":
@@ -59,7 +59,7 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// stamp returns a text that changes when a file does.
+// stamp returns a text that changes if a file changes.
 func (f TLSFiles) stamp() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
@@ -80,7 +80,7 @@ type reloader struct {
 	looked  time.Time
 }
 
-// config returns the current configuration. It looks at the files at most once a second.
+// config returns the current configuration. It checks the files at most once a second.
 func (r *reloader) config() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()

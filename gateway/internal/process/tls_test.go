@@ -43,8 +43,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign returns a certificate for the name, which is a host's and a client's; or that of the authority,
-// if there is none yet.
+// sign returns a certificate for a name, valid for a host and for a client. If the authority has no
+// certificate yet, sign returns the authority's own.
 func (a *authority) sign(name string, key *ecdsa.PublicKey) *x509.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -67,7 +67,7 @@ func (a *authority) sign(name string, key *ecdsa.PublicKey) *x509.Certificate {
 	return cert
 }
 
-// pair returns a new certificate and its key, in PEM form.
+// pair returns a new certificate and its key, both in PEM format.
 func (a *authority) pair(name string) (cert, key string) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -87,7 +87,7 @@ func block(kind string, text []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: text}))
 }
 
-// client returns the configuration of a client with a certificate.
+// client returns the TLS configuration of a client with a certificate.
 func (a *authority) client() *tls.Config {
 	a.t.Helper()
 	cert, key := a.pair("proxy")
@@ -100,14 +100,15 @@ func (a *authority) client() *tls.Config {
 	return config
 }
 
-// anonymous returns the configuration of a client without a certificate.
+// anonymous returns the TLS configuration of a client without a certificate.
 func (a *authority) anonymous() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	return &tls.Config{RootCAs: roots, ServerName: "gateway"}
 }
 
-// files writes a pair into dir, and returns the files with the authority of clients.
+// files writes a certificate and its key into dir. It returns the files' names, with the authority
+// for client certificates.
 func (a *authority) files(dir string) process.TLSFiles {
 	a.t.Helper()
 	cert, key := a.pair("gateway")
@@ -172,7 +173,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without TLS: %d", status)
 	}
 
-	// Files that do not belong together are not used, and new ones are.
+	// A certificate and a key that do not match are not used. Files that match are used.
 	before := g.serial(t, mine)
 	cert, key := ca.pair("gateway")
 	write(t, filepath.Join(dir, "cert.pem"), cert)
@@ -185,7 +186,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("with the new certificate: %d ports, %v", ports, err)
 	}
 
-	// A new authority of clients counts for new connections.
+	// A new authority for client certificates applies to new connections.
 	write(t, filepath.Join(dir, "ca.pem"), other.text())
 	redistest.Eventually(t, "the new authority", func() bool {
 		ports, _ := g.overTLS(t, foreign)
@@ -212,7 +213,8 @@ func TestTLSWithoutClientCertificates(t *testing.T) {
 	}
 }
 
-// Clients that begin a handshake and stop are cut off, and others are served meanwhile.
+// TestHalfAHandshake checks that clients that stop during a handshake are cut off, and that other
+// clients are served meanwhile.
 func TestHalfAHandshake(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

@@ -1,4 +1,5 @@
-// Package remedy rewords errors of package client, whose advice is for Go programs.
+// Package remedy rewords errors of package client for operators, because their advice is for Go
+// programs.
 package remedy
 
 import (

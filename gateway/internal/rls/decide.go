@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// decide fills in the results. Descriptors by policy are one decision, unless a cluster has their
-// keys on several servers. Any other descriptor is a decision of its own. decide returns the first
-// error.
+// decide fills in the results. Descriptors that name policies are decided together, unless a
+// cluster has their keys on several servers. Other descriptors are decided separately. decide
+// returns the first error.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	var policies, rules, others []*question
 	for i := range list {
@@ -38,10 +38,10 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 	return s.each(ctx, others)
 }
 
-// group decides several descriptors in one call, and returns those that are still to be decided by
-// themselves. If the call is allowed, all are charged, as by calls of their own. If it is denied,
-// nothing is charged: that is the decision by policy and with AllOrNone. By rules those that were not
-// denied are still to be charged.
+// group tries to decide several descriptors in one call. It returns the descriptors that must still
+// be decided separately. If the call is allowed, all are charged. If it is denied, none is charged,
+// which is the final result for policies and with AllOrNone. Otherwise, group returns the
+// descriptors that were not denied, because they must still be charged.
 func (s *Server) group(ctx context.Context, list []*question) (rest []*question, err error) {
 	if len(list) < 2 || s.clustered.Load() || !distinct(list) {
 		return list, nil
@@ -64,7 +64,7 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	return rest, nil
 }
 
-// each decides descriptors by themselves: concurrently, or in order if a key is there twice.
+// each decides each descriptor separately: concurrently, or in order if a key occurs twice.
 func (s *Server) each(ctx context.Context, list []*question) error {
 	if len(list) <= 1 || !distinct(list) {
 		for _, q := range list {
@@ -83,7 +83,7 @@ func (s *Server) each(ctx context.Context, list []*question) error {
 	return errors.Join(errs...)
 }
 
-// distinct reports whether no key is there twice.
+// distinct reports whether no key occurs twice.
 func distinct(list []*question) bool {
 	for i, q := range list {
 		for _, other := range list[:i] {
@@ -95,8 +95,8 @@ func distinct(list []*question) bool {
 	return true
 }
 
-// all takes from several keys in one call: from all or from none. It reports whether the call was
-// allowed. A shadow policy never denies its descriptor, although its entry says what it would decide.
+// all takes units from all keys in one call, or from none. It reports whether the call was allowed.
+// A shadow policy never denies its descriptor, although its result says what it would decide.
 func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
 	request := client.Request{Each: true}
 	for _, q := range list {
@@ -128,7 +128,7 @@ func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
 	return result.Allowed, nil
 }
 
-// one decides a descriptor by itself.
+// one decides one descriptor separately.
 func (s *Server) one(ctx context.Context, q *question) error {
 	var result client.Result
 	var err error
@@ -137,7 +137,7 @@ func (s *Server) one(ctx context.Context, q *question) error {
 		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
 	case q.hits == 0:
 		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
-		if err == nil && result.Allowed && result.Remaining == 0 { // denied: ask for the wait
+		if err == nil && result.Allowed && result.Remaining == 0 { // denied, so ask for the wait
 			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
 		}
 	default:
@@ -150,8 +150,8 @@ func (s *Server) one(ctx context.Context, q *question) error {
 	return s.overshoot(ctx, q)
 }
 
-// overshoot charges several hits of a denied descriptor, if its rule has the usual service's window,
-// because that service charges them too.
+// overshoot charges a denied descriptor with several hits if its rule has a window like
+// envoyproxy/ratelimit's, because that service charges denied hits too.
 func (s *Server) overshoot(ctx context.Context, q *question) error {
 	if !q.window || q.hits < 2 || q.back || q.result.Allowed {
 		return nil
@@ -165,8 +165,8 @@ func of(r client.Result) client.KeyResult {
 	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
-// headers returns X-RateLimit fields for the status that is over its limit, or else for that with
-// the least remaining.
+// headers returns X-RateLimit fields for the status that is over its limit. If there is none, it
+// uses the status with the least remaining.
 func headers(statuses []*rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	var least *rls.RateLimitResponse_DescriptorStatus
 	for _, status := range statuses {

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// question is what a descriptor asks, and the answer.
+// question holds what a descriptor asks, and the answer.
 type question struct {
 	label string // for metrics
 	limit client.Limit
@@ -21,8 +21,8 @@ type question struct {
 	hits  int64
 	back  bool // is_negative_hits: give the hits back
 
-	together  bool // decided with the other descriptors of the request: all are charged, or none
-	window    bool // the limit is a window of the usual service
+	together  bool // whether all descriptors are decided together: all are charged, or none
+	window    bool // whether the limit is a window like envoyproxy/ratelimit's
 	unlimited bool
 	shadow    bool
 	quota     bool
@@ -34,7 +34,7 @@ type question struct {
 // policyEntry is the key of the entry that names a policy.
 const policyEntry = "policy"
 
-// questions returns a question for each descriptor. Descriptors without a limit have none.
+// questions returns a question for each descriptor. A descriptor without a limit gets no decision.
 func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 	config := s.config.Load()
 	known := config != nil && config.Known(request.Domain)
@@ -83,8 +83,9 @@ const (
 	overridden = "override" // that of descriptors with a limit of their own
 )
 
-// hits returns how many units a descriptor takes: its own number, which may be 0, or the request's,
-// where 0 means 1. It is negative if the number is above 2^53.
+// hits returns how many units a descriptor takes. If the descriptor has its own number, which may
+// be 0, hits returns that. Otherwise it returns the request's number, in which 0 means 1. The
+// result is negative if the number is above 2^53.
 func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor) int64 {
 	if own := descriptor.GetHitsAddend(); own != nil {
 		if own.Value > 1<<53 {
@@ -112,7 +113,7 @@ func (q *question) override(i int, domain string, descriptor *entries.RateLimitD
 	return nil
 }
 
-// rule takes the limit from a rule of the files; nil means that there is none.
+// rule takes the limit from a rule of the files, or nil if there is none.
 func (q *question) rule(rule *envoyconfig.Rule) {
 	if rule == nil {
 		return
@@ -141,7 +142,8 @@ func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
 // over reports whether the descriptor is over its limit.
 func (q *question) over() bool { return q.limit != "" && !q.result.Allowed && !q.shadow }
 
-// decision returns the decision for metrics. A rule in shadow mode says what it would have decided.
+// decision returns the word for metrics. For a rule in shadow mode, it is what the rule would have
+// decided.
 func (q *question) decision() string {
 	switch {
 	case q.limit == "":

@@ -1,5 +1,5 @@
-// Package rls answers Envoy's rate limit service, version 3, with decisions of package client.
-// docs/gateway.md describes what descriptors mean.
+// Package rls implements Envoy's rate limit service, version 3, with decisions of package client.
+// docs/gateway.md describes the descriptors.
 package rls
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
-// mostDescriptors is the most descriptors in a request, as many as limits in a call of the library.
-// Envoy sends a few.
+// mostDescriptors is the maximum number of descriptors in a request, equal to the number of limits
+// in a call of the library. Envoy sends only a few.
 const mostDescriptors = 50
 
 // Options configures a [Server]. Limiter, Metrics and Log are required.
@@ -31,7 +31,7 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
-	AllOrNone bool          // descriptors of rules are charged together or not at all, as by policy
+	AllOrNone bool          // charge descriptors of rules together or not at all, like those of policies
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
 }
 
@@ -40,17 +40,17 @@ type Server struct {
 	rls.UnimplementedRateLimitServiceServer
 	Options
 	config    atomic.Pointer[envoyconfig.Config]
-	clustered atomic.Bool // keys of one request were on several servers
+	clustered atomic.Bool // whether the keys of a request have been on several servers
 }
 
 // New returns a Server that has no files yet.
 func New(options Options) *Server { return &Server{Options: options} }
 
-// Use replaces the files. Requests that have begun are answered with the previous ones.
+// Use replaces the files. Requests that have already begun use the previous files.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// ShouldRateLimit decides a request: one status for each descriptor, in order. If there is no
-// decision, the error has the code UNAVAILABLE. The proxy then does what its failure mode says.
+// ShouldRateLimit decides a request. It returns one status for each descriptor, in order. If no
+// decision is made, the error has the code UNAVAILABLE, and the proxy uses its failure mode.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()
 	switch n := len(request.GetDescriptors()); {
@@ -73,7 +73,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
 			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
-				list[i].label = "unknown" // the name came from the request
+				list[i].label = "unknown" // not the name in the request, because a flood could have many names
 			}
 			s.Metrics.Decided("grpc", list[i].label, "error", began)
 		}
@@ -98,8 +98,8 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 }
 
 // refusal returns the gRPC error for an error of the client. If a retry cannot help, the error says
-// what to correct. The code is never UNKNOWN, because Envoy lets a request pass in every failure
-// mode if the code is UNKNOWN.
+// what to correct. The code is never UNKNOWN, because with UNKNOWN Envoy allows a request in every
+// failure mode.
 func refusal(err error) error {
 	code := codes.Unavailable
 	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
@@ -110,13 +110,13 @@ func refusal(err error) error {
 
 // seconds rounds a duration up to whole seconds.
 func seconds(d time.Duration) int64 {
-	if d < 0 { // never
+	if d < 0 { // the limit is never full again
 		return math.MaxInt32
 	}
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// count returns n as the protocol has it: at most 2^32 - 1.
+// count returns n as the protocol represents it: at most 2^32 - 1.
 func count(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
 func badDescriptor(i int, format string, args ...any) error {

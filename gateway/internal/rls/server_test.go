@@ -32,7 +32,7 @@ import (
 // start is 15 s into a minute.
 var start = time.Date(2026, 11, 1, 12, 0, 15, 0, time.UTC)
 
-// testbed is a service over gRPC with an embedded server, whose clock stands.
+// testbed is a service over gRPC with an embedded server whose clock is stopped.
 type testbed struct {
 	t        *testing.T
 	server   *embedded.Server
@@ -93,8 +93,9 @@ func connect(t *testing.T, url, config string) *testbed {
 	return &testbed{t: t, service: service, registry: registry, client: api.NewRateLimitServiceClient(connection)}
 }
 
-// ask sends a request and returns the response in short: the overall code, then for each status the
-// code, the limit as name:count/unit, what remains, and the seconds until the reset.
+// ask sends a request and returns a short form of the response: the overall code, and then for each
+// status the code, the limit as name:count/unit, the remaining units, and the seconds until the
+// reset.
 func (b *testbed) ask(request *api.RateLimitRequest) string {
 	b.t.Helper()
 	response, err := b.client.ShouldRateLimit(b.t.Context(), request)
@@ -136,7 +137,7 @@ func request(hits uint32, descriptors ...string) *api.RateLimitRequest {
 	return r
 }
 
-// expect asks several times in a row.
+// expect sends the same request several times.
 func (b *testbed) expect(r *api.RateLimitRequest, want ...string) {
 	b.t.Helper()
 	for i, w := range want {
@@ -195,7 +196,8 @@ func TestRules(t *testing.T) {
 	b.expect(unknown, "OK | OK 0")
 }
 
-// Descriptors of rules are charged apart: a denied one does not keep others from being charged.
+// TestRulesAreChargedApart checks that descriptors of rules are charged separately: a denied
+// descriptor does not prevent others from being charged.
 func TestRulesAreChargedApart(t *testing.T) {
 	b := newTestbed(t, config)
 	b.expect(request(0, "address=a", "general=x"),
@@ -204,7 +206,8 @@ func TestRulesAreChargedApart(t *testing.T) {
 	b.expect(request(0, "address=a", "address=a"), "OVER_LIMIT | OVER_LIMIT :2/minute 0 45s | OVER_LIMIT :2/minute 0 45s")
 }
 
-// A shadow policy never denies, whether its descriptor comes alone or with others.
+// TestShadowPolicies checks that a shadow policy never denies, whether its descriptor comes alone
+// or with others.
 func TestShadowPolicies(t *testing.T) {
 	policy := func(name, limit string, shadow bool) functions.Policy {
 		return functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: limit}}, Shadow: shadow}
@@ -225,7 +228,8 @@ func TestShadowPolicies(t *testing.T) {
 	}
 }
 
-// With AllOrNone, a denied descriptor keeps the others from being charged.
+// TestAllOrNone checks that, with AllOrNone, a denied descriptor prevents the others from being
+// charged.
 func TestAllOrNone(t *testing.T) {
 	b := newTestbed(t, config)
 	b.service.AllOrNone = true
@@ -234,7 +238,8 @@ func TestAllOrNone(t *testing.T) {
 		"OVER_LIMIT | OK :2/minute 1 45s | OVER_LIMIT general:1/minute 0 45s")
 }
 
-// Several hits are charged even if they do not fit; none only look; negative ones are given back.
+// TestHits checks that several hits are charged even if they are not available, that 0 hits charge
+// nothing, and that negative hits are given back.
 func TestHits(t *testing.T) {
 	b := newTestbed(t, config)
 	with := func(hits uint64) *api.RateLimitRequest {
@@ -309,7 +314,8 @@ var policies = []functions.Policy{
 	{Name: "tenant", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
 }
 
-// Descriptors by policy are one decision: if one is denied, none is charged.
+// TestPolicies checks that descriptors of policies are decided together: if one is denied, none is
+// charged.
 func TestPolicies(t *testing.T) {
 	b := newTestbed(t, "", policies...)
 	b.expect(request(0, "policy=api address=a"), "OK | OK api:3/unknown 2 20s")
@@ -367,9 +373,10 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// A server that does not answer is UNAVAILABLE before the deadline of the request, never UNKNOWN.
+// TestDeadline checks that, if a server does not reply, the error is UNAVAILABLE, never UNKNOWN,
+// and comes before the deadline of the request.
 func TestDeadline(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, and never answers
+	port, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but nothing replies
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package backtest replays access logs through limits and policies, and reports whom each would
-// have denied, when and how often. The library itself decides, in the engine of package embedded,
-// with the clock set to the time of each request.
+// Package backtest replays access logs through limits and policies, and reports which keys each
+// limit would have denied, when, and how often. The library itself decides, in the engine of
+// package embedded, with the clock set to the time of each request.
 //
 // The files: key.go defines the keys; logs.go reads the log files and merges them by time; pass.go
 // distributes requests to workers, one per core, each with an engine and its share of the keys;
@@ -47,7 +47,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress reports how far a run has got.
+// Progress reports how far a run has advanced.
 type Progress struct {
 	Step, Steps int   // each step processes all requests once
 	Requests    int64 // processed in this step

@@ -60,8 +60,9 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests, it
-// needs room for one unit like the others, because nobody knows its cost when it is decided.
+// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests,
+// even a request of cost 0 needs one available unit, because its cost is not known when the
+// decision is made.
 func TestCostOfZero(t *testing.T) {
 	for after, want := range map[bool]int64{false: 0, true: 1} {
 		opts := options(t, "fixed_window 5/h")
@@ -121,7 +122,7 @@ func TestLinesWithoutACost(t *testing.T) {
 	}
 }
 
-// The bytes of an access log are costs, too. A response without a body has none.
+// TestCostsInBytes uses the bytes of responses as costs. A response without a body costs 0.
 func TestCostsInBytes(t *testing.T) {
 	log := ""
 	for i, size := range []string{"700", "-", "400", "300"} {

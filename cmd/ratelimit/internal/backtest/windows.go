@@ -54,8 +54,9 @@ func rung(n int64) int {
 	return below
 }
 
-// needed returns how many units must fit so that a request is allowed. If costs are charged after
-// requests, the units must fit too, so that the key gets no debt.
+// needed returns how many units must be available so that a request is allowed. If costs are
+// charged after requests, the units of the whole cost must be available too, so that the key gets
+// no debt.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)

@@ -60,7 +60,7 @@ type stage struct {
 	servers
 	rdb    redis.UniversalClient
 	prefix string // of every key
-	where  string // for people
+	where  string // for display
 	own    bool   // it is an embedded server
 	close  func()
 }

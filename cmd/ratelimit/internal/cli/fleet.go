@@ -174,7 +174,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return
 	}
 	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
-		return // the error says it all
+		return // the error needs no further text
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
 	for _, n := range report.Nodes {
@@ -197,8 +197,8 @@ func dash(text string) string {
 	return text
 }
 
-// edited reports whether a library has the build ID of wanted but a different text: somebody
-// changed it by hand.
+// edited reports whether a library has the build ID of wanted but a different text, which means
+// that it was edited manually.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }

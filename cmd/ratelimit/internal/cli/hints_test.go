@@ -225,7 +225,7 @@ func TestPartialErrors(t *testing.T) {
 	}
 }
 
-// A library that somebody edited keeps the ID of its original build.
+// A library that was edited manually keeps the ID of its original build.
 func TestEditedLibrary(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}

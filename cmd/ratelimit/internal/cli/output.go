@@ -150,7 +150,7 @@ func table(rows [][]string) string {
 	return lines.String()
 }
 
-// human formats a duration for people: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It
+// human formats a duration for display: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It
 // rounds up, so the result is never less than d.
 func human(d time.Duration) string {
 	d = min(d, math.MaxInt64-24*time.Hour) // rounding up must not overflow

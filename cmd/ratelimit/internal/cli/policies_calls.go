@@ -89,7 +89,7 @@ type policyLook struct {
 	fleet policycalls.Fleet
 	err   error  // explained for the user
 	fault string // the text of err
-	table string // for people; "" if no server replied
+	table string // for display; "" if no server replied
 }
 
 func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers) policyLook {

@@ -140,7 +140,7 @@ func looked(p scan.Progress) string {
 	return fmt.Sprintf("%s looked at, %d %%", plural(p.Looked, "key"), 100*p.Looked/p.Keys)
 }
 
-// perSecond formats a rate for people.
+// perSecond formats a rate for display.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:

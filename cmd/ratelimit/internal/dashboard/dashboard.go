@@ -21,7 +21,7 @@ import (
 
 // Source is the servers that a Dashboard shows. Its functions must be safe for concurrent use.
 type Source struct {
-	Name    string        // name of the servers for people, without a password
+	Name    string        // name of the servers for display, without a password
 	Timeout time.Duration // timeout of a call
 
 	Connect func(context.Context) (redis.UniversalClient, error)
@@ -39,7 +39,7 @@ type Node struct {
 	Server  string `json:"server"`  // such as "redis 7.0.15"
 	Library string `json:"library"` // version and build
 	Digest  string `json:"digest"`  // digest of the library, shortened
-	State   string `json:"state"`   // description for people
+	State   string `json:"state"`   // description for display
 	Good    bool   `json:"good"`    // the node is as it should be
 	Dead    bool   `json:"dead"`    // the node does not reply
 }

@@ -48,7 +48,7 @@ type policy struct {
 
 // entry is a usage key.
 type entry struct {
-	Shown string `json:"shown"` // for people
+	Shown string `json:"shown"` // for display
 	Key   string `json:"key"`   // base64url, for requests; "" if it is too long for them
 	usage.Count
 	Cost    int64      `json:"cost"`
@@ -141,7 +141,7 @@ func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	}
 }
 
-// shown returns a key for people. A long key is truncated, and followed by its length.
+// shown returns a key for display. A long key is truncated, and followed by its length.
 func shown(key string) string {
 	head := key
 	if len(head) > 4*longestShown {

@@ -127,7 +127,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A dead server is named once, however many requests to it fail.
+// A dead server is named once, even if several requests to it fail.
 func TestFaults(t *testing.T) {
 	srv := embedded.Run(t)
 	d := board(t, srv)

@@ -30,7 +30,7 @@ func TestMetricsText(t *testing.T) {
 			"export": {Allowed: 7},
 		}}},
 		{Addr: "10.0.0.2:6379", Err: errors.New("dead")},
-		{Addr: "10.0.0.3:6379", Info: client.Info{Policies: []string{"api"}}}, // its library does not count
+		{Addr: "10.0.0.3:6379", Info: client.Info{Policies: []string{"api"}}}, // its library is too old to count calls
 		{Addr: `\"` + "\n\xff", Info: client.Info{Policies: []string{`a"}\` + "\n\u2028"}, PolicyCalls: map[string]client.PolicyCalls{`a"}\` + "\n\u2028": {Denied: 1}}}},
 	})
 	file := filepath.Join("testdata", "metrics.txt")

@@ -32,7 +32,7 @@ type Options struct {
 	Progress func(Progress)     // if not nil, called several times a second
 }
 
-// Progress reports how far a run has got.
+// Progress reports how far a run has advanced.
 type Progress struct {
 	Decisions int64 // including errors
 	Took      time.Duration

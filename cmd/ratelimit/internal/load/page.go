@@ -15,7 +15,7 @@ import (
 // A Percentile is the time within which a share of the replies arrived.
 type Percentile struct {
 	Key   string // p50, p90, p99, p999, max
-	Name  string // for people
+	Name  string // for display
 	share float64
 }
 

@@ -20,8 +20,8 @@ type Fleet struct {
 	Policies  []Policy // by name
 }
 
-// Policy is a policy. If the user may not read the library's text, Limits is nil and Track is false,
-// and a policy and its canary both are shadows if one of them is.
+// Policy is a policy. If the user may not read the library's text, Limits is nil and Track is
+// false, and if a policy or its canary is a shadow, both count as shadows.
 type Policy struct {
 	Name   string
 	Limits []string // with the names of their keys
@@ -39,8 +39,7 @@ type Canary struct {
 	Calls
 }
 
-// Calls are the sums of what the primaries have counted for a policy, without its canary, or for a
-// canary.
+// Calls holds the sums of the primaries' counts for a policy (without its canary) or for a canary.
 type Calls struct {
 	Counted bool // whether a primary counts
 	usage.Count

@@ -36,7 +36,8 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// library returns a build with an enforced policy, a shadow policy, and one over two keys.
+// library returns a build with three policies: an enforced policy, a shadow policy, and a policy
+// with two keys.
 func library(t *testing.T) functions.Build {
 	t.Helper()
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -73,8 +74,8 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 	}
 }
 
-// The counts of all primaries are added up. A server that is dead is named, and so is one whose
-// library does not count; the others are shown.
+// TestRead checks that the counts of all primaries are added up. A dead server must be named, and
+// also a server whose library is too old to count. The other servers are still shown.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
@@ -119,7 +120,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Without a library, or the right to read its text, less is known.
+// TestReadLess checks what is returned without a library, or without the right to read its text.
 func TestReadLess(t *testing.T) {
 	bare := embedded.Run(t)
 	r := Reader{Timeout: time.Minute}
