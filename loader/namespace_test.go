@@ -303,6 +303,17 @@ func TestWatchOfNamespaces(t *testing.T) {
 			}
 		})
 	}
+	t.Run("all servers lost everything", func(t *testing.T) {
+		w := startWatch(t, payments, set(t, "payments/api 1/m"))
+		w.waitFor(t, f.addrs[0], loader.InStep, 1)
+		for _, addr := range f.addrs {
+			mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+		}
+		for _, addr := range f.addrs {
+			w.waitFor(t, addr, loader.Repaired, 1)
+		}
+		allRun(t, f.addrs, "api 1/d, payments/api 1/m, search/x 2/s")
+	})
 	t.Run("another deployment of the namespace", func(t *testing.T) {
 		w := startWatch(t, payments, set(t, "payments/api 1/m"))
 		w.waitFor(t, f.addrs[0], loader.InStep, 1)
@@ -316,6 +327,24 @@ func TestWatchOfNamespaces(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// If nothing remembers anything, each namespace that is watched comes back.
+func TestNamespacesComeBackOneByOne(t *testing.T) {
+	addr, _ := startRedis(t)
+	for _, name := range []string{"payments", "search", "payments", "mail"} {
+		if err := in(t, at(t, addr), name).Repair(t.Context(), set(t, name+"/api 1/m")); err != nil {
+			t.Error(err)
+		}
+	}
+	allRun(t, []string{addr}, "mail/api 1/m, payments/api 1/m, search/api 1/m")
+	if err := in(t, at(t, addr), "mail").Repair(t.Context(), set(t, "mail/api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
+		t.Error(err)
+	}
+	// A library that somebody loaded by hand is not changed by a watch of the library.
+	if err := newLoader(t, at(t, addr)).Repair(t.Context(), set(t, "api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
+		t.Error(err)
+	}
 }
 
 // A record that lists namespaces is read by the rules of records without them, and keeps the namespaces
