@@ -234,7 +234,7 @@ func policiesIn(text, namespace string) []functions.Policy {
 func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
 
 func uncomposed(c *conn, err error) *Error {
-	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "runs a library whose policies cannot be kept (%s)", strings.TrimPrefix(err.Error(), "functions: "))
+	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
 }
 
 func unknownOrder(c *conn, running Library) *Error {
