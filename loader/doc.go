@@ -16,7 +16,8 @@
 //   - [Loader.Status] returns what each primary runs.
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were. The servers keep
 //     the build that it replaced.
-//   - [Loader.Rollback] restores that build, from any machine.
+//   - [Loader.Rollback] restores that build, from any machine, and [Loader.PlanRollback] returns what
+//     that would change.
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
 //   - [Loader.Repair] does this once, and [Healer] does it from within a client.
@@ -26,6 +27,9 @@
 // A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
 // the whole text, and leaves a server alone if it already runs the build. A lease on one of the
 // servers prevents two deployments from running at the same time.
+//
+// Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies of
+// one namespace, and keeps everything else.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in

@@ -212,7 +212,7 @@ func downgrade(c *conn, running, wanted Library) *Error {
 
 // removesPolicies returns the error for a node that runs, or ran before it lost the library,
 // policies that the build does not have.
-func removesPolicies(c *conn, runs string, names []string, o options) *Error {
+func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
@@ -221,11 +221,11 @@ func removesPolicies(c *conn, runs string, names []string, o options) *Error {
 	if len(names) == 1 {
 		word = "policy"
 	}
-	remedy := "add it to the build with functions.WithPolicies, or pass the option RemovePolicies"
+	build, remedy := "this build", "add it to the build with functions.WithPolicies, or pass the option RemovePolicies"
 	if o.back {
-		remedy = "pass the option RemovePolicies"
+		build, remedy = wanted.String()+", which a rollback would bring back,", "see what changes with PlanRollback, and pass the option RemovePolicies"
 	}
-	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, remedy, "%s the %s %s, which this build does not have", runs, word, list)
+	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, remedy, "%s the %s %s, which %s does not have", runs, word, list, build)
 	e.Policies = names
 	return e
 }

@@ -103,7 +103,7 @@ func (f *fleet) compose() {
 			m.node.Err = uncomposed(m.conn, err)
 			continue
 		}
-		found[want] = m.text
+		found[want.text] = m.text
 	}
 	if len(found) == 1 {
 		for _, text := range found {
@@ -119,7 +119,7 @@ func (f *fleet) compose() {
 		}
 		base = newest.text
 	}
-	text, err := f.s.over(f.own, base, namespace)
+	want, err := f.s.over(f.own, base, namespace)
 	if err != nil {
 		return // a node has the error
 	}
@@ -127,16 +127,17 @@ func (f *fleet) compose() {
 		f.s.base = base
 	}
 	f.base = base
-	if text != f.want.text {
-		f.want = artifact{text: text, Library: describe(text)}
-	}
-	f.report.Wanted = f.want.Library
+	changed := want.text != f.want.text
+	f.want, f.report.Wanted = want, want.Library
 	for _, m := range f.members {
-		if m.node.State == Same || m.node.State == Different || m.node.State == Absent {
-			m.show(m.held, f.want)
-			if namespace != "" {
-				m.node.Previous = f.previous(m)
-			}
+		if m.node.State != Same && m.node.State != Different && m.node.State != Absent {
+			continue
+		}
+		if changed {
+			m.show(m.held, want)
+		}
+		if namespace != "" {
+			m.node.Previous = f.previous(m)
 		}
 	}
 }
@@ -161,15 +162,20 @@ func (f *fleet) newest(runs []*member) *member {
 }
 
 // over is owned.over. A watch asks it the same in each round, so the last answer is kept.
-func (s *session) over(own owned, base, namespace string) (string, error) {
-	if s.overBase == base && s.overOwn == own.text && s.overWant != "" {
+func (s *session) over(own owned, base, namespace string) (artifact, error) {
+	if s.overBase == base && s.overOwn == own.text && s.overWant.text != "" {
 		return s.overWant, nil
 	}
-	want, err := own.over(base, namespace)
-	if err == nil {
-		s.overBase, s.overOwn, s.overWant = base, own.text, want
+	text, err := own.over(base, namespace)
+	if err != nil {
+		return artifact{}, err
 	}
-	return want, err
+	want := own.artifact
+	if text != own.text {
+		want = artifact{text: text, Library: describe(text)}
+	}
+	s.overBase, s.overOwn, s.overWant = base, own.text, want
+	return want, nil
 }
 
 // explained reports whether a deployment left the node as it is, or was about to load what newer nodes
@@ -211,10 +217,14 @@ func (r record) of(namespace string) int64 {
 	return all[namespace].Deployment
 }
 
-// previous returns what a rollback of the namespace would make of the node's library.
+// previous returns what a rollback of the namespace would make of the node's library. A watch does
+// not need it.
 func (f *fleet) previous(m *member) Library {
+	if f.s.reads != nil || m.text == "" {
+		return Library{}
+	}
 	of := m.record.namespaceRecords()[f.s.l.namespace]
-	if len(of.Replaced) == 0 || m.text == "" {
+	if len(of.Replaced) == 0 {
 		return Library{}
 	}
 	text, err := (owned{policies: of.Replaced}).over(m.text, f.s.l.namespace)
@@ -234,7 +244,7 @@ func policiesIn(text, namespace string) []functions.Policy {
 func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
 
 func uncomposed(c *conn, err error) *Error {
-	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "runs a library whose policies cannot be kept (%s)", strings.TrimPrefix(err.Error(), "functions: "))
+	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
 }
 
 func unknownOrder(c *conn, running Library) *Error {

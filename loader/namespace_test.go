@@ -303,6 +303,17 @@ func TestWatchOfNamespaces(t *testing.T) {
 			}
 		})
 	}
+	t.Run("all servers lost everything", func(t *testing.T) {
+		w := startWatch(t, payments, set(t, "payments/api 1/m"))
+		w.waitFor(t, f.addrs[0], loader.InStep, 1)
+		for _, addr := range f.addrs {
+			mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+		}
+		for _, addr := range f.addrs {
+			w.waitFor(t, addr, loader.Repaired, 1)
+		}
+		allRun(t, f.addrs, "api 1/d, payments/api 1/m, search/x 2/s")
+	})
 	t.Run("another deployment of the namespace", func(t *testing.T) {
 		w := startWatch(t, payments, set(t, "payments/api 1/m"))
 		w.waitFor(t, f.addrs[0], loader.InStep, 1)
@@ -316,6 +327,84 @@ func TestWatchOfNamespaces(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// If nothing remembers anything, each namespace that is watched comes back.
+func TestNamespacesComeBackOneByOne(t *testing.T) {
+	addr, _ := startRedis(t)
+	for _, name := range []string{"payments", "search", "payments", "mail"} {
+		if err := in(t, at(t, addr), name).Repair(t.Context(), set(t, name+"/api 1/m")); err != nil {
+			t.Error(err)
+		}
+	}
+	allRun(t, []string{addr}, "mail/api 1/m, payments/api 1/m, search/api 1/m")
+	if err := in(t, at(t, addr), "mail").Repair(t.Context(), set(t, "mail/api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
+		t.Error(err)
+	}
+	// A library that somebody loaded by hand is not changed by a watch of the library.
+	if err := newLoader(t, at(t, addr)).Repair(t.Context(), set(t, "api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
+		t.Error(err)
+	}
+}
+
+// The bounds of a build are for all namespaces together, and a text whose policies cannot be read loses
+// none of them.
+func TestNamespacesThatDoNotFit(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	var most []functions.Policy
+	for i := range functions.MostPolicies {
+		most = append(most, functions.Policy{Name: fmt.Sprintf("team%d/api", i), Limits: []functions.PolicyLimit{{Limit: "100/m"}}})
+	}
+	full := must[functions.Build](t)(functions.New(functions.WithPolicies(most...)))
+	put(t, addr, full.Text())
+	must[loader.Report](t)(in(t, at(t, addr), "team77").Deploy(ctx, set(t, "team77/api 5/m")))
+	if got := runs(t, []string{addr})[0]; !strings.Contains(got, ", team77/api 5/m, ") || strings.Count(got, "100/m") != functions.MostPolicies-1 {
+		t.Errorf("%.1000s", got)
+	}
+	long := strings.Repeat("a", 64)
+	const begin = " cannot take this build together with the policies of other namespaces on it: "
+	for _, tt := range []struct{ name, text, want string }{
+		{"too many", full.Text(), "10001 policies; a build has at most 10000"},
+		{"policies that cannot be read", strings.Replace(full.Text(), "'100/m' }", "'100/m'}", 1), "the text has no table of policies in the form that New writes"},
+		{"too large", nearlyTooLarge(t), "the library would have "},
+	} {
+		put(t, addr, tt.text)
+		for l, build := range map[*loader.Loader]functions.Build{
+			in(t, at(t, addr), "one-more"): set(t, "one-more/"+long+" 1/m"), newLoader(t, at(t, addr)): set(t, long+" 1/m"),
+		} {
+			_, err := l.Deploy(ctx, build)
+			if e := want(t, tt.name, err, loader.ErrBadBuild); !strings.HasPrefix(e.Error(), addr+begin+tt.want) {
+				t.Error(e)
+			}
+		}
+		if got := texts(t, addr)["ratelimit"]; got != tt.text {
+			t.Errorf("%s: the library changed", tt.name)
+		}
+	}
+}
+
+// nearlyTooLarge returns a build of nearly 2 MiB, of namespaces.
+func nearlyTooLarge(t *testing.T) string {
+	t.Helper()
+	var list []functions.Policy
+	text := ""
+	for bytes, add := 1000, 512; bytes > 0; {
+		more := list
+		for range add {
+			more = append(more, functions.Policy{Name: fmt.Sprintf("team%d/api", len(more)), Limits: []functions.PolicyLimit{{Limit: strings.Repeat("1", bytes)}}})
+		}
+		build, err := functions.New(functions.WithPolicies(more...))
+		switch {
+		case err == nil:
+			list, text = more, build.Text()
+		case add > 1:
+			add /= 2
+		default:
+			bytes /= 2
+		}
+	}
+	return text
 }
 
 // A record that lists namespaces is read by the rules of records without them, and keeps the namespaces

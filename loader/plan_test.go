@@ -58,7 +58,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	_, err := l.Rollback(ctx)
-	if e := want(t, "a rollback", err, loader.ErrRemovesPolicies); e.Remedy != "pass the option RemovePolicies" {
+	if e := want(t, "a rollback", err, loader.ErrRemovesPolicies); e.Remedy != "see what changes with PlanRollback, and pass the option RemovePolicies" || !strings.Contains(e.Problem, with(one, two).ID()+", which a rollback would bring back, does not have") {
 		t.Error(e)
 	}
 	report = must[loader.Report](t)(l.Rollback(ctx, loader.RemovePolicies()))

@@ -18,7 +18,7 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 			m.node.Err = f.refusedEffect(m, o)
 		}
 		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
-			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost, o)
+			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost, f.want.Library, o)
 		}
 		if m.node.Err == nil && probe && m.node.State != Same {
 			m.node.Err = m.probe(ctx)
@@ -42,7 +42,7 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 		return downgrade(m.conn, running, want.Library)
 	case m.node.State == Different && !o.removePolicies:
 		if names := f.removes(m); len(names) > 0 {
-			return removesPolicies(m.conn, "runs", names, o)
+			return removesPolicies(m.conn, "runs", names, want.Library, o)
 		}
 	}
 	return nil

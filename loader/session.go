@@ -26,7 +26,8 @@ type session struct {
 
 	effects map[[2]string]map[string]Effect // by the digests of two texts, and by policy
 
-	overOwn, overBase, overWant string // the last call of over
+	overOwn, overBase string // the last call of over
+	overWant          artifact
 }
 
 // lastRead holds what a watch has read on a node, and the list of libraries at that time. The texts

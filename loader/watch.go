@@ -265,6 +265,8 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		case underWay != "":
 			why[m] = m.left(ErrLeased, "", underWay)
 			continue
+		case f.adds(m):
+			continue
 		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
 			why[m] = m.left(ErrUnknownOrder, deploy, "it is not known which of the two builds is the later one")
 		case f.s.left[n.Addr] && !f.isDeployed():
@@ -275,6 +277,13 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		}
 	}
 	return why
+}
+
+// adds reports whether the build only adds a namespace to a node, of which no record says anything:
+// all records were lost, and another watch has loaded its own namespace already.
+func (f *fleet) adds(m *member) bool {
+	namespace := f.s.l.namespace
+	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0
 }
 
 // remember keeps the last deployment found on the nodes. A deployment that was undone is forgotten

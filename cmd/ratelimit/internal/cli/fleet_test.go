@@ -64,29 +64,30 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "deploy", "--policies", policies), exitFine, "  loaded\n", "\ndeployed ratelimit 0.1.0, build ")
 	has(run(t, env, "plan", "--policies", policies), exitFine, "  nothing\n", "\nnothing to change\n")
 	write("policies:\n  api: 200/m\n")
-	has(run(t, env, "plan", "--policies", policies, "--diff"), exitDiffers, "  replace by 0.1.0 build ", "\n  ~ policy api: 100/m becomes 200/m\n\n--- 0.1.0 build ", "\n-  ['api'] = { '100/m' },\n+  ['api'] = { '200/m' },\n")
+	has(run(t, env, "plan", "--policies", policies, "--diff"), exitDiffers, "  replace by 0.1.0 build ", "\n  ~ policy api: 100/m becomes 200/m\n      keys in use: carry over: after ", " are left\n\n--- 0.1.0 build ", "\n-  ['api'] = { '100/m' },\n+  ['api'] = { '200/m' },\n")
 	var plan struct {
 		Empty bool
 		Nodes []loader.NodePlan
 	}
 	got := run(t, env, "plan", "--policies", policies, "--json")
 	if err := json.Unmarshal([]byte(got.stdout), &plan); err != nil || got.code != exitDiffers || plan.Empty || len(plan.Nodes) != 1 ||
-		len(plan.Nodes[0].Node.Changes) != 1 || plan.Nodes[0].Node.Changes[0] != (loader.Change{Kind: "policy", Name: "api", What: "changed", Old: "100/m", New: "200/m"}) || plan.Nodes[0].Node.Addr != addr {
+		len(plan.Nodes[0].Node.Changes) != 1 || plan.Nodes[0].Node.Changes[0] != (loader.Change{Kind: "policy", Name: "api", What: "changed", Old: "100/m", New: "200/m",
+			Keys: "carry over: after 50 units of 100, 100 of 200 are left"}) || plan.Nodes[0].Node.Addr != addr {
 		t.Errorf("%v: %+v", err, got)
 	}
-	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  ~ policy api: 100/m becomes 200/m\n\ndeployed ratelimit 0.1.0, build ")
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  ~ policy api: 100/m becomes 200/m\n      keys in use: carry over: after ", " are left\n\ndeployed ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
-	has(run(t, env, "rollback"), exitFine, "  loaded\n", "\n  ~ policy api: 200/m becomes 100/m\n\nwent back to ratelimit 0.1.0, build ")
+	has(run(t, env, "rollback"), exitFine, "  loaded\n", "\n  ~ policy api: 200/m becomes 100/m\n      keys in use: carry over: after ", " are left\n\nwent back to ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitDiffers, "differs from build ")
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
 	write("policies:\n  api: {limit: 100/m, canary: {limit: 60/m, share: 5%}}\n")
-	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  + canary of api: 5% of the keys: 60/m\n\n")
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  + canary of api: 5% of the keys: 60/m\n      keys in use: carry over: after ")
 	write("policies:\n  api: {limit: 100/m, canary: {limit: 60/m, share: 20%}}\n")
 	has(run(t, env, "plan", "--policies", policies), exitDiffers, "\n  ~ canary of api: 5% of the keys becomes 20% of the keys\n")
 	write("policies:\n  api: 100/m\n")
-	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  - canary of api: 5% of the keys: 60/m\n\n")
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  - canary of api: 5% of the keys: 60/m\n      keys in use: carry over: after ")
 
 	newer := otherLibrary(t, "0.2.0", "222222222222")
 	fails("--remove-policies", "deploy", "--library", newer)
@@ -94,7 +95,8 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
 	has(run(t, env, "deploy", "--library", newer, "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\ndeployed ratelimit 0.2.0, build 222222222222\n")
 	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n")
-	has(run(t, env, "rollback"), exitFine, "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
+	fails("which a rollback would bring back, does not have; see what changes with --plan, and add --remove-policies", "rollback")
+	has(run(t, env, "rollback", "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
 	fails("--allow-downgrade", "deploy")
 	fails("--allow-downgrade", "plan")
 	has(run(t, env, "plan", "--allow-downgrade"), exitDiffers)

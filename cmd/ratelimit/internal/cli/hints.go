@@ -101,7 +101,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 			return "write redis://:PASSWORD@host:port"
 		case "remove":
 			if a.back {
-				return "add --remove-policies"
+				return "see what changes with --plan, and add --remove-policies"
 			}
 			return "give the file that has it with --policies, or add --remove-policies"
 		case "watch":

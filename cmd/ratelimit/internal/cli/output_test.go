@@ -81,7 +81,6 @@ func TestAReportStaysIfTheNextFails(t *testing.T) {
 	for _, args := range [][]string{
 		{"backtest", "access.log", "--limit", "10/s", "--html", "link.html"},
 		{"load", "--limit", "10/s", "--iterations", "1", "--html", "link.html"},
-		{"build", "-o", "link.html"},
 	} {
 		if got := run(t, []string{redisURL(srv.Addr())}, args...); got.code != exitFine {
 			t.Errorf("%v: %+v", args, got)

@@ -56,11 +56,7 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 			if err != nil {
 				return err
 			}
-			err = a.deployed(report, failed, "runs already; nothing to do", "went back to")
-			if failed != nil && report.Changed() == 0 && report.Wanted.Digest != "" && !a.json {
-				a.printf("\nthe rollback would bring back %s; see what changes with: %s\n", name(report.Wanted), a.again("rollback", "--plan"))
-			}
-			return err
+			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
 		},
 	}))
 	a.namespaceFlag(cmd)
