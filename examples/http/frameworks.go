@@ -4,7 +4,6 @@ package frameworks
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
