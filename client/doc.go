@@ -50,7 +50,8 @@
 // [*Error], or a [*LimitedError] if a wait failed. errors.Is matches it against the Err values of
 // this package. An application that handles a missing decision mainly needs to know whether the
 // call may have been counted. After [ErrOutcomeUnknown] it may have been; after any other error
-// nothing was counted.
+// nothing was counted. After [ErrMisconfigured], for example because of a wrong limit, no retry
+// helps: the program or the deployed policies must be corrected.
 //
 // # Lost replies
 //
@@ -79,7 +80,8 @@
 // If no server decides, a call that takes units returns an error, is allowed, is denied, or is
 // decided by this process with a share of the limit ([LocalLimiter]). The client ([WithFallback])
 // or the call (Request.Fallback) selects one of these. Result.Source says who decided, and
-// Result.Err says why no server did.
+// Result.Err says why no server did. A LocalLimiter reads limits such as "100/m" itself, and
+// [WithLimits] gives it policies, for a program that starts while no server is reachable.
 //
 // # Logs, metrics and traces
 //
@@ -104,7 +106,8 @@
 // # The library on the servers
 //
 // The command `ratelimit deploy` or package loader installs the library; this package does not.
-// [Client.Check], called when a program starts, reports whether all servers have it. If a server
-// loses the library, for example because it restarted without persistence, a healer ([WithHealer],
-// made by loader.Healer) reinstalls it. Without a healer the error says which command to run.
+// [Client.Check], called when a program starts, reports whether all servers have it and accept the
+// limits of the program. If a server loses the library, for example because it restarted without
+// persistence, a healer ([WithHealer], made by loader.Healer) reinstalls it. Without a healer the
+// error says which command to run.
 package client

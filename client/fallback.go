@@ -16,8 +16,8 @@ import (
 // Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
 // With any Fallback, a call returns an error if its arguments are invalid ([ErrMisconfigured]), for
-// example if the limit cannot be parsed, or if its context was canceled or had ended before the call. While no server
-// replies, no limit is parsed, so only errors that the client itself can detect are returned.
+// example if the limit cannot be parsed, or if its context was canceled or had ended before the
+// call. While no server replies, only errors that the client itself can detect are returned.
 //
 // A context deadline that passes during the call counts as a missing reply. If the deadline is
 // chosen by someone else, such as the caller of a gRPC server, give the call context.WithoutCancel;

@@ -30,6 +30,7 @@ func TestNginxWithTheService(t *testing.T) {
 		t.Fatalf("building the service: %v\n%s", err, out)
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		loadLibrary(testContext(t), t, b) // the service checks its limit at start
 		service, stop := startLimitService(t, program, "redis://"+strings.Join(b.Addrs(), ","))
 		get := startNginx(t, "auth_request.conf", "127.0.0.1:8081", service)
 		wantLimits(t, b, get)

@@ -61,6 +61,10 @@ func ExampleNewServer() {
 		fmt.Println(err)
 		return
 	}
+	if err := limit.Check(context.Background()); err != nil {
+		fmt.Println(err)
+		return
+	}
 	c, stopService := exampleService(grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream)))
 	defer stopService()
 	for range 3 {
@@ -79,6 +83,10 @@ func ExampleNewClient() {
 	// Without WithLongestWait a call waits for its turn, for up to a minute.
 	limit, err := grpclimit.NewClient(limiter, "partner", "2/m", grpclimit.WithLongestWait(0))
 	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := limit.Check(context.Background()); err != nil {
 		fmt.Println(err)
 		return
 	}

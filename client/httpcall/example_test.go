@@ -1,6 +1,7 @@
 package httpcall_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -53,6 +54,10 @@ func ExampleNew() {
 	// Without WithLongestWait a request waits for its turn, for up to a minute.
 	transport, err := httpcall.New(limiter, "partner", "2/m", httpcall.WithLongestWait(0))
 	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := transport.Check(context.Background()); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -51,6 +51,10 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
+	if err := limit.Check(context.Background()); err != nil {
+		fmt.Println(err)
+		return
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", limit(http.HandlerFunc(hello)))
 	for range 3 {
