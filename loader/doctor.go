@@ -69,8 +69,12 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	topology, shards, failed := s.find(ctx)
 	for _, n := range failed {
 		var e *Error
-		if errors.As(n.Err, &e) && e.Code != "" && strings.HasPrefix(e.Step, "CLUSTER ") {
-			x.skip("the other nodes of the cluster", n.Addr, "grant "+clusterProbe.right())
+		if errors.As(n.Err, &e) && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == ErrNoPermission || e.Class == nil) {
+			why := "grant " + clusterProbe.right()
+			if e.Class == nil {
+				why = "it " + e.found()
+			}
+			x.skip("the other nodes of the cluster", n.Addr, why)
 			shards, topology, x.partly = append(shards, shard{addr: n.Addr}), Cluster, true
 			continue
 		}
