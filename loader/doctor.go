@@ -16,7 +16,7 @@ import (
 
 // Finding is a problem with the servers that prevents decisions now, or may prevent them later.
 type Finding struct {
-	Check string   `json:"check"` // one of checks
+	Check string   `json:"check"` // "reach", "functions", "coverage", "writes", "library", "replicas", "persistence", "eviction", "clock" or "rights"
 	Addrs []string `json:"addrs"` // the nodes that have the problem, or none if the finding is about all nodes together
 	Found string   `json:"found"` // what was found
 	Means string   `json:"means"` // the consequence
@@ -69,8 +69,12 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	topology, shards, failed := s.find(ctx)
 	for _, n := range failed {
 		var e *Error
-		if errors.As(n.Err, &e) && e.Code != "" && strings.HasPrefix(e.Step, "CLUSTER ") {
-			x.skip("the other nodes of the cluster", n.Addr, "grant "+clusterProbe.right())
+		if errors.As(n.Err, &e) && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == ErrNoPermission || e.Class == nil) {
+			why := "grant " + clusterProbe.right()
+			if e.Class == nil {
+				why = "it " + e.found()
+			}
+			x.skip("the other nodes of the cluster", n.Addr, why)
 			shards, topology, x.partly = append(shards, shard{addr: n.Addr}), Cluster, true
 			continue
 		}
@@ -146,9 +150,9 @@ func (x *examination) failed(check string, err error, means string) {
 	if _, isReplica := x.follows[e.Addr]; isReplica && check == "reach" {
 		check, means = "replicas", "if its primary fails, this replica cannot take over"
 	}
-	var addrs []string
+	addrs := []string{}
 	if e.Addr != "" {
-		addrs = []string{e.Addr}
+		addrs = append(addrs, e.Addr)
 	}
 	x.Findings = append(x.Findings, Finding{check, addrs, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
 }
@@ -179,8 +183,12 @@ func (x *examination) diagnosis() Diagnosis {
 		})
 		if i < 0 {
 			d.Findings = append(d.Findings, f)
-		} else if !slices.Contains(d.Findings[i].Addrs, f.Addrs[0]) {
-			d.Findings[i].Addrs = append(d.Findings[i].Addrs, f.Addrs...)
+			continue
+		}
+		for _, addr := range f.Addrs {
+			if !slices.Contains(d.Findings[i].Addrs, addr) {
+				d.Findings[i].Addrs = append(d.Findings[i].Addrs, addr)
+			}
 		}
 	}
 	slices.SortStableFunc(x.Unchecked, func(a, b Unchecked) int {

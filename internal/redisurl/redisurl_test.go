@@ -122,4 +122,14 @@ func TestPasswordFromElsewhere(t *testing.T) {
 		}
 		_ = rdb.Close()
 	}
+	s, err := redisurl.Parse("redis://ann@h:1,i:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetProvider(func(context.Context) (string, string, error) { return "bob", "q", nil })
+	rdb := s.Open().(*redis.ClusterClient)
+	if user, _, err := rdb.Options().CredentialsProviderContext(t.Context()); user != "bob" || err != nil {
+		t.Errorf("in a cluster: user %q, %v", user, err)
+	}
+	_ = rdb.Close()
 }

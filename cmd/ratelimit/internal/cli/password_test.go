@@ -160,6 +160,24 @@ func TestPasswordsFromElsewhere(t *testing.T) {
 	}
 }
 
+// A suggested command has the same way to find the password, and no secret.
+func TestPasswordsInSuggestions(t *testing.T) {
+	for _, tt := range []struct{ env, command, want string }{
+		{"", "echo secret", " --redis redis://USER@h:1 --auth-command COMMAND"},
+		{"REDISCLI_AUTH=secret", "", " --redis redis://USER@h:1"},
+		{"", "", " --redis redis://:PASSWORD@h:1"},
+	} {
+		a := testApp([]string{tt.env}, nil, nil)
+		a.servers = serverFlags{url: "redis://ann@h:1", authCommand: tt.command, timeout: a.timeout}
+		if err := a.findPassword(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := a.parseServers(); err != nil || s.again != tt.want {
+			t.Errorf("%+v: %v, %q", tt, err, s.again)
+		}
+	}
+}
+
 // A command that fails later is reported for each server, and the next run counts.
 func TestAuthCommandThatFailsLater(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
