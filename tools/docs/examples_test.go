@@ -5,6 +5,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,50 @@ func TestTheDocuments(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTheDocumentsInOneSession runs the README and then the documents in the order of docs/README.md
+// against one server that nobody resets, as a reader does who pastes all of them in one session.
+func TestTheDocumentsInOneSession(t *testing.T) {
+	documents, err := All("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile("../../docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone, err := NewClone(t.Context(), "../..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := embedded.Run(t, embedded.WithTime(time.Now()))
+	for _, document := range inOrder(documents, string(index)) {
+		for _, example := range document.Examples {
+			if example.Needs != "" {
+				continue // another test has what it needs
+			}
+			t.Run(example.Name, func(t *testing.T) {
+				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// inOrder returns the documents to which the index links, in the order of its links.
+func inOrder(documents []Document, index string) (ordered []Document) {
+	seen := map[string]bool{}
+	for _, target := range links("docs/README.md", index) {
+		name, _, _ := strings.Cut(target, "#")
+		at := slices.IndexFunc(documents, func(d Document) bool { return d.Name == name })
+		if at >= 0 && !seen[name] {
+			seen[name] = true
+			ordered = append(ordered, documents[at])
+		}
+	}
+	return ordered
 }
 
 // TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the
