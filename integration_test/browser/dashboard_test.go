@@ -145,11 +145,24 @@ func (s *site) shadowed(calls int) {
 
 const filled = `document.querySelectorAll('#rows tr').length === 8 && document.querySelectorAll('#nodes tr').length === 1`
 
-// TestPage checks that at every width and in both color schemes the page shows everything and fits,
-// and that no text from a server is interpreted as HTML.
+// cut lists the elements that reach beyond the window or beyond a box that hides the rest. A box
+// that scrolls may be wider inside, if the keyboard can scroll it too.
+const cut = `(() => {
+  const found = []
+  for (const e of document.querySelectorAll('body *:not(.skip)')) {
+    const box = e.parentElement.closest('.scroll[tabindex="0"]')
+    if (!box && e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1) found.push('beyond the window: ' + (e.id || e.tagName) + ' ' + e.textContent.slice(0, 40))
+    const style = getComputedStyle(e)
+    if (style.overflowX !== 'visible' && e.scrollWidth > e.clientWidth + 1 && !(e.matches('.scroll[tabindex="0"]') && style.overflowX === 'auto') && !e.matches('svg, input, select, textarea')) found.push('cut: ' + (e.id || e.tagName))
+  }
+  return found.join(', ')
+})()`
+
+// At every width and in both color schemes the page shows everything and fits, and no text from a
+// server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
-	for _, width := range []int64{1280, 360} {
+	for _, width := range []int64{1280, 400, 320} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(fmt.Sprintf("%d %s", width, scheme), func(t *testing.T) {
 				page := *s
@@ -174,6 +187,15 @@ func TestPage(t *testing.T) {
 				}
 				p.do(chromedp.Click(chromedp.CSS(`#rows button`)))
 				p.until(`document.querySelectorAll('#minutes tr').length > 0`)
+				for _, chart := range []string{"chart", "series"} {
+					p.until(`document.querySelectorAll('#` + chart + `-axis span').length > 0`)
+					if got := p.text(`[...document.querySelectorAll('#` + chart + `-axis span')].map(e => e.textContent).join(' ')`); !regexp.MustCompile(`^(\d?\d:\d\d:\d\d( [AP]M)?\s?)+$`).MatchString(got) {
+						t.Errorf("the times of the %s are %q", chart, got)
+					}
+				}
+				if got := p.text(cut); got != "" {
+					t.Errorf("cut, with no way to scroll: %s", got)
+				}
 				p.screenshot(fmt.Sprintf("dashboard-%d-%s", width, scheme))
 			})
 		}
@@ -193,6 +215,20 @@ func TestLive(t *testing.T) {
 	p.do(chromedp.SetValue(chromedp.CSS(`#order`), "oldest"))
 	p.text(`document.querySelector('#order').dispatchEvent(new Event('change')); ''`)
 	p.until(`document.querySelector('#rows tr:last-child button').textContent === 'tenant:9'`)
+	p.text(`[...document.querySelectorAll('#rows button')].find(b => b.textContent === 'tenant:9').click(); ''`)
+	p.until(`document.querySelector('#usage-sum').textContent.startsWith('10 allowed, 30 denied')`)
+	p.do(chromedp.SetValue(chromedp.CSS(`#limiter`), "live"), chromedp.SetValue(chromedp.CSS(`#limit`), "10/d"), chromedp.Click(chromedp.CSS(`#ask button`)))
+	p.until(`document.querySelector('#answer').textContent.includes('9 of 10 left after it')`)
+	p.do(chromedp.Focus(chromedp.CSS(`#order`)))
+	s.take("tenant:9", 2)
+	if _, err := s.client().AllowN(t.Context(), "live", "10/d", 4); err != nil {
+		t.Fatal(err)
+	}
+	p.until(`document.querySelector('#usage-sum').textContent.startsWith('10 allowed, 32 denied') && document.querySelector('#minutes').textContent.includes('32')`)
+	p.until(`document.querySelector('#answer').textContent.includes('5 of 10 left after it')`)
+	if got := p.text(`document.activeElement.id`); got != "order" {
+		t.Errorf("the focus moved to %q when the key's numbers changed", got)
+	}
 	_ = s.srv.Close()
 	p.until(`document.querySelector('#faults').innerText.includes('connection refused')`)
 	if text := p.text(`document.querySelector('#rows').innerText`); !strings.Contains(text, "tenant:9") {

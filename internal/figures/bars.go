@@ -19,7 +19,7 @@ type Bars struct {
 const (
 	barsLeft, barsRight = 8, Width - 8
 	barsTop, barsBottom = 34, 134
-	kindWide            = 70
+	kindWide            = 63
 )
 
 // SVG draws the chart. It returns "" if there are no counts.

@@ -8,7 +8,7 @@
 // does:
 //
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
-//	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
+//	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0; * matches any
 //	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
 //	<!-- in: examples -->                 the directory of the clone that stands for the reader's directory
 //	<!-- with: --addr 127.0.0.1:0 -->     appended to the block, to prevent conflicts with other programs
@@ -30,8 +30,8 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another. Its first block starts with an empty
-// server.
+// Document is a file whose blocks build on one another. The first block starts with an empty server,
+// or with what the documents before it in docs/README.md have left there.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example

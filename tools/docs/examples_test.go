@@ -5,6 +5,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,8 +37,52 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
-// TestEveryShellReadsTheDocumentsAlike checks that all shells call the same programs with the same
-// arguments for a block. Therefore the other tests run the blocks in only one shell.
+// TestTheDocumentsInOneSession runs the README and then the documents in the order of docs/README.md
+// against one server that nobody resets, as a reader does who pastes all of them in one session.
+func TestTheDocumentsInOneSession(t *testing.T) {
+	documents, err := All("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile("../../docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone, err := NewClone(t.Context(), "../..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := embedded.Run(t, embedded.WithTime(time.Now()))
+	for _, document := range inOrder(documents, string(index)) {
+		for _, example := range document.Examples {
+			if example.Needs != "" || example.Server == "none" {
+				continue // another test has what it needs, or the session makes no difference
+			}
+			t.Run(example.Name, func(t *testing.T) {
+				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// inOrder returns the documents to which the index links, in the order of its links.
+func inOrder(documents []Document, index string) (ordered []Document) {
+	seen := map[string]bool{}
+	for _, target := range links("docs/README.md", index) {
+		name, _, _ := strings.Cut(target, "#")
+		at := slices.IndexFunc(documents, func(d Document) bool { return d.Name == name })
+		if at >= 0 && !seen[name] {
+			seen[name] = true
+			ordered = append(ordered, documents[at])
+		}
+	}
+	return ordered
+}
+
+// TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the
+// same arguments for a block. So the other tests run the blocks in only one shell.
 func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	documents, err := All("../..")
 	if err != nil {
@@ -117,6 +162,8 @@ func TestBlocksThatFail(t *testing.T) {
 		{example: Example{code: "(exit 3)\ntrue\n"}, want: "exit statuses 3 0, want 0 0"},
 		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"3", "0"}}},
 		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"3"}}, want: "exit statuses 3 0, want 3"},
+		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"*", "0"}}},
+		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"*", "*", "0"}}, want: "exit statuses 3 0, want * * 0"},
 		{example: Example{code: "# a\n"}, want: "exit statuses 127, want 0", only: "zsh"},
 		{example: Example{code: "echo a b c\n", prints: "a * c"}},
 		{example: Example{code: "echo a b\n", prints: "a"}, want: `printed "a b", want "a"`},

@@ -34,8 +34,9 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Short: "Show keys, policies and servers in a browser, live",
 		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, the calls
 of policies, and which library each server runs, like top, usage, peek, policies and status. It changes nothing, loads
-nothing from elsewhere, and asks the servers only while the page is open, for at most 5 % of their time. If a server
-does not answer, the page says so and keeps trying. Ctrl-C ends it.
+nothing from elsewhere, and asks the servers once at the start and then only while the page is open, for at most 5 %
+of their time. If a server does not answer, stderr says so at the start, and the page says so and keeps trying. Ctrl-C
+ends it.
 
 /metrics has the calls of policies for Prometheus, which sends the token as a bearer token. A scrape asks each primary
 once.
@@ -102,6 +103,9 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	looked := make(chan struct{})
 	go func() {
 		defer close(looked)
+		if _, err := source.Nodes(ctx); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(a.stderr, "ratelimit: %s; the dashboard tries again while a page is open\n", source.Explain(err))
+		}
 		board.Run(ctx)
 	}()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -22,8 +22,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The command prints the page's address, serves the page even without a server, and ends without
-// output.
+// The command prints the page's address, says that it cannot reach the server, and serves the page
+// nevertheless.
 func TestDashboard(t *testing.T) {
 	for _, tt := range []struct {
 		flags []string
@@ -55,10 +55,26 @@ func TestDashboard(t *testing.T) {
 				t.Errorf("%s: %s", url, reply.Status)
 			}
 		}
+		eventually(t, "the fault", func() bool { return strings.HasSuffix(stderr.String(), "\n") })
 		stop()
-		if code := <-ended; code != exitFine || stderr.String() != "" {
+		if code := <-ended; code != exitFine || !regexp.MustCompile(`^ratelimit: cannot reach 127\.0\.0\.1:1: connection refused.*; the dashboard tries again while a page is open\n$`).MatchString(stderr.String()) {
 			t.Errorf("exit code %d, %q", code, stderr.String())
 		}
+	}
+}
+
+// If all is well, the command says nothing on stderr.
+func TestDashboardOfAServerThatAnswers(t *testing.T) {
+	srv := withLibrary(t)
+	var stdout, stderr lockedBuffer
+	a := testApp([]string{redisURL(srv.Addr())}, &stdout, &stderr)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- a.execute(ctx, []string{"dashboard", "--listen", "127.0.0.1:0"}) }()
+	eventually(t, "the greeting", func() bool { return strings.Contains(stdout.String(), "Ctrl-C ends it\n") })
+	stop()
+	if code := <-ended; code != exitFine || stderr.String() != "" {
+		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
 }
 

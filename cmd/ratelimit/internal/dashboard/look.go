@@ -30,8 +30,14 @@ type state struct {
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
-	Points   []usage.Rate       `json:"points"` // PerSec of each poll, the newest last
+	Points   []point            `json:"points"` // of each poll, the newest last
 	Top      map[string][]entry `json:"top"`    // by order
+}
+
+// point is PerSec after a poll.
+type point struct {
+	AtMS int64 `json:"at_ms"` // by this machine's clock
+	usage.Rate
 }
 
 // policy is a policy, or its canary, with the calls that the primaries have counted together.
@@ -114,7 +120,7 @@ func (d *Dashboard) look(ctx context.Context) {
 		}
 		d.show(s, found)
 		s.Progress = ""
-		s.Points = append(s.Points[max(0, len(s.Points)+1-kept):], s.PerSec)
+		s.Points = append(s.Points[max(0, len(s.Points)+1-kept):], point{time.Now().UnixMilli(), s.PerSec})
 	})
 	if err == nil {
 		d.before = &found

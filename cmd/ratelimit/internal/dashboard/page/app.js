@@ -51,7 +51,8 @@ function fill(body, list, cells, decorate) {
   })
 }
 
-// bars draws the allowed calls with the denied calls on top, and shows the value of the highest bar.
+// bars draws the allowed calls with the denied calls on top, shows the value of the highest bar, and labels the time axis.
+// Each of the list has the time at_ms.
 function bars(svg, list, places, unit, label) {
   const most = Math.max(...list.map(one => one.allowed + one.denied), 0)
   const width = 600 / places
@@ -71,10 +72,30 @@ function bars(svg, list, places, unit, label) {
   })
   svg.replaceChildren(...rects)
   svg.setAttribute('aria-label', label)
+  axis($(svg.id + '-axis'), list, places)
   say($(svg.id + '-most'), most ? '· the highest bar is ' + (Number.isInteger(most) ? whole(most) : perSecond(most)) + ' ' + unit : '')
 }
 
+// axis labels the times of up to three bars, the newest at the right end.
+function axis(node, list, places) {
+  const texts = []
+  for (let i = 0; i < 3; i++) {
+    const place = Math.round((places - 1) * i / 2) // from the left end
+    const one = list[list.length - places + place]
+    if (!one) continue
+    const text = make('span', new Date(one.at_ms).toLocaleTimeString())
+    const across = 100 * (place + 0.5) / places
+    if (across < 10) text.style.left = 0
+    else if (across > 90) text.style.right = 0
+    else { text.style.left = across + '%'; text.className = 'middle' }
+    texts.push(text)
+  }
+  if ([...node.children].map(text => text.textContent).join() !== texts.map(text => text.textContent).join()) node.replaceChildren(...texts)
+}
+
 let state
+let chosen // the key in the panel below the table
+let asked // the limiter in the panel
 let entries = [] // in the order of the table
 
 function show() {
@@ -93,6 +114,7 @@ function show() {
     ? 'Calls a second in the last ' + points.length + ' looks; now ' + perSecond(last.allowed) + ' allowed and ' + perSecond(last.denied) + ' denied'
     : 'no measurements yet')
   showTop()
+  renew()
   showPolicies()
   fill($('nodes'), state.nodes || [], n => [n.addr, n.state, n.library, n.digest, n.role, n.server],
     (row, n) => { row.cells[1].className = n.good ? '' : 'bad' })
@@ -158,24 +180,43 @@ async function get(path, values) {
   }
 }
 
-// ask shows the usage of one key by minute.
+// ask shows the usage of one key by minute, and renew keeps it up to date.
 async function ask(entry) {
+  chosen = entry
+  await showUsage(entry)
+  if (chosen === entry) $('usage').focus()
+}
+
+async function showUsage(entry) {
   const u = await get('usage', { key: entry.key })
+  if (chosen !== entry) return // another key was chosen meanwhile
   $('usage').hidden = false
   say($('usage-title'), entry.shown)
   const series = u.series || []
   say($('usage-sum'), u.error || whole(u.allowed) + ' allowed, ' + whole(u.denied) + ' denied, cost ' + whole(u.cost) +
     (u.first_ms ? ', from ' + new Date(u.first_ms).toLocaleString() + ' to ' + new Date(u.last_ms).toLocaleString() : ''))
   const start = series.length ? series[series.length - 1].start_ms - 59 * u.interval_ms : 0
-  const minutes = Array.from({ length: 60 }, (_, i) => series.find(m => m.start_ms === start + i * u.interval_ms) || { allowed: 0, denied: 0 })
+  const minutes = Array.from({ length: 60 }, (_, i) => ({ allowed: 0, denied: 0, ...series.find(m => m.start_ms === start + i * u.interval_ms), at_ms: start + i * u.interval_ms }))
   bars($('series'), minutes, 60, 'in a minute', 'Calls by minute, for the last hour with a call; the table below has the numbers')
   fill($('minutes'), series.slice().reverse(), m => [new Date(m.start_ms).toLocaleTimeString(), whole(m.allowed), whole(m.denied)])
-  $('usage').focus()
 }
 
-async function peek(keys, limit) {
-  const values = keys.map(key => ['key', key]).concat([['limit', limit]])
-  const d = await get('peek', values)
+// renew reads the usage and the limiter that the page shows once more. A slow reply delays only the next one.
+let renewing = false
+async function renew() {
+  if (renewing) return
+  renewing = true
+  if (chosen) await showUsage(chosen)
+  if (asked) await peek(asked, false)
+  renewing = false
+}
+
+// peek shows the state of a limiter. A screen reader reads it only after a question of the user.
+async function peek(question, loud) {
+  const { keys, limit } = question
+  const d = await get('peek', keys.map(key => ['key', key]).concat([['limit', limit]]))
+  if (asked !== question) return // another question was asked meanwhile
+  $('answer').setAttribute('aria-live', loud ? 'polite' : 'off')
   if (d.error) {
     $('answer').replaceChildren(make('p', d.error, 'bad'))
     return
@@ -195,7 +236,8 @@ async function peek(keys, limit) {
 $('order').addEventListener('change', () => state && showTop())
 $('ask').addEventListener('submit', event => {
   event.preventDefault()
-  peek($('limiter').value.split('\n').filter(key => key !== ''), $('limit').value)
+  asked = { keys: $('limiter').value.split('\n').filter(key => key !== ''), limit: $('limit').value }
+  peek(asked, true)
 })
 
 const events = new EventSource('events')
