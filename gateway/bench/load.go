@@ -28,11 +28,18 @@ type result struct {
 	latency   *hdrhistogram.Histogram // us
 	decisions int
 	took      time.Duration
+	own       time.Duration // processor time of the process
+	redis     time.Duration // and of Redis
 }
 
 func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_000, 3)} }
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
+
+// each returns a processor time for each decision, in us.
+func (r *result) each(total time.Duration) float64 {
+	return float64(total.Microseconds()) / float64(r.decisions)
+}
 
 // quantile returns a quantile of the latency in ms.
 func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
@@ -44,7 +51,11 @@ func (l load) run(ctx context.Context, p *process, into *result) error {
 	if err := warm.turn(ctx, p, newResult()); err != nil {
 		return err
 	}
-	return l.turn(ctx, p, into)
+	own, redis := p.used(), p.redis.used()
+	err := l.turn(ctx, p, into)
+	into.own += p.used() - own
+	into.redis += p.redis.used() - redis
+	return err
 }
 
 func (l load) turn(ctx context.Context, p *process, into *result) error {

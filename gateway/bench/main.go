@@ -58,8 +58,8 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		return err
 	}
 	defer ours.stop()
-	fmt.Println("| descriptors | callers | peer, decisions a second | gateway | ratio | p50 ms | p99 ms | p99.9 ms |")
-	fmt.Println("|---|---|---|---|---|---|---|---|")
+	fmt.Println("| descriptors | callers | peer, decisions a second | gateway | ratio | p50 ms | p99 ms | p99.9 ms | CPU us | Redis us |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	capacity := map[int]float64{}
 	for _, descriptors := range []int{1, 3} {
 		for _, callers := range []int{1, 64, 512} {
@@ -95,6 +95,7 @@ func turns(ctx context.Context, peer, ours *process, l load, rounds int) (a, b *
 }
 
 func row(callers string, descriptors int, a, b *result) {
-	fmt.Printf("| %d | %s | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.1f, %.1f |\n", descriptors, callers,
-		a.rate(), b.rate(), b.rate()/a.rate(), a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.quantile(99.9), b.quantile(99.9))
+	fmt.Printf("| %d | %s | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.1f, %.1f | %.0f, %.0f | %.0f, %.0f |\n", descriptors, callers,
+		a.rate(), b.rate(), b.rate()/a.rate(), a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.quantile(99.9), b.quantile(99.9),
+		a.each(a.own), b.each(b.own), a.each(a.redis), b.each(b.redis))
 }

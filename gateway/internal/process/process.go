@@ -49,12 +49,13 @@ type Options struct {
 }
 
 const (
-	drain      = 10 * time.Second     // the longest time that requests get to end
-	checkEvery = time.Second          // until the first check passes
-	pollEvery  = time.Second          // of the files
-	margin     = 2 * time.Millisecond // before the deadline of a gRPC request
-	clientTime = 5 * time.Second      // for a client to connect, to send a request, and to receive the response
-	idleTime   = 2 * time.Minute      // of an HTTP connection
+	drain         = 10 * time.Second     // the longest time that requests get to end
+	checkEvery    = time.Second          // until the first check passes
+	pollEvery     = time.Second          // of the files
+	margin        = 2 * time.Millisecond // before the deadline of a gRPC request
+	clientTime    = 5 * time.Second      // for a client to connect, to send a request, and to receive the response
+	streamWorkers = 256                  // goroutines that serve gRPC requests one after another, because the stacks of new ones would have to grow
+	idleTime      = 2 * time.Minute      // of an HTTP connection
 )
 
 // Gateway is a running gateway.
@@ -87,7 +88,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	if err := g.connect(); err != nil {
 		return err
 	}
-	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
 	var watcher *envoyconfig.Watcher
 	if options.EnvoyConfig != "" {
 		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
@@ -169,7 +170,7 @@ func (g *Gateway) drain(ctx context.Context) {
 
 func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.streams, g.cut = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.StreamInterceptor(g.stream)}
+	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.SharedWriteBuffer(true), grpc.StreamInterceptor(g.stream)}
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
