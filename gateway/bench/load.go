@@ -88,12 +88,8 @@ func (l load) caller(ctx context.Context, p *process, caller int, began, end tim
 			asked = due
 			due = due.Add(gap)
 		}
-		response, err := p.client.ShouldRateLimit(ctx, l.request())
-		if err != nil {
+		if err := p.ask(ctx, l); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		if response.OverallCode != rls.RateLimitResponse_OK || len(response.Statuses) != l.descriptors {
-			return fmt.Errorf("%s answered %v", p.name, response)
 		}
 		_ = latency.RecordValue(max(1, time.Since(asked).Microseconds()))
 		n++
@@ -103,6 +99,17 @@ func (l load) caller(ctx context.Context, p *process, caller int, began, end tim
 	into.latency.Merge(latency)
 	into.decisions += n
 	return nil
+}
+
+// askGRPC returns a function that sends a request and checks the answer.
+func askGRPC(client rls.RateLimitServiceClient) func(context.Context, load) error {
+	return func(ctx context.Context, l load) error {
+		response, err := client.ShouldRateLimit(ctx, l.request())
+		if err == nil && (response.OverallCode != rls.RateLimitResponse_OK || len(response.Statuses) != l.descriptors) {
+			err = fmt.Errorf("the answer was %v", response)
+		}
+		return err
+	}
 }
 
 func (l load) request() *rls.RateLimitRequest {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,7 +30,12 @@ func main() {
 	redis := flag.String("redis", "127.0.0.1:6379", "host:port of a Redis server for both; the library is put there")
 	seconds := flag.Duration("time", 4*time.Second, "length of a turn")
 	rounds := flag.Int("rounds", 3, "turns of each process in each row")
+	empty := flag.String("empty", "", "only serve an empty handler of net/http at this address; the bench starts itself so")
 	flag.Parse()
+	if *empty != "" {
+		fmt.Fprintln(os.Stderr, "bench:", http.ListenAndServe(*empty, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *redis, *seconds, *rounds); err != nil {
@@ -46,6 +52,9 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 	defer func() { _ = os.RemoveAll(dir) }()
 	files := filepath.Join(dir, "config")
 	if err := errors.Join(os.Mkdir(files, 0o700), os.WriteFile(filepath.Join(files, "bench.yaml"), []byte(config), 0o600)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "policies.yaml"), []byte("policies:\n  bench:\n    limit: 1000000/s\n"), 0o600); err != nil {
 		return err
 	}
 	peer, err := startPeer(ctx, dir, redis)
@@ -80,7 +89,7 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		row(fmt.Sprintf("%.0f a second", half), descriptors, a, b)
 	}
 	fmt.Printf("\nLargest resident memory: peer %d MB, gateway %d MB.\n", peer.memory(), ours.memory())
-	return nil
+	return forward(ctx, ours, length, rounds)
 }
 
 // turns runs the same load against the two processes alternately, for the given number of rounds.

@@ -21,10 +21,11 @@ import (
 
 // process is a running rate limit service.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	redis  server
-	client rls.RateLimitServiceClient
+	name  string
+	cmd   *exec.Cmd
+	http  string // port
+	redis server
+	ask   func(context.Context, load) error
 }
 
 // startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names.
@@ -56,9 +57,14 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--envoy-config", filepath.Join(dir, "config"),
+	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--policies", filepath.Join(dir, "policies.yaml"),
+		"--envoy-config", filepath.Join(dir, "config"), "--trusted-proxies", "127.0.0.1",
 		"--grpc", "127.0.0.1:"+ports[0], "--http", "127.0.0.1:"+ports[1], "--timeout", "5s", "--log", "error")
-	return start(ctx, "gateway", cmd, ports[0], redis)
+	p, err := start(ctx, "gateway", cmd, ports[0], redis)
+	if err == nil {
+		p.http = ports[1]
+	}
+	return p, err
 }
 
 // start starts a process and waits until it answers.
@@ -71,17 +77,21 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, cmd: cmd, redis: server(redis), client: rls.NewRateLimitServiceClient(connection)}
+	p := &process{name: name, cmd: cmd, redis: server(redis), ask: askGRPC(rls.NewRateLimitServiceClient(connection))}
+	return p, p.answers(ctx)
+}
+
+// answers waits until the process answers.
+func (p *process) answers(ctx context.Context) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		one := load{descriptors: 1}
-		_, err := p.client.ShouldRateLimit(ctx, one.request())
+		err := p.ask(ctx, load{descriptors: 1})
 		if err == nil {
-			return p, nil
+			return nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			p.stop()
-			return nil, fmt.Errorf("%s did not answer within 30 s: %w", name, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("%s did not answer within 30 s: %w", p.name, errors.Join(err, ctx.Err()))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
