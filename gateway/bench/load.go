@@ -28,13 +28,20 @@ type result struct {
 	latency   *hdrhistogram.Histogram // us
 	decisions int
 	took      time.Duration
+	own       time.Duration // processor time of the process
+	redis     time.Duration // and of Redis
 }
 
 func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_000, 3)} }
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// quantile returns a quantile of the latencies, in ms.
+// each returns a processor time for each decision, in us.
+func (r *result) each(total time.Duration) float64 {
+	return float64(total.Microseconds()) / float64(r.decisions)
+}
+
+// quantile returns a quantile of the latency in ms.
 func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
 
 // run sends the load to a process for one turn, after a warm-up of a tenth of the turn.
@@ -44,7 +51,11 @@ func (l load) run(ctx context.Context, p *process, into *result) error {
 	if err := warm.turn(ctx, p, newResult()); err != nil {
 		return err
 	}
-	return l.turn(ctx, p, into)
+	own, redis := p.used(), p.redis.used()
+	err := l.turn(ctx, p, into)
+	into.own += p.used() - own
+	into.redis += p.redis.used() - redis
+	return err
 }
 
 func (l load) turn(ctx context.Context, p *process, into *result) error {
@@ -77,12 +88,8 @@ func (l load) caller(ctx context.Context, p *process, caller int, began, end tim
 			asked = due
 			due = due.Add(gap)
 		}
-		response, err := p.client.ShouldRateLimit(ctx, l.request())
-		if err != nil {
+		if err := p.ask(ctx, l); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		if response.OverallCode != rls.RateLimitResponse_OK || len(response.Statuses) != l.descriptors {
-			return fmt.Errorf("%s answered %v", p.name, response)
 		}
 		_ = latency.RecordValue(max(1, time.Since(asked).Microseconds()))
 		n++
@@ -92,6 +99,17 @@ func (l load) caller(ctx context.Context, p *process, caller int, began, end tim
 	into.latency.Merge(latency)
 	into.decisions += n
 	return nil
+}
+
+// askGRPC returns a function that sends a request and checks the answer.
+func askGRPC(client rls.RateLimitServiceClient) func(context.Context, load) error {
+	return func(ctx context.Context, l load) error {
+		response, err := client.ShouldRateLimit(ctx, l.request())
+		if err == nil && (response.OverallCode != rls.RateLimitResponse_OK || len(response.Statuses) != l.descriptors) {
+			err = fmt.Errorf("the answer was %v", response)
+		}
+		return err
+	}
 }
 
 func (l load) request() *rls.RateLimitRequest {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,7 +30,12 @@ func main() {
 	redis := flag.String("redis", "127.0.0.1:6379", "host:port of a Redis server for both; the library is put there")
 	seconds := flag.Duration("time", 4*time.Second, "length of a turn")
 	rounds := flag.Int("rounds", 3, "turns of each process in each row")
+	empty := flag.String("empty", "", "only serve an empty handler of net/http at this address; the bench starts itself so")
 	flag.Parse()
+	if *empty != "" {
+		fmt.Fprintln(os.Stderr, "bench:", http.ListenAndServe(*empty, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *redis, *seconds, *rounds); err != nil {
@@ -48,6 +54,9 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 	if err := errors.Join(os.Mkdir(files, 0o700), os.WriteFile(filepath.Join(files, "bench.yaml"), []byte(config), 0o600)); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(dir, "policies.yaml"), []byte("policies:\n  bench:\n    limit: 1000000/s\n"), 0o600); err != nil {
+		return err
+	}
 	peer, err := startPeer(ctx, dir, redis)
 	if err != nil {
 		return err
@@ -58,8 +67,8 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		return err
 	}
 	defer ours.stop()
-	fmt.Println("| descriptors | callers | peer, decisions a second | gateway | ratio | p50 ms | p99 ms | p99.9 ms |")
-	fmt.Println("|---|---|---|---|---|---|---|---|")
+	fmt.Println("| descriptors | callers | peer, decisions a second | gateway | ratio | p50 ms | p99 ms | p99.9 ms | CPU us | Redis us |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	capacity := map[int]float64{}
 	for _, descriptors := range []int{1, 3} {
 		for _, callers := range []int{1, 64, 512} {
@@ -80,7 +89,7 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		row(fmt.Sprintf("%.0f a second", half), descriptors, a, b)
 	}
 	fmt.Printf("\nLargest resident memory: peer %d MB, gateway %d MB.\n", peer.memory(), ours.memory())
-	return nil
+	return forward(ctx, ours, length, rounds)
 }
 
 // turns runs the same load against the two processes alternately, for the given number of rounds.
@@ -95,6 +104,7 @@ func turns(ctx context.Context, peer, ours *process, l load, rounds int) (a, b *
 }
 
 func row(callers string, descriptors int, a, b *result) {
-	fmt.Printf("| %d | %s | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.1f, %.1f |\n", descriptors, callers,
-		a.rate(), b.rate(), b.rate()/a.rate(), a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.quantile(99.9), b.quantile(99.9))
+	fmt.Printf("| %d | %s | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.1f, %.1f | %.0f, %.0f | %.0f, %.0f |\n", descriptors, callers,
+		a.rate(), b.rate(), b.rate()/a.rate(), a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.quantile(99.9), b.quantile(99.9),
+		a.each(a.own), b.each(b.own), a.each(a.redis), b.each(b.redis))
 }

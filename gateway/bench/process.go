@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -19,9 +21,11 @@ import (
 
 // process is a running rate limit service.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	client rls.RateLimitServiceClient
+	name  string
+	cmd   *exec.Cmd
+	http  string // port
+	redis server
+	ask   func(context.Context, load) error
 }
 
 // startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names.
@@ -38,7 +42,7 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	cmd.Env = append(os.Environ(), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.",
 		"RUNTIME_WATCH_ROOT=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1",
 		"DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2])
-	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0])
+	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
 // startOurs builds and starts the gateway of this checkout.
@@ -53,13 +57,18 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--envoy-config", filepath.Join(dir, "config"),
+	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--policies", filepath.Join(dir, "policies.yaml"),
+		"--envoy-config", filepath.Join(dir, "config"), "--trusted-proxies", "127.0.0.1",
 		"--grpc", "127.0.0.1:"+ports[0], "--http", "127.0.0.1:"+ports[1], "--timeout", "5s", "--log", "error")
-	return start(ctx, "gateway", cmd, ports[0])
+	p, err := start(ctx, "gateway", cmd, ports[0], redis)
+	if err == nil {
+		p.http = ports[1]
+	}
+	return p, err
 }
 
-// start starts a process and waits until it replies.
-func start(ctx context.Context, name string, cmd *exec.Cmd, port string) (*process, error) {
+// start starts a process and waits until it answers.
+func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) (*process, error) {
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -68,17 +77,21 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, port string) (*proce
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, cmd: cmd, client: rls.NewRateLimitServiceClient(connection)}
+	p := &process{name: name, cmd: cmd, redis: server(redis), ask: askGRPC(rls.NewRateLimitServiceClient(connection))}
+	return p, p.answers(ctx)
+}
+
+// answers waits until the process answers.
+func (p *process) answers(ctx context.Context) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		one := load{descriptors: 1}
-		_, err := p.client.ShouldRateLimit(ctx, one.request())
+		err := p.ask(ctx, load{descriptors: 1})
 		if err == nil {
-			return p, nil
+			return nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			p.stop()
-			return nil, fmt.Errorf("%s did not answer within 30 s: %w", name, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("%s did not answer within 30 s: %w", p.name, errors.Join(err, ctx.Err()))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -99,6 +112,41 @@ func (p *process) memory() int {
 		}
 	}
 	return 0
+}
+
+// used returns the processor time so far.
+func (p *process) used() time.Duration {
+	const tick = 10 * time.Millisecond
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field of the file
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * tick
+}
+
+// server is the address of a Redis server.
+type server string
+
+// used returns the processor time so far.
+func (s server) used() time.Duration {
+	conn, err := net.Dial("tcp", string(s))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "INFO cpu\r\nQUIT\r\n")
+	text, _ := io.ReadAll(conn)
+	total := 0.0
+	for line := range strings.Lines(string(text)) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, _ := strconv.ParseFloat(value, 64)
+			total += seconds
+		}
+	}
+	return time.Duration(total * float64(time.Second))
 }
 
 // freePorts returns ports that were free a moment ago.

@@ -90,7 +90,7 @@ func (l *loader) file(name string, content []byte) error {
 	case at != nil && !l.merge:
 		l.source.Wrong(f.Domain, "the domain %s is also in another file; put its descriptors into one file", yamlfile.Shown(domain))
 	case at == nil:
-		at = &node{exact: map[pair]*node{}}
+		at = &node{}
 		l.config.domains[domain] = at
 	}
 	if at != nil {
@@ -137,7 +137,7 @@ func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
 	if value != "" {
 		label += "_" + value
 	}
-	next := &node{exact: map[pair]*node{}, shared: d.ShareThreshold}
+	next := &node{shared: d.ShareThreshold}
 	last := value
 	if value == "" {
 		last = d.Key
@@ -145,6 +145,9 @@ func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
 	if at.exact[pair{d.Key, value}] != nil {
 		l.source.Wrong(n, "the descriptor %s is there twice; remove one of them", yamlfile.Shown(label))
 		return
+	}
+	if at.exact == nil {
+		at.exact = map[pair]*node{}
 	}
 	at.exact[pair{d.Key, value}] = next
 	if prefix, ok := strings.CutSuffix(last, "*"); ok {

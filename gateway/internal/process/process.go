@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,10 @@ const (
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
 	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response
 	idleTime   = 2 * time.Minute      // maximum idle time of an HTTP connection
+
+	// streamWorkers is the number of goroutines that serve gRPC requests one after another. A new
+	// goroutine for each request would have to grow its stack each time.
+	streamWorkers = 256
 )
 
 // Gateway is a running gateway.
@@ -86,7 +91,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	if err := g.connect(); err != nil {
 		return err
 	}
-	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
 	var watcher *envoyconfig.Watcher
 	if options.EnvoyConfig != "" {
 		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
@@ -168,7 +173,7 @@ func (g *Gateway) drain(ctx context.Context) {
 
 func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.streams, g.cut = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.StreamInterceptor(g.stream)}
+	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.SharedWriteBuffer(true), grpc.StreamInterceptor(g.stream)}
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
@@ -249,6 +254,7 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
+	debug.FreeOSMemory() // reading large files takes ten times as much memory as their rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {
 		g.options.Log.Warn(notice)

@@ -21,6 +21,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
+const source = "grpc" // for metrics
+
 // mostDescriptors is the maximum number of descriptors in a request, equal to the number of limits
 // in a call of the library. Envoy sends only a few.
 const mostDescriptors = 50
@@ -30,6 +32,7 @@ type Options struct {
 	Limiter   *client.Client
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
+	Timeout   time.Duration // the limiter's; 0 if it is not known
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
 	AllOrNone bool          // charge descriptors of rules together or not at all, like those of policies
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
@@ -65,29 +68,28 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if err != nil {
 		return nil, err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-s.Margin))
-		defer cancel()
-	}
+	ctx, cancel := s.bounded(ctx, began)
+	defer cancel()
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
 			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
 				list[i].label = "unknown" // not the name in the request, because a flood could have many names
 			}
-			s.Metrics.Decided("grpc", list[i].label, "error", began)
+			s.Metrics.Count(source, list[i].label, "error")
 		}
+		s.Metrics.Took(source, began)
 		return nil, refusal(err)
 	}
-	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}
+	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(list))}
 	for i := range list {
 		q := &list[i]
-		s.Metrics.Decided("grpc", q.label, q.decision(), began)
-		response.Statuses = append(response.Statuses, q.status())
+		s.Metrics.Count(source, q.label, q.decision())
+		response.Statuses[i] = q.status()
 		if q.over() && !q.quota {
 			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
+	s.Metrics.Took(source, began)
 	if s.Headers {
 		response.ResponseHeadersToAdd = headers(response.Statuses)
 	}
@@ -95,6 +97,19 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 		s.Log.Debug("denied", "domain", request.Domain, "descriptors", len(list))
 	}
 	return response, nil
+}
+
+// bounded returns the context of the calls to Redis. A caller that hangs up is counted. If the deadline
+// of the request is later than the limiter's timeout, the context has none: then the limiter needs no
+// timer for each request.
+func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	deadline = deadline.Add(-s.Margin)
+	ctx = context.WithoutCancel(ctx)
+	if latest := began.Add(s.Timeout + s.Timeout/10); !ok || s.Timeout > 0 && latest.Before(deadline) {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // refusal returns the gRPC error for an error of the client. If a retry cannot help, the error says

@@ -72,7 +72,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	got := run(t, env, "plan", "--policies", policies, "--json")
 	if err := json.Unmarshal([]byte(got.stdout), &plan); err != nil || got.code != exitDiffers || plan.Empty || len(plan.Nodes) != 1 ||
 		len(plan.Nodes[0].Node.Changes) != 1 || plan.Nodes[0].Node.Changes[0] != (loader.Change{Kind: "policy", Name: "api", What: "changed", Old: "100/m", New: "200/m",
-			Keys: "carry over: after 50 units of 100, 100 of 200 are left"}) || plan.Nodes[0].Node.Addr != addr {
+		Keys: "carry over: after 50 units of 100, 100 of 200 are left"}) || plan.Nodes[0].Node.Addr != addr {
 		t.Errorf("%v: %+v", err, got)
 	}
 	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  ~ policy api: 100/m becomes 200/m\n      keys in use: carry over: after ", " are left\n\ndeployed ratelimit 0.1.0, build ")
