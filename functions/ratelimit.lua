@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5d4042a7ed9c'
+local BUILD_ID = '50c4f32f482b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -2688,7 +2688,7 @@ local function keep(key, limit, id, others)
     lapses = numbers.argument(now + math.max(reset, stays))
   end
   redis.call('PEXPIREAT', key, lapses)
-  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
+  return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
 -- refuse returns the reply to a call that gets no lease. counted is the second result of count.
@@ -2697,7 +2697,7 @@ local function refuse(key, limit, counted, retry)
   if set.blocked > 0 and last > 0 then
     last = last_lease(key)
   end
-  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now), 1 }
+  return decisions.answer(0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now))
 end
 
 -- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
@@ -2708,7 +2708,7 @@ local function acquire(key, limit, id)
   if err then
     return err
   elseif set.blocked > 0 then
-    return { 0, limit.capacity, 0, set.blocked, set.blocked, 1 }
+    return decisions.answer(0, limit.capacity, 0, set.blocked, set.blocked)
   end
   local all, counted = count(key, limit)
   if set.lapses > set.now then
