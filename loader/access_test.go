@@ -18,7 +18,7 @@ func rulesFor(t *testing.T, access loader.Access, keys string, cluster bool) []s
 
 func TestRules(t *testing.T) {
 	app := strings.Join(rulesFor(t, loader.Application, "rl:", false), " ")
-	for _, want := range []string{"reset ~rl:* +ping ", " +fcall|ratelimit_take ", " +fcall_ro|ratelimit_peek ", " +fcall|ratelimit_peek ", " +set ", " +get "} {
+	for _, want := range []string{"reset ~rl:* +ping ", " +fcall|ratelimit_take ", " +fcall_ro|ratelimit_peek ", " +fcall|ratelimit_peek ", " +set ", " +getrange "} {
 		if !strings.Contains(app, want) {
 			t.Errorf("no %q in %s", want, app)
 		}
