@@ -22,6 +22,7 @@ func TestOptionsFitTheirCalls(t *testing.T) {
 	}{
 		{"AllowDowngrade", loader.AllowDowngrade, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true}},
 		{"RemovePolicies", loader.RemovePolicies, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true}},
+		{"DenyKeysInUse", loader.DenyKeysInUse, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true}},
 		{"ReplaceForeign", loader.ReplaceForeign, map[string]bool{"Deploy": true, "Plan": true, "Rollback": true, "Delete": true}},
 		{"WaitForLease", loader.WaitForLease, map[string]bool{"Deploy": true, "Rollback": true, "Delete": true}},
 		{"To", loader.To, map[string]bool{"Rollback": true}},

@@ -242,7 +242,16 @@ func TestSchemaOfTests(t *testing.T) {
 	if accepted, _ := valid(schema, string(content)); !accepted {
 		t.Error("the schema refuses the example")
 	}
-	parse := func(text string) error { _, err := readTests(t, text); return err }
+	if _, err := readTests(t, "tests: []"); err == nil { // also writes the other files
+		t.Error("a file without policies is accepted")
+	}
+	parse := func(text string) error {
+		if err := os.WriteFile("t.yaml", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadTests("t.yaml", "")
+		return err
+	}
 	const call = oneTest + "  - {take: [api, k], "
 	for _, tt := range []struct {
 		text string

@@ -1,0 +1,91 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
+)
+
+// Read reads files, which together are one set of policies. If a file exists but is invalid, or if
+// two files have policies of the same name, the error is of type Problems. Read checks the limits
+// only if a file has other problems; otherwise File.Check does so.
+func Read(names ...string) (*File, error) {
+	files := make([]*File, 0, len(names))
+	var problems Problems
+	for _, name := range names {
+		content, err := yamlfile.ReadFile(name, maxBytes)
+		if err != nil {
+			return nil, err
+		}
+		file, err := Parse(name, content)
+		var found Problems
+		switch {
+		case errors.As(err, &found):
+			problems = append(problems, found...)
+		case err != nil:
+			return nil, err
+		default:
+			files = append(files, file)
+		}
+	}
+	if len(files) == 1 && len(names) == 1 {
+		return files[0], nil
+	}
+	all := join(files)
+	all.Name = strings.Join(names, ", ")
+	problems = append(problems, all.twice()...)
+	if len(problems) == 0 {
+		if _, err := all.Build(); err != nil { // together they are too many, or too large
+			problems = Problems{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return all, nil
+}
+
+// join returns the policies of all files as one file without a name.
+func join(files []*File) *File {
+	all := &File{}
+	for _, file := range files {
+		all.Policies = append(all.Policies, file.Policies...)
+	}
+	return all
+}
+
+// twice returns a problem for each policy whose name an earlier policy has.
+func (f *File) twice() Problems {
+	var problems Problems
+	first := map[string]Policy{}
+	for _, p := range f.Policies {
+		before, found := first[p.Name]
+		if !found {
+			first[p.Name] = p
+			continue
+		}
+		problems = append(problems, Problem{File: p.file, Line: p.at.Line, Column: p.at.Column, Text: fmt.Sprintf("%s is given twice; the first is at %s:%d:%d",
+			yamlfile.Shown(p.Name), before.file, before.at.Line, before.at.Column)})
+	}
+	return problems
+}
+
+// In returns the policies of the file with namespace and a slash before their names, as a namespace
+// deploys them. f stays as it is. With "", In returns f.
+func (f *File) In(namespace string) (*File, error) {
+	if namespace == "" {
+		return f, nil
+	}
+	if err := functions.CheckNamespace(namespace); err != nil {
+		return nil, err
+	}
+	in := &File{Name: f.Name, Policies: slices.Clone(f.Policies)}
+	for i := range in.Policies {
+		in.Policies[i].Name = namespace + "/" + in.Policies[i].Name
+	}
+	return in, nil
+}
