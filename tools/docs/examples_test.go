@@ -106,8 +106,8 @@ func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	}
 }
 
-// called lists the programs that the blocks call. In this test, recorder replaces each of them.
-var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli"}
+// called lists the programs that the blocks call. recorder replaces each of them.
+var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli", "sed"}
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 

@@ -137,7 +137,7 @@ func TestServersThatRefuse(t *testing.T) {
 	}
 	const allowed = "allowed  0 of 1 left · full again in 1 h\n"
 	run(t, nil, "take", "mine:a", "1/h", "--redis", "redis://app:pw@"+addr).want(t, exitFine, allowed, "")
-	run(t, nil, "peek", "k", "1/h", "--redis", "redis://"+replica).want(t, exitFine, allowed, "")
+	run(t, nil, "peek", "k", "1/h", "--redis", "redis://"+replica).want(t, exitFine, "would be "+strings.Replace(allowed, "left", "left after it", 1), "")
 	do(t, rdb, "ACL", "SETUSER", "deployer", "on", ">pw", "+function|load", "+function|list", "+function|delete", "+function|stats")
 	if got := run(t, nil, "demo", "--redis", "redis://deployer:pw@"+addr); got.code != exitError || !strings.Contains(got.stderr, ":hello\": the user lacks a right ") {
 		t.Errorf("%+v", got)

@@ -66,7 +66,7 @@ func TestOverrides(t *testing.T) {
 		{0, []string{"override", "{a}:y", "6/m, 60/h", "--for=2h", "--json"}, exitFine, "{\n  \"overridden\": 1,\n  \"limit\": \"6/m, 60/h\",\n  \"for_ms\": 7200000\n}"},
 		{0, []string{"override", "jobs\x1b[31m", "concurrency 5 lease=1m", "--for=1h"}, exitFine, "overrode 1 key with concurrency 5 lease=1m for 1 h"},
 		{0, []string{"block", "{a}:y", "--for", "90m"}, exitFine, "blocked 1 key for 1 h 30 min"},
-		{time.Hour / 2, []string{"peek", "{a}:x", "1/m"}, exitFine, "allowed  59 of 60 left · full again in 1 min"},
+		{time.Hour / 2, []string{"peek", "{a}:x", "1/m"}, exitFine, "would be allowed  59 of 60 left after it · full again in 1 min"},
 		{time.Hour / 2, []string{"overrides"}, exitFine, `3 overrides
 
 KEY             LIMIT                    ENDS IN     BLOCKED FOR
