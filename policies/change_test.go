@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +84,6 @@ func TestEffectsOfAllPairs(t *testing.T) {
 		if !known || effect.Refused != "" || leases && !effect.Denied || effect.Denied != (strings.HasPrefix(effect.Keys, "denied") || strings.HasPrefix(effect.Keys, "refused")) {
 			t.Errorf("%s to %s: %+v", from, to, effect)
 		}
-		t.Log(fmt.Sprintf("%-35s %-35s %s", from, to, effect.Keys))
+		t.Logf("%-35s %-35s %s", from, to, effect.Keys)
 	}
 }

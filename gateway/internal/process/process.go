@@ -173,7 +173,7 @@ func (g *Gateway) drain(ctx context.Context) {
 
 func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.streams, g.cut = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.SharedWriteBuffer(true), grpc.StreamInterceptor(g.stream)}
+	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream)}
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
