@@ -12,8 +12,8 @@ local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
 -- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as no key: the result
--- is then { replace = true }.
+-- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
+-- result is then { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then

@@ -1,4 +1,4 @@
--- ratelimit_usage returns what TRACK has counted under a usage key.
+-- ratelimit_usage returns what TRACK has counted in a usage key.
 --   KEYS   one
 --   ARGV   none
 --   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
