@@ -36,7 +36,7 @@ type command struct {
 	*redis.Cmd
 	readOnly bool
 	state    atomic.Int32 // waiting, left or abandoned
-	room     [8]any       // for the command's arguments, if they fit
+	room     [8]any       // storage for the command's arguments, if they fit
 }
 
 // newCommand makes the command of a call. The first command of a call is stored in its context,

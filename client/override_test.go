@@ -79,8 +79,8 @@ func TestOverrideOfAnOlderLibrary(t *testing.T) {
 	wantClasses(t, "end", second(c.EndOverride(t.Context(), "k")), client.ErrNotDeployed)
 }
 
-// A client forgets its batch of a key when it overrides the key. Other clients spend theirs for up to
-// the ttl. The same is true when the override ends.
+// A client drops its batch of a key when it overrides the key. Other clients may spend their
+// batches for up to the ttl. The same is true when the override ends.
 func TestOverrideEndsBatches(t *testing.T) {
 	s := newTestbed(t)
 	c, other := s.warm(t), s.warm(t)
@@ -99,8 +99,8 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If a leaky_bucket decides because of an override, every unit has its own wait. The client loses the
-// batch that shows the first wait, here of two units, and then asks for each unit.
+// If a leaky_bucket decides because of an override, every unit has its own wait. The client drops
+// the units of the first reply with a wait, here two units, and then asks for each unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

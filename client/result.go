@@ -53,13 +53,13 @@ type Result struct {
 	// Source says who decided: a server, or the client without one.
 	Source Source
 
-	// Err is the reason why no server decided, an [*Error]; nil if one did.
+	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided.
 	Err error
 
 	// Shadow is the decision that the call would have received if its shadow policies were
-	// enforced. It is nil if the call has none. The other fields describe the enforced limits. If
-	// there are no enforced limits, Allowed is true, RetryAfter is 0, and the other fields describe
-	// the keys of the shadow policies.
+	// enforced. It is nil if the call has no shadow policies. The other fields describe the
+	// enforced limits. If there are no enforced limits, Allowed is true, RetryAfter is 0, and the
+	// other fields describe the keys of the shadow policies.
 	Shadow *Shadow
 
 	// Each lists the separate result of each key's limit, in the order of the keys, if the request
