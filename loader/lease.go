@@ -168,7 +168,7 @@ func (h *holder) keep(ctx context.Context) error {
 	if age < h.ttl/3 {
 		return nil
 	}
-	if age >= h.ttl { // another deployment may have started and ended
+	if age >= h.ttl { // another deployment may have started and ended in the meantime
 		found, err := h.c.readHeld(ctx)
 		if err != nil {
 			return err

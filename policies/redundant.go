@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// A rate of a limit is redundant if another rate of the limit always denies first, so that removing
-// it would never change a decision.
+// A rate of a limit is redundant if another rate of the limit always denies first, so removing it
+// would not change any decision.
 
 // redundantRates describes the redundant rates of a limit, each with the rate that makes it
 // redundant.

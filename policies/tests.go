@@ -56,8 +56,8 @@ type expectation struct {
 	count bool   // want is how many calls are allowed
 }
 
-// verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb with "changed" returns a count of
-// changes instead of a decision.
+// verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb
+// with "changed" returns a count of changes instead of a decision.
 var verbs = map[string][]string{
 	"take": {"policy", "canary", "cost", "up_to", "force", "each"}, "peek": {"policy", "canary", "cost", "up_to", "each"}, "refund": {"policy", "canary", "cost", "each"},
 	"acquire": {"policy", "canary", "lease"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
