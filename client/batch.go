@@ -21,8 +21,8 @@ import (
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
 // larger its batch, so that the units are spent within ttl. A batch is at most an eighth of what
-// remains of the limit, so that processes share the last units. Only one request for a key is the
-// request in progress at a time. Other callers wait for it, within their contexts and the client's
+// remains of the limit, so that processes share the last units. Only one request for a key is in
+// progress at a time. Other callers wait for it, within their contexts and the client's
 // timeout, and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
@@ -84,7 +84,7 @@ type keyBatch struct {
 
 	waiting   int64    // callers that wait for the request in progress
 	requests  uint64   // number of requests so far
-	request   *request // in progress
+	request   *request // the request in progress
 	completed *request // the last completed request
 	denied    *request // the last denied request
 }

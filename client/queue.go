@@ -35,7 +35,7 @@ type queue struct {
 // waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
-	n        int64     // units
+	n        int64     // units that the waiter wants
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
 	until    time.Time     // the waiter cannot ask before this time

@@ -279,7 +279,7 @@ func TestNamespacesAtOnce(t *testing.T) {
 }
 
 // A watch of a namespace, and a watch of the library, restore the policies of all namespaces, and
-// do not undo what others deploy.
+// keep the policies that others deploy.
 func TestWatchOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -168,7 +168,7 @@ func (f *File) line() ([]byte, error) {
 		return nil, err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // the rest of a truncated line
+		return nil, err // the rest of a line that was too long
 	}
 	f.number++
 	line = bytes.TrimRight(f.long, "\r\n")
@@ -187,7 +187,7 @@ func (f *File) recognize(line []byte) (named bool, err error) {
 			f.parser = c
 			return true, nil
 		}
-		var lacks *noColumn // but it names a column for the time
+		var lacks *noColumn // a header that lacks another column still names the columns
 		if f.opts.Format == "csv" || errors.As(wrong, &lacks) {
 			return false, wrong
 		}

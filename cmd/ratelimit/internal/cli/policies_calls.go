@@ -149,7 +149,7 @@ type policyScreen struct {
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
 		if look.table == "" {
-			look.table = p.last.table // the last result is better than nothing
+			look.table = p.last.table // keep showing the last result
 		}
 		p.last = look
 	}
@@ -211,7 +211,7 @@ func newPoliciesReport(look policyLook) policiesReport {
 	return report
 }
 
-// printPolicyCalls prints a reading, unless an error is its only result.
+// printPolicyCalls prints a reading, unless it has only an error.
 func (a *app) printPolicyCalls(look policyLook) error {
 	if a.json {
 		return a.printJSONLine(newPoliciesReport(look))
@@ -258,7 +258,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	return text
 }
 
-// kind describes a policy or a canary, whose own kind begins the text.
+// kind describes a policy or a canary. own is the first word of the text.
 func kind(own string, shadow bool) string {
 	switch {
 	case own == "" && shadow:

@@ -78,8 +78,8 @@ type decide struct {
 
 // words are the words of a sentence about a decision.
 type words struct {
-	allowed, denied string // begin the sentence
-	after           string // follows the number of units that an allowed call leaves
+	allowed, denied string // beginning of the sentence
+	after           string // text after the number of units that an allowed call leaves
 }
 
 var (

@@ -34,7 +34,7 @@ type state struct {
 	Top      map[string][]entry `json:"top"`    // by order
 }
 
-// point is PerSec after a poll.
+// point holds the rates after one poll.
 type point struct {
 	AtMS int64 `json:"at_ms"` // by this machine's clock
 	usage.Rate
@@ -72,7 +72,7 @@ const (
 // look polls the servers once and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // the servers are unreachable; other errors would say the same
+	dead := false // whether the servers are unreachable, so that further errors add nothing
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
@@ -97,7 +97,7 @@ func (d *Dashboard) look(ctx context.Context) {
 		return
 	}
 	policies, more, uncounted, err := d.policies(ctx, rdb)
-	if policies != nil { // some servers replied
+	if policies != nil { // policies is nil if no server replied
 		d.publish(func(s *state) { s.Policies, s.More, s.Uncounted = policies, more, uncounted })
 	}
 	if !dead {

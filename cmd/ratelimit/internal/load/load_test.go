@@ -188,8 +188,8 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A ramp's decisions are due at the rising rate. A step has the decisions that were due in it, with
-// their own latencies.
+// A ramp's decisions are due at the rising rate. Each step reports the decisions that were due in
+// it, and their latencies.
 func TestRamp(t *testing.T) {
 	for _, tt := range []struct {
 		ramp  load.Ramp

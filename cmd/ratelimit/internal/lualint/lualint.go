@@ -135,7 +135,7 @@ func isKey(e ast.Expr) bool {
 	return ok && lastName(element.Object) == "keys"
 }
 
-// concat refuses operands that are certainly numbers.
+// concat reports an operand that is certainly a number.
 func (c *checker) concat(operand ast.Expr, line int) {
 	what := ""
 	switch o := operand.(type) {
