@@ -157,7 +157,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	turns := map[time.Duration]bool{}
 	for range 20 {
 		res := allow(t, c, "@p", 1)
-		if res.RetryAfter == 0 { // from a batch taken before
+		if res.RetryAfter == 0 { // the unit is from an earlier batch
 			continue
 		}
 		if res.Source != client.SourceServer || turns[res.RetryAfter] {

@@ -72,7 +72,7 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
-		return key, nil // it has a hash tag
+		return key, nil // key has a hash tag
 	}
 	if strings.Contains(full, "}") || strings.Contains(prefix, "{") {
 		return "", fmt.Errorf("BADKEYS no other key is certain to be in the hash slot of %q, because of its braces; give it a hash tag, such as {user:42}", full)

@@ -23,7 +23,7 @@ type Client struct {
 	memory    memory
 	server    *server
 	queues    queues      // the waiting callers
-	tls       *tls.Config // for Open
+	tls       *tls.Config // TLS configuration for Open
 }
 
 // A decider decides a take itself, or passes the take to the next decider and returns the result.

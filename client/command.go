@@ -116,7 +116,7 @@ func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply an
 // panics if a reply announces more elements than fit in memory.
 type panicked struct {
 	value any
-	stack string // for LogTo
+	stack string // stack of the panic, for LogTo
 }
 
 func (p panicked) Error() string { return fmt.Sprintf("the Redis client panicked: %v", p.value) }

@@ -102,7 +102,7 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	defer f.buckets.mu.Unlock()
 	now := f.server.now()
 	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
-	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // of each key alone
+	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // separate result for each key
 	if req.UpTo {
 		res.Taken = req.Costs[0]
 	}

@@ -105,7 +105,7 @@ func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
 	must[int64](t)(c.Reset(t.Context(), "k"))
-	require(t, c.Override(t.Context(), "leaky_bucket 36000/h", time.Hour, "k")) // one in 100 ms
+	require(t, c.Override(t.Context(), "leaky_bucket 36000/h", time.Hour, "k")) // one unit in 100 ms
 	for turn := range 20 {
 		lost := min(1, max(0, turn-1))
 		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != client.SourceServer || res.RetryAfter != time.Duration(turn+lost)*ttl {

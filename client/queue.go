@@ -191,8 +191,8 @@ func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 // turn describes what a caller waits for in a queue.
 type turn struct {
 	verb     string
-	keys     []string // as sent
-	name     string   // of the queue
+	keys     []string // keys as sent
+	name     string   // name of the queue
 	n        int64
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)

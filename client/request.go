@@ -224,7 +224,7 @@ func (r Request) largest() int64 {
 	return slices.Max(r.Costs)
 }
 
-// wanted describes the request in an error: 2 of "3/m".
+// wanted describes the request for an error, such as 2 of "3/m".
 func (r Request) wanted() string {
 	costs := r.Costs
 	if len(costs) == 0 {

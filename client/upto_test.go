@@ -20,7 +20,7 @@ func TestAllowAtMost(t *testing.T) {
 	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 4/d"}, Costs: []int64{3}, UpTo: true, UsageKey: "{u}:usage"}
 	for _, step := range []struct {
 		name string
-		wait time.Duration // before the call
+		wait time.Duration // time that passes before the call
 		call func() (client.Result, error)
 		want client.Result
 	}{

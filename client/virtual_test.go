@@ -32,7 +32,7 @@ type virtual struct {
 	// an error in after replaces its reply.
 	refuse func(function string, n int) (before, after error)
 
-	calls   map[string]int // by function name
+	calls   map[string]int // number of calls by function name
 	flying  int
 	inCrowd int // largest number of concurrent calls
 }

@@ -15,14 +15,15 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '64d5f3abe091'
+local BUILD_ID = '1ea97b6e3332'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
 -- with PEXPIRE. Valkey reports version 7.2.4 and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
+-- algorithms holds the algorithms by name; src/algorithms/*.lua fill it. src/45_limits.lua
+-- documents their fields.
 local algorithms = {}
 
 -- sorted_keys returns the keys of a table, sorted.
@@ -1507,7 +1508,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS = 50
 local MOST_RATES_IN_CALL = 250
-local FEW = 5000 -- no algorithm has a lower bound on its quantity
+local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
 
 local request -- the request of the current call
 
@@ -1774,8 +1775,9 @@ do
 
 local list = states.list
 
--- The reply of a call. All calls share one table, because Redis converts it to integers before the
--- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+-- reply is the reply of a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. A new table for each call costs 4 % of a denied call
+-- (bench/README.md).
 local reply = {}
 
 -- answer returns the reply to a call with one key.
@@ -1893,7 +1895,7 @@ local function load(keys, request, verb, again)
       if other.err then return nil, other end
       limit, overridden = replace(request, i, other), true
     end
-    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
+    if verb ~= 'charge' then cost = 0 end -- a refund, and FORCE, are denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -2150,11 +2152,12 @@ local function fields(key, ...)
   return values
 end
 
--- The minute of the last decision, and its fields for allowed and denied calls. They are cached
--- because most calls come in the same minute.
+-- These are the minute of the last decision, and its fields for allowed and denied calls. They are
+-- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
+-- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
@@ -2506,7 +2509,7 @@ function leases.put(key, content, blocked, override)
   settle(key)
 end
 
--- The data that a call has read from a key:
+-- set is the data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
@@ -2523,7 +2526,7 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- or the error
+  local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -2775,7 +2778,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as stored in a set
+  limit.length = string.format('-%d', limit.lease) -- the score of the member "length"
   return limit
 end
 
@@ -3396,7 +3399,7 @@ end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- by FORCE
+  if state.added then -- FORCE has added an entry
     local _, sum = entry(state, state.entries)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
@@ -4234,7 +4237,7 @@ do
 --   KEYS   one
 --   ARGV   none
 --   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
---            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
+--            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
 --   Errors BADARGS BADKEYS BADSTATE
 
 clock.register{

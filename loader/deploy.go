@@ -148,8 +148,8 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 		}
 	}
 	err := m.loadAndWait(ctx, want.text)
-	// Read back after an error too. If only the reply was lost, the node runs the build; otherwise
-	// the report says what it runs.
+	// Read the library back after an error, too. If only the reply was lost, the node runs the
+	// build; otherwise the report says what it runs.
 	if readErr := m.lookAgain(ctx, want); readErr != nil {
 		m.node.Err = readErr
 		if err != nil {

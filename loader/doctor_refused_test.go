@@ -86,7 +86,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 		if len(rights) < 9 {
 			t.Errorf("%s: only the commands %v", name, rights)
 		}
-		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // to deploy
+		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // rights needed to deploy
 		for right := range rights {
 			for _, addr := range addrs {
 				mustRun(t, at(t, addr), "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)

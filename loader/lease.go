@@ -30,9 +30,9 @@ const (
 
 // lease is the content of a lease library.
 type lease struct {
-	name    string // of the library
+	name    string // name of the library
 	who     string // who deploys, for display
-	fromMS  int64  // by the leader's clock, ms since the epoch
+	fromMS  int64  // start by the leader's clock, in ms since the epoch
 	untilMS int64
 }
 

@@ -89,14 +89,14 @@ func (f *fleet) compose() {
 		return
 	}
 	namespace := f.s.l.namespace
-	var runs []*member // one for each text
+	var runs []*member // one member for each text
 	for _, m := range f.members {
 		same := func(other *member) bool { return other.text == m.text }
 		if m.node.Err == nil && m.text != "" && m.node.Running.ours() && !slices.ContainsFunc(runs, same) {
 			runs = append(runs, m)
 		}
 	}
-	base, found := f.s.base, map[string]string{} // base by result
+	base, found := f.s.base, map[string]string{} // base of each result
 	for _, m := range runs {
 		want, err := f.s.over(f.own, m.text, namespace)
 		if err != nil {
@@ -188,7 +188,7 @@ func (f *fleet) explained(m *member) bool {
 
 // namespaceRecord is what a record holds about the last deployment of one namespace.
 type namespaceRecord struct {
-	Deployment int64              `json:"deployment"` // its number
+	Deployment int64              `json:"deployment"` // number of the deployment
 	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole text
 }
 

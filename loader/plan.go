@@ -33,7 +33,7 @@ const (
 // Change is a part of the library that a deployment would add, remove or change.
 type Change struct {
 	Kind string `json:"kind"` // "function", "policy", "canary", or "source" for a file of the library's source
-	Name string `json:"name"` // of a canary: the policy's
+	Name string `json:"name"` // for a canary, the name of its policy
 	What string `json:"what"` // "added", "removed" or "changed"
 
 	// Old and New are the limits of a policy before and after the deployment. For a canary, they

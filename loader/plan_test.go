@@ -117,7 +117,7 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 	} {
 		must[loader.Report](t)(l.Delete(ctx))
 		must[loader.Report](t)(l.Deploy(ctx, tt.after))
-		put(t, f.addrs[1], tt.before.Text()) // on one of three
+		put(t, f.addrs[1], tt.before.Text()) // on one of the three servers
 		plan, planErr := l.Plan(ctx, tt.after)
 		report, err := l.Deploy(ctx, tt.after)
 		if tt.lost == "" {

@@ -24,7 +24,7 @@ type session struct {
 	left  map[string]bool      // addresses of nodes that a watch must not change
 	base  string               // the text that a watch last found on the nodes
 
-	effects map[[2]string]map[string]Effect // by the digests of two texts, and by policy
+	effects map[[2]string]map[string]Effect // effects by the digests of two texts, and by policy
 
 	overOwn, overBase string // the last call of over
 	overWant          artifact
@@ -120,7 +120,7 @@ type member struct {
 	shard
 	held
 	s    *session
-	node *Node // in the fleet's report
+	node *Node // entry in the fleet's report
 
 	wrote bool // a command was sent that changes what the node holds
 }

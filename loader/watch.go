@@ -99,7 +99,7 @@ type watch struct {
 	s      *session
 	want   owned
 	report func(Event)
-	seen   map[string]*sight // by address
+	seen   map[string]*sight // what the watch remembers, by address
 }
 
 // sight holds what the watch remembers about a node.

@@ -41,7 +41,7 @@ var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.
 
 type trial struct {
 	checker
-	known map[[2]string]Effect // by the limits before and after
+	known map[[2]string]Effect // effects by the limits before and after
 }
 
 // side holds the limits for a part of a policy's keys.

@@ -24,7 +24,7 @@ type Key struct{ key keytext.Key[call] }
 // call holds what a Key may read about a gRPC call.
 type call struct {
 	ctx    context.Context
-	target string // of the connection, for an outgoing call
+	target string // target of the connection, for an outgoing call
 	method string
 }
 

@@ -228,7 +228,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func ExampleNew() {
-	reader := sdkmetric.NewManualReader() // in a program, an exporter
+	reader := sdkmetric.NewManualReader() // a program would use an exporter
 	observer, err := otellimit.New(otellimit.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		fmt.Println(err)

@@ -18,7 +18,8 @@ local BUILD_ID = '@BUILD_ID@'
 -- with PEXPIRE. Valkey reports version 7.2.4 and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
+-- algorithms holds the algorithms by name; src/algorithms/*.lua fill it. src/45_limits.lua
+-- documents their fields.
 local algorithms = {}
 
 -- sorted_keys returns the keys of a table, sorted.

@@ -25,7 +25,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS = 50
 local MOST_RATES_IN_CALL = 250
-local FEW = 5000 -- no algorithm has a lower bound on its quantity
+local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
 
 local request -- the request of the current call
 

@@ -16,8 +16,9 @@
 
 local list = states.list
 
--- The reply of a call. All calls share one table, because Redis converts it to integers before the
--- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+-- reply is the reply of a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. A new table for each call costs 4 % of a denied call
+-- (bench/README.md).
 local reply = {}
 
 -- answer returns the reply to a call with one key.
@@ -135,7 +136,7 @@ local function load(keys, request, verb, again)
       if other.err then return nil, other end
       limit, overridden = replace(request, i, other), true
     end
-    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
+    if verb ~= 'charge' then cost = 0 end -- a refund, and FORCE, are denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group

@@ -31,11 +31,12 @@ local function fields(key, ...)
   return values
 end
 
--- The minute of the last decision, and its fields for allowed and denied calls. They are cached
--- because most calls come in the same minute.
+-- These are the minute of the last decision, and its fields for allowed and denied calls. They are
+-- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
+-- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing

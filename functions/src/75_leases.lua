@@ -107,7 +107,7 @@ function leases.put(key, content, blocked, override)
   settle(key)
 end
 
--- The data that a call has read from a key:
+-- set is the data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
@@ -124,7 +124,7 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- or the error
+  local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -376,7 +376,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as stored in a set
+  limit.length = string.format('-%d', limit.lease) -- the score of the member "length"
   return limit
 end
 

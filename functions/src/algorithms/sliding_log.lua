@@ -174,7 +174,7 @@ end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- by FORCE
+  if state.added then -- FORCE has added an entry
     local _, sum = entry(state, state.entries)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end

@@ -53,7 +53,7 @@ type Progress struct {
 	Requests    int64 // processed in this step
 	Of          int64 // requests in this step; 0 if not known yet
 	Bytes       int64 // read from the log files, before decompression
-	Decisions   int64 // in all steps
+	Decisions   int64 // decisions in all steps
 }
 
 // Run checks the limits, calls opened to open the logs, and replays them. If ctx ends early, the

@@ -59,7 +59,7 @@ type WorstKey struct {
 	Denied      int64     `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
 	LastDenied  time.Time `json:"last_denied"`
-	Units       int64     `json:"units"` // of all requests
+	Units       int64     `json:"units"` // units of all requests
 	UnitsDenied int64     `json:"units_denied"`
 }
 

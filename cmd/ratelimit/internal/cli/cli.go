@@ -59,9 +59,9 @@ type app struct {
 	auth      *passwords // the passwords of --auth-command, or nil
 	named     servers    // set after the flags are parsed
 	json      bool
-	library   string   // file of --library
-	policies  []string // files of --policies
-	namespace string   // of --namespace
+	library   string   // file given with --library
+	policies  []string // files given with --policies
+	namespace string   // value of --namespace
 	back      bool     // the command is rollback
 }
 

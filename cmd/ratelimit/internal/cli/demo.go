@@ -238,7 +238,7 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys []string) error {
 	ctx, cancel := on.deadline(context.WithoutCancel(ctx))
 	defer cancel()
-	for _, key := range keys { // one by one: they are in different slots
+	for _, key := range keys { // one by one, because the keys are in different slots
 		if _, err := c.Reset(ctx, key); err != nil {
 			return fmt.Errorf("the demo's keys, %s*, could not be deleted (%w); they expire within seconds", on.prefix, err)
 		}

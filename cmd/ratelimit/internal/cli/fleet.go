@@ -29,7 +29,7 @@ type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
-	cmd  *cobra.Command // with --wait
+	cmd  *cobra.Command // command, which may have --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {

@@ -169,7 +169,7 @@ func (p *policyScreen) View() tea.View {
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
-	Uncounted []string            `json:"uncounted"` // those whose library is too old to count
+	Uncounted []string            `json:"uncounted"` // primaries whose library is too old to count
 	Policies  []policyCallsReport `json:"policies"`
 	Error     string              `json:"error,omitempty"`
 }
@@ -193,7 +193,7 @@ type canaryReport struct {
 type callsReport struct {
 	Counted bool `json:"counted"` // false if no server that replied counts
 	usage.Count
-	PerSec *usage.Rate `json:"per_second,omitempty"` // with --watch, since the pass before
+	PerSec *usage.Rate `json:"per_second,omitempty"` // rates since the previous pass, with --watch
 }
 
 func newPoliciesReport(look policyLook) policiesReport {

@@ -210,7 +210,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		limit := req.Limits[0] // of a single policy
+		limit := req.Limits[0] // the limit of a single policy
 		if len(req.Limits) == len(req.Keys) {
 			limit = req.Limits[res.Index-1]
 		}

@@ -25,18 +25,18 @@ type state struct {
 	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count the calls of policies
 
 	NowMS    int64              `json:"now_ms"`
-	Progress string             `json:"progress"` // of the first poll while it runs, else ""
+	Progress string             `json:"progress"` // progress of the first poll while it runs; "" afterwards
 	Keys     int64              `json:"keys"`     // keys with usage
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
-	Points   []point            `json:"points"` // of each poll, the newest last
-	Top      map[string][]entry `json:"top"`    // by order
+	Points   []point            `json:"points"` // rates of each poll, the newest last
+	Top      map[string][]entry `json:"top"`    // usage keys by order
 }
 
 // point holds the rates after one poll.
 type point struct {
-	AtMS int64 `json:"at_ms"` // by this machine's clock
+	AtMS int64 `json:"at_ms"` // time by this machine's clock
 	usage.Rate
 }
 

@@ -47,8 +47,8 @@ type Report struct {
 	Took        time.Duration
 	NotBegun    int64     // decisions of an open loop that were due within Options.For, but had no free worker
 	Interrupted bool      // the context ended before the run was over
-	Seconds     []Counts  // by the second in which they ended
-	Steps       []Step    // of a ramp, by the time at which they were due
+	Seconds     []Counts  // counts by the second in which the decisions ended
+	Steps       []Step    // steps of a ramp; a decision counts in the step in which it was due
 	Messages    []Message // error messages in the order of their first occurrence; at most 5 kinds
 	latency     *hdrhistogram.Histogram
 }

@@ -14,7 +14,7 @@ import (
 // Problem is one violation of a rule.
 type Problem struct {
 	File string // the source file that the build marks, or "" if there are no marks
-	Line int    // in File, or in the text
+	Line int    // line in File, or in the text
 	Says string
 }
 

@@ -17,7 +17,7 @@ import (
 type Fleet struct {
 	Replied   int      // number of primaries that replied
 	Uncounted []string // addresses of the primaries whose library is too old to count
-	Policies  []Policy // by name
+	Policies  []Policy // sorted by name
 }
 
 // Policy is a policy. If the user may not read the library's text, Limits is nil and Track is
@@ -43,14 +43,14 @@ type Canary struct {
 type Calls struct {
 	Counted bool // whether any primary counts
 	usage.Count
-	PerSec *usage.Rate // since the reading before; nil if no primary has counted calls in both readings
+	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
 }
 
 // Reader reads fleets one after another. It is not safe for concurrent use.
 type Reader struct {
 	Timeout time.Duration // timeout of a call
 
-	texts  map[string][]functions.Policy // by build ID
+	texts  map[string][]functions.Policy // policies by build ID
 	before map[string]Node               // the last reply of each node, by address
 }
 
