@@ -28,7 +28,7 @@ func limited(limit string) functions.Policy {
 	return functions.Policy{Limits: []functions.PolicyLimit{{Limit: limit}}}
 }
 
-// canaryOf returns a policy whose canary decides over every key.
+// canaryOf returns a policy whose canary decides on every key.
 func canaryOf(limit string, shadow bool) functions.Policy {
 	p := limited("100000/m")
 	p.Canary = &functions.Canary{Limits: []string{limit}, Share: 1000, Shadow: shadow}

@@ -22,8 +22,8 @@ import (
 // limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full at
 // first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
-// policies. A limit such as "0/m" allows nothing, as on a server. Force charges what does not fit
-// as debt, down to one burst below empty.
+// policies. A limit such as "0/m" allows nothing, as on a server. Force charges units that do not
+// fit as debt, down to one burst below empty.
 //
 // The client reads a written limit such as "100/m" itself. It learns the limits of a policy from a
 // server, in the background after the first decision on the policy, or from [WithLimits]. If it

@@ -82,9 +82,9 @@ type KeyResult struct {
 	ResetAfter time.Duration
 }
 
-// Shadow is the decision of shadow policies, which is not enforced. Example: with "@export" a
-// shadow policy of 10 a day, the eleventh export is {Allowed: true, ...} with the Shadow {Allowed:
-// false, RetryAfter: 2h24m0s, Index: 1}.
+// Shadow is the decision of shadow policies, which is not enforced. Example: if "@export" is a
+// shadow policy of 10 a day, the Result of the eleventh export is {Allowed: true, ...}, and its
+// Shadow is {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
 type Shadow struct {
 	Allowed    bool          // what Result.Allowed would have been
 	Taken      int64         // what Result.Taken would have been

@@ -293,8 +293,8 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
-// readPolicy returns the policy in a line that appendLua wrote. It skips what separates the values,
-// and then rejects any line that appendLua would not write in the same way.
+// readPolicy returns the policy in a line that appendLua wrote. It skips the separators between
+// values, and then rejects any line that appendLua would not write in the same way.
 func readPolicy(line string) (Policy, bool) {
 	name, rest := literals(strings.TrimPrefix(line, "  ["))
 	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))

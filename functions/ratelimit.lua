@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1ea97b6e3332'
+local BUILD_ID = 'ddb36a6aecb3'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1013,7 +1013,7 @@ do
 -- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
--- A canary has as many limits as its policy. It decides over a share of the keys, in thousandths. Once
+-- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
 --   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
 --           counts what it would have decided
@@ -1039,7 +1039,7 @@ function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides over the leases of a key, or its canary. If the policy is
+-- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
 -- unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)

@@ -141,7 +141,7 @@ func (x *examination) skip(what, addr, why string) {
 	x.Unchecked = append(x.Unchecked, Unchecked{what, []string{addr}, why})
 }
 
-// failed records an error as a finding. A replica that cannot be reached prevents nothing yet.
+// failed records an error as a finding. An unreachable replica does not prevent decisions yet.
 func (x *examination) failed(check string, err error, means string) {
 	var e *Error
 	errors.As(err, &e)

@@ -50,7 +50,7 @@ type Options struct {
 // Progress reports how far a run has advanced.
 type Progress struct {
 	Step, Steps int   // each step processes all requests once
-	Requests    int64 // processed in this step
+	Requests    int64 // requests processed in this step
 	Of          int64 // requests in this step; 0 if not known yet
 	Bytes       int64 // read from the log files, before decompression
 	Decisions   int64 // decisions in all steps

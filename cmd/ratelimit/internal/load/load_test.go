@@ -87,7 +87,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A rate that cannot be reached does not lengthen the run: due decisions without a worker are
+// A rate that is too high does not lengthen the run. Due decisions without a free worker are
 // counted.
 func TestRateAboveWhatIsPossible(t *testing.T) {
 	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
