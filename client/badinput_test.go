@@ -83,7 +83,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 }
 
 // The server's clock decides. With a local clock that is wrong by a day, the client, its local
-// limiter, its batches and its denial memory give the same decisions as with a correct one.
+// limiter, its batches and its denial memory give the same decisions as with a correct clock.
 func TestAClockThatIsADayWrong(t *testing.T) {
 	decided := map[time.Duration][]client.Result{}
 	for _, wrong := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {
@@ -93,7 +93,7 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 		ask := func(c *client.Client, key string) {
 			for range 20 {
 				res := must[client.Result](t)(c.Allow(t.Context(), key, "6/s"))
-				res.Err = nil // the reason why no server decided
+				res.Err = nil // res.Err differs: it says why no server decided
 				decided[wrong] = append(decided[wrong], res)
 				passed.Add(int64(30 * time.Millisecond))
 				server.Advance(30 * time.Millisecond)

@@ -13,28 +13,30 @@ import (
 // and ttl at least 1 ms; a tenth of a second is a good ttl.
 //
 // Units are charged before they are spent. They expire after ttl, counted from just before their
-// request was sent. So in any time span L, no more units are admitted than the limit allows in L +
-// ttl, however many processes take part (tools/batches has a model of this for the Spin model
-// checker). Failovers are an exception, with or without batches: the promoted replica may lack the
-// last writes of a key, or all of them, so a span with a failover can admit up to one burst more.
+// request was sent. Therefore, in any time span L, no more units are admitted than the limit allows
+// in L + ttl, however many processes take part (tools/batches has a model of this for the Spin
+// model checker). Failovers are an exception, with or without batches: the promoted replica may
+// lack the last writes of a key, or all of them, so a span with a failover can admit up to one
+// burst more.
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
 // larger its batch, so that the units are spent within ttl. A batch is at most an eighth of what
 // remains of the limit, so that processes share the last units. Only one request for a key is in
-// progress at a time. Other callers wait for it, within their contexts and the client's timeout,
-// and share its units, its denial, or its error.
+// progress at a time. Other callers wait for it, within their contexts and the client's
+// timeout, and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
-// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, and a cost of 0 or above n. Calls
-// under a policy ask a server until the client has read the policy's limits, which it does in the
-// background. The client reads them again while the policy is in use, so it notices a redeployed
-// policy within ttl. A cost above 1 is spent from the batch if enough units are left; otherwise a
-// server decides, all or none. Only calls of cost 1 fill batches. If an override makes a key a
-// leaky_bucket, the client loses the batch that shows this, and then asks a server for each unit.
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, and a cost of 0 or above n.
+// Calls under a policy ask a server until the client has read the policy's limits, which happens in
+// the background. The client reads them again while the policy is in use, so it notices a
+// redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left;
+// otherwise a server decides, all or none. Only calls of cost 1 fill batches. If an override makes
+// a key a leaky_bucket, the client loses the batch that shows this, and then asks a server for each
+// unit.
 //
 // In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply;
 // Remaining includes the units left in the batch, and ResetAfter is reduced by the time since the
-// reply. They do not reflect units that other processes have taken since.
+// reply. These fields do not reflect units that other processes have taken since.
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
 // not given back, because the limit has refilled in the meantime and they would be available twice.
@@ -78,11 +80,11 @@ type keyBatch struct {
 	used     time.Time // when the batch was last used
 	last     Result    // the last reply
 	read     time.Time // when last was received
-	size     int64     // of the next batch, before it is adjusted to waiting callers and Remaining
+	size     int64     // size of the next batch, before it is adjusted to waiting callers and Remaining
 
 	waiting   int64    // callers that wait for the request in progress
 	requests  uint64   // number of requests so far
-	request   *request // in progress
+	request   *request // the request in progress
 	completed *request // the last completed request
 	denied    *request // the last denied request
 }
@@ -98,7 +100,7 @@ func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
 	if a.cost > 1 {
 		return b.next.decide(ctx, req)
 	}
-	if res, ok := b.memory.recall(a); ok { // so that a denied caller does not wait for another caller's request
+	if res, ok := b.memory.recall(a); ok { // checked first, so that a denied caller does not wait for another caller's request
 		return res, nil
 	}
 	return b.takeShared(ctx, req, a)

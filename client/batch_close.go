@@ -16,7 +16,7 @@ type leftover struct {
 	limit Limit
 	units int64
 	age   time.Duration // counted from just before their request was sent
-	rate  float64       // at which the units in use refill per second, by the reply to that request
+	rate  float64       // used units that refill per second, according to the reply to that request
 }
 
 // close ends all batches, and returns their unspent units.

@@ -28,7 +28,7 @@ func limited(limit string) functions.Policy {
 	return functions.Policy{Limits: []functions.PolicyLimit{{Limit: limit}}}
 }
 
-// canaryOf returns a policy whose canary decides over every key.
+// canaryOf returns a policy whose canary decides on every key.
 func canaryOf(limit string, shadow bool) functions.Policy {
 	p := limited("100000/m")
 	p.Canary = &functions.Canary{Limits: []string{limit}, Share: 1000, Shadow: shadow}
@@ -67,7 +67,7 @@ func TestPoliciesAreBatched(t *testing.T) {
 	if got := s.sizes(); got != "=1 2 4 8 16" || batched != 1+3+7 {
 		t.Errorf("asked for %s, and %d calls came from batches", got, batched)
 	}
-	other := s.client(t) // the units left in the batch were charged
+	other := s.client(t) // a new client sees that the units left in the batch were charged
 	if n := left(t, other, "k", "@p"); n != 100_000-2-31 {
 		t.Errorf("%d are left", n)
 	}
@@ -157,7 +157,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	turns := map[time.Duration]bool{}
 	for range 20 {
 		res := allow(t, c, "@p", 1)
-		if res.RetryAfter == 0 { // from a batch taken before
+		if res.RetryAfter == 0 { // the unit is from an earlier batch
 			continue
 		}
 		if res.Source != client.SourceServer || turns[res.RetryAfter] {
@@ -170,13 +170,13 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	}
 }
 
-// If the library does not report policies, or its info function is missing, no policy is batched,
-// even if the client knew it before.
+// If the library does not report policies, or has no info function, no policy is batched, even a
+// policy that the client knew before.
 func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	for name, tt := range map[string]struct {
 		old, new string // a replacement in the library's text
 		policy   string
-		knows    bool // whether the client knows the policy before
+		knows    bool // whether the client has learned the policy before the test
 		asked    int  // how many requests are sent for 100 calls; 0: any number
 	}{
 		"no info":       {"'ratelimit_info'", "'ratelimit_of_another_name'", "100000/m", true, 0},

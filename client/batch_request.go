@@ -144,7 +144,7 @@ func (b *batches) woken(c *caller) (Result, bool) {
 }
 
 // queues reports whether a wait in the last reply shows that a leaky_bucket decides, because of an
-// override or because the policy has just become one. Each of its units has its own wait.
+// override or a redeployed policy. Each unit of a leaky_bucket has its own wait.
 func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
 	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
 }

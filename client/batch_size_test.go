@@ -88,7 +88,7 @@ func TestBatchSizeAtTheEdges(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {
 		name  string
-		spent int // of the 15 units left
+		spent int // how many of the remaining 15 units are spent
 		lose  bool
 		after time.Duration
 		want  string

@@ -39,7 +39,7 @@ type bounded struct {
 	timers *sharedTimers
 
 	mu     sync.Mutex
-	looks  int             // how many more calls of Done need no timer
+	looks  int             // calls of Done, from now on, that need no timer
 	done   <-chan struct{} // nil: no goroutine has waited
 	cancel context.CancelFunc
 }

@@ -120,8 +120,8 @@ func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
 	return errs
 }
 
-// wholeCluster starts a server that is a cluster of one node, so that clients of single servers and
-// of clusters can use it.
+// wholeCluster starts a cluster of one node, so that clients of single servers and of clusters can
+// both use the node.
 func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Run(t, "--cluster-enabled", "yes")
@@ -172,7 +172,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 	}
 }
 
-// A connection attempt that never succeeds is bounded too, and nothing is counted.
+// A call that never gets a connection also ends within its bound, and nothing is counted.
 func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {

@@ -32,7 +32,7 @@ type breakers struct {
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
 	ready    atomic.Bool // go-redis knows the nodes, so node sends nothing
-	first    *breaker    // of the only node, or of all nodes before the first reply
+	first    *breaker    // the breaker of the only node, or of all nodes before the first reply
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
 }
@@ -138,8 +138,8 @@ func (b *breakers) close() {
 	})
 }
 
-// breakerError returns the error to report to the breaker for a call that ended with err. It keeps
-// a failure for the text of later errors.
+// breakerError returns the error to report to the breaker for a call that ended with err. It stores
+// the failure, which later errors quote.
 func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):
@@ -186,7 +186,7 @@ func (b *breaker) openError(call call) *Error {
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()
 		var timeout timedOut
-		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise the deadline was that of another caller
+		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise it was another caller's deadline, which the error must not match
 			e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
 		}
 	}

@@ -23,8 +23,8 @@ type Hold struct {
 	once   string // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
-	fixed   bool         // whether some correction was made, or may have been
-	left    []correction // still to be made
+	fixed   bool         // whether any correction was made or may have been made
+	left    []correction // corrections still to be made
 	unknown time.Time    // when the first of left was first sent, if its outcome is unknown
 	err     error        // why it is unknown
 	outcome Result
@@ -67,12 +67,12 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns the beginning of keys that are in the same hash slot as key. All of them are
-// sent with the prefix.
+// sameSlot returns a prefix for keys that must be in the same hash slot as key. All keys are sent
+// with the client's prefix.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
-		return key, nil // it has a hash tag
+		return key, nil // key has a hash tag
 	}
 	if strings.Contains(full, "}") || strings.Contains(prefix, "{") {
 		return "", fmt.Errorf("BADKEYS no other key is certain to be in the hash slot of %q, because of its braces; give it a hash tag, such as {user:42}", full)
@@ -87,8 +87,8 @@ func (h *Hold) OK() bool { return h.res.Allowed }
 func (h *Hold) Result() Result { return h.res }
 
 // Settle corrects the estimate to what was used: actual is one number of units for all keys, or one
-// for each key, from 0 to 2^53. It gives back what was too much, and charges what was too little
-// whether or not it fits, as Request.Force does. The Result describes the keys after that.
+// for each key, from 0 to 2^53. It gives back unused units, and charges missing units even if they
+// do not fit, as Request.Force does. The Result describes the keys after the correction.
 //
 // The estimate is corrected only once, even if Settle is called several times: later calls return
 // the first outcome and ignore their actual. If a reply is lost, Settle retries as [Client.Take]
@@ -97,9 +97,9 @@ func (h *Hold) Result() Result { return h.res }
 // returning the error.
 //
 // After any other error, and if Allowed is false because a key is blocked, the correction was not
-// made, and Settle can be called again. If estimates of several keys are corrected in both
-// directions, that takes two calls to the server. If only the second fails, a later Settle makes
-// only that one. No [Fallback] applies. If the library on the server is too old, the error is
+// made, and Settle can be called again. If some keys get units back and others are charged more,
+// Settle makes two calls to the server. If only the second call fails, a later Settle makes only
+// the second. No [Fallback] applies. If the library on the server is too old, the error is
 // [ErrNotDeployed].
 //
 // Settle does nothing if OK is false, or if a Fallback allowed the estimate, because no server was

@@ -56,7 +56,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// Of several keys, some get units back while others are charged more.
+// One settlement gives units back to some keys and charges others more.
 func TestSettleSeveralKeys(t *testing.T) {
 	ctx := t.Context()
 	c := newTestbed(t).client(t)
@@ -136,7 +136,7 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 	})
 }
 
-// While a key is blocked, nothing is corrected. It can be corrected later.
+// While a key is blocked, Settle corrects nothing. A later Settle can correct the charge.
 func TestSettleWhileBlocked(t *testing.T) {
 	ctx := t.Context()
 	c := newTestbed(t).client(t)

@@ -68,8 +68,8 @@ func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	}
 }
 
-// eachPrimary calls f for every server that holds keys, several at a time. name is the beginning of
-// a sentence about the server.
+// eachPrimary calls f for every server that holds keys, several at a time. name describes the
+// server, as the beginning of a sentence.
 func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)
@@ -152,8 +152,8 @@ func sendTogether(ctx context.Context, rdb redis.UniversalClient, calls []*comma
 	return nil
 }
 
-// checkLimit returns what is wrong with a limit, or nil. info is what the server replied without a
-// limit, and asked the call with this limit.
+// checkLimit returns what is wrong with a limit, or nil. info is the reply to ratelimit_info
+// without a limit. asked is the call of ratelimit_info with this limit.
 func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Error {
 	name, isPolicy := strings.CutPrefix(string(limit), "@")
 	if isPolicy && !slices.Contains(info.Policies, name) {
@@ -181,7 +181,7 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	return e
 }
 
-// forLeases is how the library ends its refusal of a limit that is only for leases.
+// forLeases is the end of the library's error for a limit that only leases can use.
 const forLeases = "concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release"
 
 // listed returns the names of policies for an error, at most ten.

@@ -23,7 +23,7 @@ type Client struct {
 	memory    memory
 	server    *server
 	queues    queues      // the waiting callers
-	tls       *tls.Config // for Open
+	tls       *tls.Config // TLS configuration for Open
 }
 
 // A decider decides a take itself, or passes the take to the next decider and returns the result.
@@ -185,13 +185,13 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 	return c.Refund(ctx, one(key, limit, n))
 }
 
-// Refund gives the costs of req back to its keys: to all of them, or to none if any key is blocked.
-// The keys of a shadow policy are refunded separately from the others. Given the request of an
-// allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
+// Refund gives the costs of req back to its keys: to all of them, or to none of them if any key is
+// blocked. The keys of a shadow policy are refunded separately from the others. Given the request
+// of an allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
 // It counts nothing in req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
-// back once, and retries as Take does if a reply is lost. If the library on the server is too old
-// for this, the error is [ErrNotDeployed].
+// the units back once, and retries as Take does if a reply is lost. If the library on the server is
+// too old for this, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", req)

@@ -223,7 +223,7 @@ func TestAgainstLibrary(t *testing.T) {
 	const never = client.Never
 	for _, step := range []struct {
 		name string
-		wait time.Duration // before the call
+		wait time.Duration // time that passes before the call
 		call func() (client.Result, error)
 		want client.Result
 	}{

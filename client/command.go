@@ -36,7 +36,7 @@ type command struct {
 	*redis.Cmd
 	readOnly bool
 	state    atomic.Int32 // waiting, left or abandoned
-	room     [8]any       // for the command's arguments, if they fit
+	room     [8]any       // storage for the command's arguments, if they fit
 }
 
 // newCommand makes the command of a call. The first command of a call is stored in its context,
@@ -116,7 +116,7 @@ func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply an
 // panics if a reply announces more elements than fit in memory.
 type panicked struct {
 	value any
-	stack string // for LogTo
+	stack string // stack of the panic, for LogTo
 }
 
 func (p panicked) Error() string { return fmt.Sprintf("the Redis client panicked: %v", p.value) }

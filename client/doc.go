@@ -56,8 +56,8 @@
 // # Lost replies
 //
 // go-redis retries a command whose reply was lost, and could count one call up to four times. For
-// calls that change data, this package uses a command that go-redis does not retry, so they are
-// executed at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected
+// calls that change data, this package uses a command that go-redis does not retry, so these calls
+// are executed at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected
 // command was not executed.
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring

@@ -54,7 +54,7 @@ func TestEach(t *testing.T) {
 	wantEach(t, "without Each", got, err)
 }
 
-// An OnceKey repeats the list of the first call, if that had Each.
+// An OnceKey repeats the list of the first call, if that call had Each.
 func TestEachOnce(t *testing.T) {
 	_, c := atNoon(t)
 	for _, first := range []bool{true, false} {

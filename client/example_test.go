@@ -130,7 +130,7 @@ func ExampleWithBatches() {
 	// 16 by the server, 984 from batches
 }
 
-// A denied key that is requested again and again costs the server one request a second.
+// If a denied key is requested again and again, the server gets one request a second.
 func ExampleWithDenialMemory() {
 	addr, stop := server()
 	defer stop()
@@ -219,7 +219,8 @@ func ExampleResult_leakyBucket() {
 	// denied, the queue is full for 1s
 }
 
-// Several limits in one atomic decision: if one of them denies, nothing is taken from any.
+// Take decides on several limits in one atomic step: if one of them denies, nothing is taken from
+// any.
 func ExampleClient_Take() {
 	limiter, stop := newLimiter()
 	defer stop()

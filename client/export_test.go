@@ -102,7 +102,8 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
 }
 
-// ShareAbove is how many concurrent calls are sent separately. Further calls share round trips.
+// ShareAbove is the number of concurrent calls that are sent separately. Further calls share round
+// trips.
 const ShareAbove = shareAbove
 
 // SharedWaiting returns how many calls of c, with a single server, wait for a shared round trip,

@@ -14,7 +14,7 @@ type fake struct {
 	err   error
 	errs  []error     // errors of successive calls, instead of err; the last one repeats
 	after func(n int) // called after n commands were requested
-	hangs bool        // until the context ends
+	hangs bool        // commands wait until the context ends
 	sent  bool        // whether the command was written before it failed
 	lines [][]any     // commands that were requested
 }

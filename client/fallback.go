@@ -24,7 +24,7 @@ import (
 // otherwise that caller can trigger the Fallback.
 type Fallback struct {
 	kind  fallbackKind
-	share float64 // for localLimiter
+	share float64 // share of the limit, for localLimiter
 }
 
 type fallbackKind int

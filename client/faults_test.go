@@ -39,7 +39,7 @@ const (
 	plenty   = client.Limit("fixed_window 1000000/d") // does not refill while the test counts
 	lots     = 1_000_000
 	atATime  = 4
-	sharing  = 24 // for clients whose calls share round trips
+	sharing  = 24 // number of goroutines, for clients whose calls share round trips
 	perFault = 5  // calls per goroutine
 )
 

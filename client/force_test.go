@@ -20,7 +20,7 @@ func TestForce(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name string
-		wait time.Duration // before the call
+		wait time.Duration // time that passes before the call
 		n    int64
 		want client.Result
 	}{

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// healing counts the calls of a healer, and records for which servers.
+// healing counts the calls of a healer, and records the servers that it was called for.
 type healing struct {
 	times atomic.Int64
 	heal  func(context.Context, redis.UniversalClient) error
@@ -34,7 +34,7 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 }
 
 // A server that lost the library gets it back with one call of the healer, however many calls find
-// it missing, and each of these calls is decided.
+// it missing, and the server then decides each of these calls.
 func TestHealing(t *testing.T) {
 	for name, opts := range map[string][]client.Option{"each by itself": {client.WithoutSharedRoundTrips()}, "shared": nil} {
 		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })

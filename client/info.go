@@ -7,7 +7,7 @@ import (
 
 // Info describes the library on a server.
 type Info struct {
-	Version  string   // of the library, such as "0.1.0"
+	Version  string   // version of the library, such as "0.1.0"
 	Contract int64    // version of the wire contract; this package supports 1
 	BuildID  string   // changes whenever the library's source changes, policies included
 	Policies []string // names in order, without @
@@ -22,8 +22,8 @@ type Info struct {
 	PolicyCalls map[string]PolicyCalls
 }
 
-// PolicyCalls counts the takes, and the leases to acquire, that named a policy. A repeated reply of
-// an OnceKey is not counted again.
+// PolicyCalls counts the takes, and the calls to acquire a lease, that named a policy. A repeated
+// reply of an OnceKey is not counted again.
 type PolicyCalls struct {
 	Allowed int64 // allowed calls
 	Denied  int64 // calls that this policy denied; for a shadow policy, allowed calls that it would have denied

@@ -44,7 +44,7 @@ func Concurrency(n int64, lapse time.Duration) Limit {
 }
 
 // WithBurst sets the most that can be taken at once after an idle time, if the algorithm has a
-// burst: PerSecond(10).WithBurst(20) is "10/s burst=20". The default burst is n.
+// burst. PerSecond(10).WithBurst(20) is "10/s burst=20". The default burst is n.
 func (l Limit) WithBurst(b int64) Limit {
 	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
 }

@@ -18,17 +18,17 @@ import (
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
 // above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
-// per process, so ten processes together admit what the limit says. For every algorithm,
-// the local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is
-// full at first and holds at least one token. A month counts as 31 days, and a year as 366. The
-// local limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
-// policies. A limit such as "0/m" allows nothing here, too. Force charges what does not fit as debt,
-// down to one burst below empty.
+// per process, so ten processes together admit what the limit says. For every algorithm, the local
+// limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full at
+// first and holds at least one token. A month counts as 31 days, and a year as 366. The local
+// limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
+// policies. A limit such as "0/m" allows nothing, as on a server. Force charges units that do not
+// fit as debt, down to one burst below empty.
 //
-// The client reads a written limit such as "100/m" itself. It learns what a policy says from a server,
-// in the background after the first decision on the policy, or from [WithLimits]. If it knows the
-// policy from neither, the call returns the error. So a program that may start while no server is
-// reachable needs WithLimits.
+// The client reads a written limit such as "100/m" itself. It learns the limits of a policy from a
+// server, in the background after the first decision on the policy, or from [WithLimits]. If it
+// knows the policy from neither, the call returns the error. So a program that may start while no
+// server is reachable needs WithLimits.
 //
 // Result.Source is [SourceLocal]. At most once a minute, the client logs a warning that this process
 // decides, with the number of such decisions: to the logger of [LogTo], or else to [slog.Default].
@@ -102,7 +102,7 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	defer f.buckets.mu.Unlock()
 	now := f.server.now()
 	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
-	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // of each key alone
+	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // separate result for each key
 	if req.UpTo {
 		res.Taken = req.Costs[0]
 	}
@@ -191,7 +191,7 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// include adds a bucket, as it is after the call, to res.
+// include adds a bucket, in its state after the call, to res.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
 	if left := max(0, int64(tokens)); left < res.Remaining {
@@ -205,7 +205,7 @@ func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 // refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
 // up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
-	if tokens == 0 { // also of a limit that never allows, which refills nothing
+	if tokens == 0 { // also for a limit that never allows, which refills nothing
 		return 0
 	}
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)

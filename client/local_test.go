@@ -115,8 +115,8 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	wantClasses(t, "a key too few", err, client.ErrBadKeys)
 }
 
-// A policy that neither a server nor WithLimits has told, and a limit that cannot be read, are not
-// decided: the call returns the error.
+// The local limiter does not decide on a policy that it has learned neither from a server nor from
+// WithLimits, or on a limit that cannot be parsed. The call returns the error.
 func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	c, _ := alone(t)
 	_, err := c.Allow(t.Context(), "k", "5/x")
@@ -149,8 +149,8 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	}
 }
 
-// The client asks how servers parse a policy once, and again after a minute, because it may have
-// changed.
+// The client asks a server once how it parses a policy, and again after a minute, because the
+// policy may have changed.
 func TestLocalLimiterLearnsAnew(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
@@ -196,7 +196,7 @@ func TestLocalLimiterOfAMonth(t *testing.T) {
 	wantLocal(t, "one more", c, one("k", limit), client.Result{Limit: 31, RetryAfter: time.Hour + time.Millisecond, ResetAfter: (30*24 + 1) * time.Hour, Index: 1})
 }
 
-// A local limiter returns what each key says.
+// With Each, a local limiter returns a separate result for each key.
 func TestLocalLimiterEach(t *testing.T) {
 	req := client.Request{Keys: []string{"{x}a", "{x}t", "{x}b"}, Limits: []client.Limit{"4/s", "@try", "8/s, 16/m"}}
 	c, _ := alone(t, req)
@@ -238,7 +238,8 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 }
 
 // A client that was made while no server replies decides on written limits and on the policies of
-// WithLimits. Once a server has said what a policy is, that counts.
+// WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
+// WithLimits.
 func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "2/m"}}},
@@ -274,8 +275,9 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
 }
 
-// While this process decides, one line a minute says so, with the number of decisions, to the logger
-// of LogTo or to the default one. LogTo itself logs nothing more about them.
+// While this process decides, one line a minute says so, with the number of decisions, to the
+// logger of LogTo or to the default one. The observer of LogTo logs nothing more about these
+// decisions.
 func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
 
 func testLocalLimiterLogs(t *testing.T) {

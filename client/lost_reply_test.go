@@ -25,7 +25,7 @@ var lossy = []struct {
 }
 
 // timingOut is a connection whose reads time out instead of reporting that it was cut. It acts like
-// a silent server, but without the wait, and without a timeout that a slow machine could exceed.
+// a silent server, but needs neither a wait nor a timeout that a slow machine could exceed.
 type timingOut struct{ net.Conn }
 
 func (c timingOut) Read(b []byte) (int, error) {
@@ -80,8 +80,8 @@ func TestLostReplyCountsOnce(t *testing.T) {
 	}
 }
 
-// Each primary of the cluster has half of the slots. lowKey is in the lower half, highKey in the
-// upper.
+// Each primary of the cluster has half of the slots. lowKey is in the lower half of the slots,
+// highKey in the upper half.
 const (
 	lowKey, lowSlot   = "{b}:once", 3300
 	highKey, highSlot = "{a}:once", 15495

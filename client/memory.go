@@ -12,8 +12,8 @@ const longestDenial = time.Second
 
 // WithDenialMemory makes the client remember that a key was denied, until its RetryAfter has passed
 // and for at most longest, which is above 0 and up to 1 s. A call with the same key and limit, and
-// at least the denied cost, is then denied without a request. This takes the load of retried keys
-// off the server. Result.Source is [SourceMemory]. RetryAfter and ResetAfter count down. A call
+// at least the denied cost, is then denied without a request. So denied callers that retry put no
+// load on the server. Result.Source is [SourceMemory]. RetryAfter and ResetAfter count down. A call
 // with a higher cost gets the RetryAfter of the denied call, and may be denied again after that
 // time.
 //

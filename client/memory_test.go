@@ -50,8 +50,8 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
-// Calls that a remembered denial does not cover are sent to the server: a lower cost, another limit,
-// another key, and calls that store something on the server.
+// Calls that a remembered denial does not cover are sent to the server: calls with a lower cost,
+// another limit or another key, and calls that store something on the server.
 func TestDenialOfAnotherCall(t *testing.T) {
 	s := newTestbed(t)
 	for name, req := range map[string]client.Request{
@@ -201,7 +201,7 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	c := s.warm(t, client.WithDenialMemory(time.Second))
 	allow(t, s.client(t), wide, 100000-31)
 	s.sent()
-	if res := allow(t, c, wide, 16); res.Allowed { // more than the batch has
+	if res := allow(t, c, wide, 16); res.Allowed { // 16 units are more than the batch has
 		t.Fatal(res)
 	}
 	for range 15 {

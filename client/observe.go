@@ -22,7 +22,7 @@ type Observer struct {
 	// Breaker is called when the circuit breaker of a node changes its state.
 	Breaker func(change BreakerChange)
 
-	local *localLog // of LogTo
+	local *localLog // used by LogTo
 }
 
 // Observation describes a completed call. It has no keys and no limits except the names of policies,
@@ -89,7 +89,8 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// observers is the decider that reports takes to the observers. It reports other calls, too.
+// observers is the decider that reports takes to the observers. It also reports calls that are not
+// takes.
 type observers struct {
 	call    []func(context.Context, Observation)
 	breaker []func(BreakerChange)

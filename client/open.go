@@ -48,7 +48,7 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 		return nil, err
 	}
 	// Deadlines end the calls, so the timeouts of connections need not be shorter. These timeouts
-	// bound what go-redis does on its own, such as asking a cluster for its nodes.
+	// bound the requests that go-redis itself makes, such as asking a cluster for its nodes.
 	s.Punctual(max(c.server.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())

@@ -120,7 +120,7 @@ func TestOpenFindsAServerThatIsBack(t *testing.T) {
 	})
 }
 
-// dials reports whether a pool of go-redis dials in the background.
+// dials reports whether a pool of go-redis is dialing in the background.
 func dials() bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), dialing)
@@ -154,7 +154,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close reports calls that an existing Redis client does not end.
+// If the Redis client given to New does not end its calls, Close reports them.
 func TestCloseWhileACallHangs(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
 	c := newClient(t, rdb, client.WithTimeout(bound))

@@ -9,9 +9,9 @@ import (
 // Override puts limit on keys for d from now. Until then, every decision on these keys uses limit,
 // whatever limit or policy its call names. This applies to takes, peeks and refunds, and to
 // Lease.Acquire and Lease.Renew if limit comes from [Concurrency]. Units that were taken before
-// stay taken, as with any change of a limit. A block denies as before. With a shadow policy, limit
-// determines the shadow decision, and the call is always allowed. A second override replaces the
-// first, even if it is shorter. Override changes all keys or none.
+// stay taken, as with any change of a limit. A blocked key stays blocked. With a shadow policy,
+// limit determines the shadow decision, and the call is always allowed. A second override replaces
+// the first, even if it is shorter. Override changes all keys or none.
 //
 // limit must not be a policy, and may have at most 5 rates; otherwise the error is [ErrBadLimit]. d
 // is from 1 ms to 36500 days, rounded up to whole milliseconds; otherwise the error is

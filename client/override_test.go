@@ -79,8 +79,8 @@ func TestOverrideOfAnOlderLibrary(t *testing.T) {
 	wantClasses(t, "end", second(c.EndOverride(t.Context(), "k")), client.ErrNotDeployed)
 }
 
-// A client forgets its batch of a key when it overrides the key. Other clients spend theirs for up to
-// the ttl. The same is true when the override ends.
+// A client drops its batch of a key when it overrides the key. Other clients may spend their
+// batches for up to the ttl. The same is true when the override ends.
 func TestOverrideEndsBatches(t *testing.T) {
 	s := newTestbed(t)
 	c, other := s.warm(t), s.warm(t)
@@ -99,13 +99,13 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If a leaky_bucket decides because of an override, every unit has its own wait. The client loses the
-// batch that shows the first wait, here of two units, and then asks for each unit.
+// If a leaky_bucket decides because of an override, every unit has its own wait. The client drops
+// the units of the first reply with a wait, here two units, and then asks for each unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
 	must[int64](t)(c.Reset(t.Context(), "k"))
-	require(t, c.Override(t.Context(), "leaky_bucket 36000/h", time.Hour, "k")) // one in 100 ms
+	require(t, c.Override(t.Context(), "leaky_bucket 36000/h", time.Hour, "k")) // one unit in 100 ms
 	for turn := range 20 {
 		lost := min(1, max(0, turn-1))
 		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != client.SourceServer || res.RetryAfter != time.Duration(turn+lost)*ttl {

@@ -19,8 +19,8 @@ const (
 	// limit is dropped.
 	mostParsed = 1000
 
-	// refreshAfter is how long a LocalLimiter uses a limit as last parsed by a server. It is not
-	// longer, because a policy may be redeployed.
+	// refreshAfter is how long a LocalLimiter uses a limit as last parsed by a server. The time is
+	// short because a policy may be redeployed.
 	refreshAfter = time.Minute
 )
 
@@ -28,13 +28,14 @@ const (
 // library parses every limit.
 type parsedLimits struct {
 	server *server
-	given  map[Limit][]parsedKey // policies of WithLimits, for as long as no server has been asked
+	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own
 	table[limitOn, *parsedLimit]
 }
 
 // WithLimits gives the client policies that are deployed on the servers, so that a [LocalLimiter]
-// can decide on them before any server has told this client what they say. Once a server has, its
-// policies count. Limits that a call states itself, such as "100/m", need no WithLimits.
+// can decide on them before any server has reported them to this client. Once a server has reported
+// its policies, they replace the given ones. Limits that a call names directly, such as "100/m",
+// need no WithLimits.
 //
 // functions.ReadPolicies returns the policies of a build that `ratelimit build -o FILE` wrote, and
 // package policies reads policies.yaml:
@@ -173,11 +174,13 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 }
 
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
-// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately. The same
-// must hold for a policy's canary, because the client does not know which keys it decides over.
+// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately. The
+// same must hold for a policy's canary, because the client does not know which keys belong to the
+// canary.
 //
 // A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
-// calls are more frequent than that, the node is asked again in time, in the background.
+// calls come more often than once per ttl, the client asks the node again in the background before
+// the report expires.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true

@@ -52,7 +52,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Elements of a reply after the sixth are parsed as a shadow decision only if they are valid.
+// The elements after the sixth of a reply are parsed as a shadow decision only if they are valid.
 func TestShadowsThatAreNone(t *testing.T) {
 	decision := []int64{1, 5, 4, 0, 6000, 1}
 	for _, more := range [][]any{

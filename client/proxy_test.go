@@ -17,11 +17,11 @@ const (
 	resets          // the reply is lost, and the connection is reset
 	silent          // the reply is lost, and the connection stays open
 	dribbles        // the reply comes byte by byte, too slowly to be read in time
-	cuts            // half of the reply comes, and the connection is closed
-	rubbish         // something else comes instead of the reply
+	cuts            // half of the reply comes, then the connection is closed
+	rubbish         // bytes that are not a reply come instead
 	doubles         // the reply comes twice
 	announces       // an array that does not fit in memory comes instead
-	holds           // the reply waits until release
+	holds           // the reply is delayed until release is called
 	hole            // neither the call nor new connections reach the server
 )
 
@@ -39,7 +39,7 @@ type proxy struct {
 	mu    sync.Mutex
 	armed int // how many replies are still to be affected
 	fault fault
-	calls int    // FCALLs passed to the server; those that arrive together count as one
+	calls int    // FCALLs passed to the server; FCALLs that arrive together count as one
 	then  func() // called once, at the next call
 
 	free     chan struct{} // closed by release
@@ -112,7 +112,7 @@ func (p *proxy) onNext(f func()) {
 	p.then = f
 }
 
-// inHole reports whether the proxy drops everything.
+// inHole reports whether the proxy drops all calls and connections.
 func (p *proxy) inHole() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

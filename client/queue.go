@@ -21,7 +21,7 @@ type queues struct {
 // queue holds callers that wait for the same thing, in order of arrival. The first asks the server.
 // Callers behind it ask at the same time only if the last reply left enough units for all of them.
 // So no caller is overtaken, the server gets no needless calls, and the queue empties as fast as
-// the limit allows, which one call at a time would not achieve.
+// the limit allows.
 type queue struct {
 	waiters []*waiter
 
@@ -29,13 +29,13 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // what the limit holds, according to the last denial; 0: no denial yet
+	most int64 // the capacity of the limit, according to the last denial; 0: no denial yet
 }
 
 // waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
-	n        int64     // units
+	n        int64     // units that the waiter wants
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
 	until    time.Time     // the waiter cannot ask before this time
@@ -111,15 +111,15 @@ func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake: // it was woken just as its timer fired
+	case <-w.wake: // w was woken just as its timer fired
 	default:
 	}
 	w.state = inQueue
 	w.queue.advance()
 }
 
-// nudge lets the first waiter in a queue ask again before its rest is over, because something was
-// given back.
+// nudge lets the first waiter in a queue ask again before its rest is over, because units or a
+// lease were given back.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +191,8 @@ func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 // turn describes what a caller waits for in a queue.
 type turn struct {
 	verb     string
-	keys     []string // as sent
-	name     string   // of the queue
+	keys     []string // keys as sent
+	name     string   // name of the queue
 	n        int64
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)

@@ -86,7 +86,7 @@ func TestWaitsSpread(t *testing.T) {
 			{time.Hour, 3, time.Time{}, time.Hour + time.Second},
 			{100 * time.Millisecond, 4, in(150 * time.Millisecond), 125 * time.Millisecond},
 			{100 * time.Millisecond, 4, in(100 * time.Millisecond), 100 * time.Millisecond},
-			{0, 0, time.Time{}, time.Millisecond}, // no library replies like this, but asking again without a pause would be worse
+			{0, 0, time.Time{}, time.Millisecond}, // no library sends such a reply, but the client must not ask again without a pause
 		} {
 			longest := time.Duration(0)
 			for range 1000 {
@@ -102,8 +102,8 @@ func TestWaitsSpread(t *testing.T) {
 	})
 }
 
-// A caller that is woken after its context has ended does not ask. Its error is a LimitedError, not
-// one about the server.
+// A caller that is woken after its context has ended does not ask the server. Its error is a
+// LimitedError, not an error from the server.
 func TestWokenTooLate(t *testing.T) {
 	l := newLifetime()
 	ctx, cancel := context.WithCancel(t.Context())

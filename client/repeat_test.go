@@ -62,7 +62,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 			p.lose(0, false)
 			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats it
 			want.Remaining = 8
-			want.ResetAfter = got.ResetAfter // the clock goes on
+			want.ResetAfter = got.ResetAfter // time has passed between the two calls
 			wantResult(t, "after all were lost", got, err, want)
 			wantCharged(t, newClient(t, direct), 2)
 		})
@@ -70,7 +70,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 }
 
 // Within OnceTTL, requests with the same OnceKey are one piece of work. After OnceTTL, the same
-// OnceKey begins a new one.
+// OnceKey begins a new piece of work.
 func TestOnceKeyExpires(t *testing.T) {
 	server, c := atNoon(t)
 	take := func() { must[client.Result](t)(c.Take(t.Context(), withOnceKey("a"))) }
@@ -149,7 +149,7 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, "k", perDay)), client.ErrUnavailable)
 }
 
-// After a lost reply no later error says that nothing was counted.
+// After a lost reply, the error of a retry does not say that nothing was counted.
 func TestErrorsAfterALostReply(t *testing.T) {
 	const began = `ratelimit: take "{k}" "{k}:once:a" "{k}:usage": sent, but the reply was lost; it was counted once or not at all (`
 	readonly := answered("READONLY You can't write against a read only replica.")
@@ -201,8 +201,8 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	}
 }
 
-// Only a call whose reply was lost is retried. A call that certainly was not counted is left to its
-// caller.
+// Only a call whose reply was lost is retried. If a call was certainly not counted, its caller
+// decides whether to retry.
 func TestNotAskedAgain(t *testing.T) {
 	for _, err := range []error{redis.ErrPoolTimeout, answered("LOADING Redis is loading the dataset in memory"), answered("RATELIMIT BADLIMIT no")} {
 		f := &fake{sent: true, errs: []error{err}}

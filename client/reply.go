@@ -8,9 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// parseResult parses a decision on req. It returns false if reply is not one. Elements seven to
-// nine are those of shadow policies. Further elements may come from a newer library and are
-// ignored.
+// parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
+// to nine are the shadow decision. Further elements may come from a newer library and are ignored.
 func parseResult(reply any, req Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
@@ -64,7 +63,7 @@ func parseShadow(fields []any, req Request) *Shadow {
 	return &Shadow{Allowed: n[0] > 0, Taken: req.units(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
-// parseUsage parses the reply of usage. It returns false if reply is not one.
+// parseUsage parses the reply of usage. It returns false if reply has another form.
 func parseUsage(reply any) (Usage, bool) {
 	fields := respmap.Of(reply)
 	var n [6]int64
@@ -91,8 +90,8 @@ func parseUsage(reply any) (Usage, bool) {
 	return usage, true
 }
 
-// parseInfo parses the reply of info. It returns false if reply is not one. Unknown fields are
-// ignored, because a newer library may send them.
+// parseInfo parses the reply of info. It returns false if reply has another form. Unknown fields
+// are ignored, because a newer library may send them.
 func parseInfo(reply any) (Info, bool) {
 	fields := respmap.Of(reply)
 	version, ok1 := fields["version"].(string)
@@ -179,7 +178,7 @@ func parseIntegers(fields []any, n []int64) bool {
 	return true
 }
 
-// parseTime converts a time in the wire format, in which 0 means none.
+// parseTime converts a time in the wire format, in which 0 means that there is no time.
 func parseTime(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

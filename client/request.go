@@ -64,8 +64,8 @@ type Request struct {
 	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
 	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
 	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
-	// call can be repeated whenever its outcome is unknown, as Take then does. For a denied call,
-	// or one of cost 0, nothing is kept: its repetition is decided again.
+	// call can be repeated whenever its outcome is unknown; Take itself does so. For a call that
+	// was denied or has cost 0, nothing is kept: if it is repeated, it is decided again.
 	//
 	// The same holds for [Client.Refund]. A take and its refund need different keys: with the key
 	// of the take, the refund gets the reply of the take, and gives nothing back.
@@ -125,7 +125,7 @@ func (r Request) args(verb string) ([]any, error) {
 		}
 		args = append(args, string(limit))
 	}
-	if r.Each { // first, where every older library takes it for a limit; see replies
+	if r.Each { // EACH is first, because every older library then parses it as a limit; see replies
 		args = append(args, "EACH")
 	}
 	if len(r.Costs) > 0 {
@@ -224,7 +224,7 @@ func (r Request) largest() int64 {
 	return slices.Max(r.Costs)
 }
 
-// wanted describes the request in an error: 2 of "3/m".
+// wanted describes the request for an error, such as 2 of "3/m".
 func (r Request) wanted() string {
 	costs := r.Costs
 	if len(costs) == 0 {
@@ -233,8 +233,8 @@ func (r Request) wanted() string {
 	return strings.Trim(fmt.Sprint(costs), "[]") + " of " + strings.Trim(fmt.Sprintf("%q", r.Limits), "[]")
 }
 
-// most returns the largest valid first field of a reply to r. With an OnceKey the reply may be that
-// of an earlier, different call.
+// most returns the largest valid first field of a reply to r. With an OnceKey, the reply may come
+// from an earlier, different call.
 func (r Request) most() int64 {
 	switch {
 	case r.OnceKey != "":

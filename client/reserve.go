@@ -66,10 +66,10 @@ func (r *Reservation) Result() Result { return r.res }
 // nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
 // Units that a Fallback allowed came from no server, and are not given back.
 //
-// In golang.org/x/time/rate a Reservation whose time has come gives nothing back. Here that is true
-// only of a place in the queue of a leaky_bucket, because the caller has left the queue by then. If
-// a place is given back earlier, later callers move up, but callers already behind it keep their
-// turns. Two callers may then have the same turn.
+// In golang.org/x/time/rate a Reservation whose time has come gives nothing back. Here, only a
+// place in the queue of a leaky_bucket cannot be given back after its time, because the caller has
+// then left the queue. If a place is given back earlier, later callers move up, but callers already
+// behind it keep their turns. Two callers may then have the same turn.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -73,7 +73,8 @@ func TestReserveATurn(t *testing.T) {
 	})
 }
 
-// A failed Cancel can be repeated if nothing was given back, but not if something may have been.
+// A failed Cancel can be repeated if no units were given back, but not if units may have been given
+// back.
 func TestCancelFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -141,8 +142,8 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// With batches and remembered denials, waiting callers are served as by a server: in order, and
-// none too early.
+// With batches and remembered denials, waiting callers are served in order, and none too early, as
+// without them.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))

@@ -53,13 +53,13 @@ type Result struct {
 	// Source says who decided: a server, or the client without one.
 	Source Source
 
-	// Err is the reason why no server decided, an [*Error]; nil if one did.
+	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided.
 	Err error
 
 	// Shadow is the decision that the call would have received if its shadow policies were
-	// enforced. It is nil if the call has none. The other fields describe the enforced limits. If
-	// there are no enforced limits, Allowed is true, RetryAfter is 0, and the other fields describe
-	// the keys of the shadow policies.
+	// enforced. It is nil if the call has no shadow policies. The other fields describe the
+	// enforced limits. If there are no enforced limits, Allowed is true, RetryAfter is 0, and the
+	// other fields describe the keys of the shadow policies.
 	Shadow *Shadow
 
 	// Each lists the separate result of each key's limit, in the order of the keys, if the request
@@ -82,9 +82,9 @@ type KeyResult struct {
 	ResetAfter time.Duration
 }
 
-// Shadow is the decision of shadow policies, which is not enforced. Example: with "@export" a
-// shadow policy of 10 a day, the eleventh export is {Allowed: true, ...} with the Shadow {Allowed:
-// false, RetryAfter: 2h24m0s, Index: 1}.
+// Shadow is the decision of shadow policies, which is not enforced. Example: if "@export" is a
+// shadow policy of 10 a day, the Result of the eleventh export is {Allowed: true, ...}, and its
+// Shadow is {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
 type Shadow struct {
 	Allowed    bool          // what Result.Allowed would have been
 	Taken      int64         // what Result.Taken would have been

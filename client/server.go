@@ -11,19 +11,19 @@ import (
 // server is the last decider of a take, and the only one of other calls. It sends a call to the
 // server that holds its keys:
 //
-//	decide, execute   make a call of a request, and a result of the reply
+//	decide, execute   convert a request into a call, and its reply into a result
 //	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
 //	attempt           reinstalls a missing library (heal.go)
 //	try               skips a server that does not reply (breaker.go)
 //	send              sends the call alone or with others (shared.go)
 //
-// All of these run in the goroutine of the call.
+// All these functions run in the goroutine of the call.
 type server struct {
 	rdb      redis.UniversalClient
 	prefix   string
 	prefixed bool // WithPrefix was given
 	timeout  time.Duration
-	now      func() time.Time // the clock of decisions without a server
+	now      func() time.Time // the clock for decisions without a server
 	opened   bool             // rdb was made by Open
 	punctual bool             // rdb ends every call at its context's deadline
 	unshared bool             // calls do not share round trips

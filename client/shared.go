@@ -16,7 +16,7 @@ import (
 // them wait for one node that hangs.
 const (
 	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
-	mostConcurrent  = 2   // round trips per node: as fast as one, and if a connection hangs, half of the calls go on
+	mostConcurrent  = 2   // round trips per node: as fast as one, and if a connection hangs, half of the calls continue
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
 
@@ -51,13 +51,13 @@ type roundTrip struct {
 	cmds     []*command
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
-	err      error         // for commands with neither a reply nor an error of their own
+	err      error         // the error for commands that have neither a reply nor their own error
 	reported atomic.Bool   // the breaker knows of its failure
 }
 
-// sharesWith reports whether a call for a node may share a round trip. Probes may not, nor may
-// calls whose node is not known yet: a call in a round trip waits for the whole round trip, so one
-// unreachable node would delay calls for the others.
+// sharesWith reports whether a call for a node may share a round trip. Probes and calls whose node
+// is not known yet may not: a call in a round trip waits for the whole round trip, so one
+// unreachable node would delay the calls to others.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }

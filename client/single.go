@@ -3,7 +3,7 @@ package client
 import "context"
 
 // single is a take that this process may be able to decide: it has one key, stores nothing else on
-// the server, and does not ask what each key says.
+// the server, and does not set Each.
 type single struct {
 	key   string
 	limit Limit

@@ -63,7 +63,7 @@ func (s *testbed) pass(d time.Duration) {
 	s.SetTime(s.at)
 }
 
-// client returns a new client for the server. It stands for a process.
+// client returns a new client for the server. Each client simulates a process.
 func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := newClient(t, s.rdb, opts...)
@@ -209,7 +209,7 @@ func (s *testbed) together(t *testing.T, c *client.Client, first context.Context
 	return leader, others, func() { close(goOn) }
 }
 
-// wantAllowed checks n outcomes.
+// wantAllowed checks that n outcomes are allowed.
 func wantAllowed(t *testing.T, outcomes <-chan outcome, n int) {
 	t.Helper()
 	for range n {

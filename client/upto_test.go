@@ -20,7 +20,7 @@ func TestAllowAtMost(t *testing.T) {
 	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 4/d"}, Costs: []int64{3}, UpTo: true, UsageKey: "{u}:usage"}
 	for _, step := range []struct {
 		name string
-		wait time.Duration // before the call
+		wait time.Duration // time that passes before the call
 		call func() (client.Result, error)
 		want client.Result
 	}{
@@ -129,7 +129,7 @@ func TestRepliesToUpTo(t *testing.T) {
 			t.Errorf("%v: %+v, %v", tt.reply, got, err)
 		}
 	}
-	// The first element of a shadow is bounded in the same way.
+	// The first element of a shadow decision is also at most the requested number.
 	for units, want := range map[int64]*client.Shadow{3: {Allowed: true, Taken: 3, Index: 1}, 4: nil} {
 		f := &fake{reply: integers(3, 5, 0, 0, 1, 1, units, 0, 1)}
 		if got, err := newClient(t, f).AllowAtMost(t.Context(), "k", "@p", 3); err != nil || !reflect.DeepEqual(got.Shadow, want) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Usage holds the counts of a usage key (Request.UsageKey). It is all zero if nothing was counted,
-// or nothing for a day.
+// Usage holds the counts of a usage key (Request.UsageKey). All fields are zero if nothing was
+// counted in the last day.
 type Usage struct {
 	Allowed int64 // number of allowed calls
 	Denied  int64 // number of denied calls

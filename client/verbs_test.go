@@ -144,7 +144,7 @@ func TestUsage(t *testing.T) {
 	if got := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	must[client.Result](t)(c.Take(ctx, req)) // at 75 s
+	must[client.Result](t)(c.Take(ctx, req)) // the call is made at 75 s
 	want.Denied, want.Last = 2, noon.Add(75*time.Second)
 	want.Series = append(want.Series, client.UsageInterval{Start: noon.Add(time.Minute), Denied: 1})
 	if got := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); !reflect.DeepEqual(got, want) {

@@ -17,10 +17,10 @@ import (
 
 // virtual is a redis.UniversalClient of a server in this process with the clock of a synctest
 // bubble: time passes only while all goroutines of the bubble wait. The server itself runs outside
-// of the bubble.
+// the bubble.
 type virtual struct {
 	redis.UniversalClient
-	run    chan func() // functions to execute outside of the bubble
+	run    chan func() // functions to execute outside the bubble
 	ran    chan struct{}
 	one    sync.Mutex // held while the server executes a call
 	server *embedded.Server
@@ -32,7 +32,7 @@ type virtual struct {
 	// an error in after replaces its reply.
 	refuse func(function string, n int) (before, after error)
 
-	calls   map[string]int // by function name
+	calls   map[string]int // number of calls by function name
 	flying  int
 	inCrowd int // largest number of concurrent calls
 }

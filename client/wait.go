@@ -15,7 +15,7 @@ import (
 // Nothing was taken, unless the text says that units could not be given back or are kept under an
 // OnceKey.
 type LimitedError struct {
-	Key string // as sent, with the prefix; with several keys, the one that denied, or the first if that is unknown
+	Key string // as sent, with the prefix; with several keys, the key that denied, or the first if that is unknown
 
 	// RetryAfter is the least time that the wait would have taken, as far as is known. It is 0 if
 	// nothing is known, and [Never] if the call asked for more than the limit ever holds.
@@ -52,11 +52,11 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
 // holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
-// also returns one as soon as ctx ends. If a leaky_bucket has given the caller a turn for which the
-// caller cannot wait, the turn is given back, so a later caller may get the same turn as a caller
-// that was already behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it
-// does to AllowN: with FailOpen WaitN returns nil, with FailClosed it asks again every one to two
-// seconds.
+// also returns a LimitedError as soon as ctx ends. If a leaky_bucket has given the caller a turn
+// for which the caller cannot wait, the turn is given back, so a later caller may get the same turn
+// as a caller that was already in the queue. Other errors are those of [Client.AllowN]. A
+// [Fallback] applies as it does to AllowN: with FailOpen WaitN returns nil, with FailClosed it asks
+// again every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.

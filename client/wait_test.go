@@ -48,7 +48,7 @@ func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.D
 }
 
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
-// allows and none earlier, and the server is asked at most twice per caller.
+// allows and none earlier, and each caller asks the server at most twice.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -71,9 +71,9 @@ func TestWaitTogether(t *testing.T) {
 			crowd  int
 			within time.Duration
 		}{
-			// 1 alone, then 63 in groups of 16, one round trip each.
+			// One caller asks alone, then 63 in groups of 16, one round trip per group.
 			{"64/m", 16, 50 * time.Millisecond},
-			// 1 alone, 3 together, then one per 10 s, each denied once before.
+			// One caller asks alone, 3 ask together, then one per 10 s, each denied once before.
 			{"4/40s", 3, 60*10*time.Second + 30*time.Millisecond},
 		} {
 			v.inCrowd, v.calls["take"] = 0, 0
@@ -166,7 +166,7 @@ func TestWaitersLeave(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		time.Sleep(1500 * time.Millisecond) // the first is done, and the second one leaves
+		time.Sleep(1500 * time.Millisecond) // the first caller is done, and the second leaves
 		cancel()
 		all.Wait()
 		for i := range 10 {
@@ -236,7 +236,7 @@ func TestWaitLosesAReply(t *testing.T) {
 	})
 }
 
-// Without a decision the fallback applies: callers wait for a server, or proceed.
+// If no server decides, the fallback applies: callers wait for a server, or proceed.
 func TestWaitWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(_ string, n int) (error, error) {
@@ -267,7 +267,7 @@ func TestWaitWithoutADecision(t *testing.T) {
 		v.calls["take"] = 0
 		c := v.client(t, client.WithFallback(client.FailClosed))
 		began := time.Now()
-		// One second at first, then twice a second plus jitter.
+		// The first wait is one second, then two waits of a second plus jitter follow.
 		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

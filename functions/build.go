@@ -20,7 +20,8 @@ const Contract = 1
 // tag of a release is "v" followed by version.
 const version = "0.1.0"
 
-// The marks in src/00_library.lua that the build replaces. policiesMark is in src/40_policies.lua.
+// The build replaces these marks in src/00_library.lua, except for policiesMark, which is in
+// src/40_policies.lua.
 const (
 	versionMark = "@VERSION@"
 	buildIDMark = "@BUILD_ID@"

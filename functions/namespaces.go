@@ -12,7 +12,7 @@ import (
 // those of the library's owner.
 var namespaceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
-// CheckNamespace returns an error unless name can be the namespace of policies.
+// CheckNamespace returns an error unless name is a valid namespace.
 func CheckNamespace(name string) error {
 	if text := namespaceFault(name); text != "" {
 		return errors.New(text)
@@ -59,7 +59,7 @@ func Rebuild(text string, policies []Policy) (string, error) {
 	return head + id + tail, nil
 }
 
-// cutPolicies returns what a library text has before, in, and after the table of policies.
+// cutPolicies splits a library text into the parts before, in, and after the table of policies.
 func cutPolicies(text string) (begin, table, end string, ok bool) {
 	begin, rest, found := strings.Cut(text, "\n"+policiesBegin)
 	if !found {

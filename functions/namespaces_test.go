@@ -78,7 +78,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// Ten thousand namespaces fit, and more text than a build may have is refused with the largest policies.
+// A build can have ten thousand namespaces. If its text is too large, the error names the largest
+// policies.
 func TestManyNamespaces(t *testing.T) {
 	var many []Policy
 	for i := range MostPolicies {

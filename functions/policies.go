@@ -22,15 +22,15 @@ type Policy struct {
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
 	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
-	Canary *Canary       // other limits for a part of the keys; nil for none
+	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
 }
 
-// Canary has other limits, which decide over a part of the keys of a policy. Each key always belongs to
-// the same side, on all servers, and a larger share keeps the keys of a smaller one. The first key of a
-// call decides.
+// Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
+// share on all servers or on none, and stays in it if the share grows. The first key of a call
+// selects the limits for the whole call.
 type Canary struct {
 	Limits []string // one for each limit of the policy
-	Share  int      // how many of 1000 keys; 1 to 1000
+	Share  int      // number of keys out of 1000; 1 to 1000
 	Shadow bool     // the canary never denies; it does not depend on Policy.Shadow
 }
 
@@ -45,8 +45,8 @@ func (c Canary) Percent() string {
 	return strconv.FormatFloat(float64(c.Share)/10, 'f', -1, 64) + "%"
 }
 
-// Bounds of a build. A server allows half a second to load a library, and a build within these
-// bounds takes far less.
+// These are the bounds of a build. A server allows half a second to load a library, and a build
+// within these bounds takes far less.
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
@@ -293,8 +293,8 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
-// readPolicy returns the policy in a line that appendLua wrote. It skips what separates the values,
-// and then rejects any line that appendLua would not write in the same way.
+// readPolicy returns the policy in a line that appendLua wrote. It skips the separators between
+// values, and then rejects any line that appendLua would not write in the same way.
 func readPolicy(line string) (Policy, bool) {
 	name, rest := literals(strings.TrimPrefix(line, "  ["))
 	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))

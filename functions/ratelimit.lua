@@ -15,14 +15,15 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c53a2f0035c1'
+local BUILD_ID = 'ddb36a6aecb3'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
--- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
--- back as one (PEXPIRE). Valkey reports 7.2.4 here and behaves like that version.
+-- one call can see different milliseconds, so a duration read with PTTL must not be written back
+-- with PEXPIRE. Valkey reports version 7.2.4 and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
+-- algorithms holds the algorithms by name; src/algorithms/*.lua fill it. src/45_limits.lua
+-- documents their fields.
 local algorithms = {}
 
 -- sorted_keys returns the keys of a table, sorted.
@@ -77,8 +78,8 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable returns the error for a key that holds something other than expected. what describes its
--- type or length, never its bytes.
+-- unusable returns the error for a key that holds something other than expected. what describes the
+-- value's type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
@@ -93,12 +94,13 @@ end
 
 --@ src/15_clock.lua
 do
--- The server's time, read once per call so that all limits of a call use the same moment, even on
--- Redis 7.0, where the time advances during a call. Every function first clears clock.now:
--- clock.register does it for most of them, and ratelimit_take does it itself to save a function
--- call.
+-- This file reads the server's time once per call, so that all limits of a call use the same time,
+-- even on Redis 7.0, where the time advances during a call. Every function first clears clock.now:
+-- clock.register adds this to most functions. ratelimit_take clears clock.now itself, to save a
+-- function call.
 
--- register registers a function like redis.register_function, and makes it clear clock.now first.
+-- register is like redis.register_function, but the registered function clears clock.now before it
+-- runs.
 function clock.register(definition)
   local callback = definition.callback
   definition.callback = function(keys, args)
@@ -135,8 +137,9 @@ end
 
 --@ src/20_numbers.lua
 do
--- Numbers as callers write them. A Lua number is a double, so whole numbers are exact only up to
--- 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must never reach a decision.
+-- This file parses the numbers that callers write. A Lua number is a double, so whole numbers are
+-- exact only up to 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must not reach
+-- a decision.
 
 local LARGEST = '9007199254740992' -- 2^53
 
@@ -190,14 +193,14 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- in a generation
+local MOST_KNOWN = 5000 -- results in one generation
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
--- previous generation, and the generation before is dropped. A result found in the previous
--- generation is added to the current one. So at most 10,000 results are kept, and always the last
--- 5,000. If sized is true, a result counts as value.size results.
+-- previous generation, and the old previous generation is dropped. A result found in the previous
+-- generation is added to the current one. So at most 10,000 results are kept, always including the
+-- last 5,000. If sized is true, a result counts as value.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -235,11 +238,11 @@ end
 
 --@ src/30_states.lua
 do
--- States: the content of a key, and the part of it that a call has read.
+-- A state is what a rate stores in a key, as read by a call.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
--- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected
--- before anything is written. functions/STATE.md lists the forms.
+-- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
+-- rejected before anything is written. functions/STATE.md lists the forms.
 --
 -- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
 -- All algorithms set
@@ -256,8 +259,8 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes or buckets: a call that reads more frees its states
-states.large = false -- whether this call reads more
+local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
+states.large = false -- whether this call has read more than MOST_KEPT or SMALL
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -287,12 +290,12 @@ end
 
 -- A state that was written under a larger limit takes longer to read than this call's limits
 -- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
--- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
+-- bounds under any limit. A key holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
 -- buckets.
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. Every call that loads states begins with it.
+-- begin starts counting what a call reads. Every call that loads states calls begin first.
 function states.begin()
   read.bytes, read.buckets = 0, 0
 end
@@ -307,8 +310,8 @@ end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
 -- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because only then is their number known; before the read, a call with 0 checks the
--- sum so far.
+-- they are read, because their number is not known earlier. Before the read, a call with more = 0
+-- checks the sum so far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -484,8 +487,8 @@ end
 local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If they are many, it
--- sets the list's field long.
+-- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
+-- bytes, it sets the list's field long.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -537,8 +540,8 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
--- It returns the first and last byte of the text, or nil.
+-- find finds the text whose length is at byte `from` of a key's value, in the form of pattern. It
+-- returns the first and last byte of the text, or nil.
 local function find(key, from, pattern)
   local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
   if not digits then return nil end
@@ -546,7 +549,7 @@ local function find(key, from, pattern)
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- next_of_long returns the text whose length stands at byte `from` of a value of size bytes, or its
+-- next_of_long returns the text whose length is at byte `from` of a value of size bytes, or its
 -- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
 -- position after the text, and the text's offset and size. It returns nil if the texts are broken.
 local function next_of_long(key, from, size, is_list, most)
@@ -558,9 +561,9 @@ local function next_of_long(key, from, size, is_list, most)
   return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value. If
--- value is only the beginning of a long state, at byte `offset` of the key, size is that of all that
--- the key holds. read_texts returns the error, or nil.
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
+-- If value is only the beginning of a long state, at byte `offset` of the key, size is the size of
+-- the key's whole value. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following = is_list and from + 1 or #value + 1
@@ -587,7 +590,7 @@ local function load_empty(limit, at)
 end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
--- its beginning. The prefix alone is not a state.
+-- the beginning of the key's value. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
@@ -742,8 +745,9 @@ end
 
 --@ src/37_gcra_expiry.lua
 do
--- gcra and leaky_bucket with one rate and T of at least 1 ms. Read src/algorithms/gcra.lua first.
--- The key's expiry is TAT, and its value is "gcra" or "gcra-<k>". The clock is in ms.
+-- This file has gcra and leaky_bucket for one rate with T of at least 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
+-- The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -769,8 +773,8 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
--- the value if it has to be written again, and nil for the debt if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
+-- if it has to be written again. The debt is nil if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -782,8 +786,8 @@ end
 -- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
 -- always written. left is the time in ms until the key expires. If the value does not change, only
 -- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
--- absolute time, unless value is nil. It counts from the time in ms at which left was read. This
--- time is now or, if now is nil, the old expiry minus left.
+-- absolute time, unless value is nil. The absolute time counts from when left was read: the
+-- argument now (ms) or, if now is nil, the old expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -879,8 +883,8 @@ end
 
 --@ src/38_gcra_value.lua
 do
--- gcra and leaky_bucket with several rates, or with T below 1 ms. Read src/algorithms/gcra.lua
--- first. TAT is in the key's value. The clock is in us.
+-- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
@@ -1003,13 +1007,13 @@ end
 
 --@ src/40_policies.lua
 do
--- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
 -- "@name" reads no key.
 --
 -- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
--- A canary has as many limits as its policy. It decides over a share of the keys, in thousandths. Once
+-- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
 --   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
 --           counts what it would have decided
@@ -1029,13 +1033,13 @@ function policies.names()
 end
 
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
--- the name of the policy, the key and the share: it is the same on all servers, and a larger share keeps
--- the keys of a smaller one.
+-- the name of the policy, the key and the share, so it is the same on all servers. A larger share
+-- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides over the leases of a key, or its canary. If the policy is
+-- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
 -- unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
@@ -1056,16 +1060,17 @@ end
 
 local NO_CALLS = { [0] = 0, 0 }
 
--- counts returns two lists for ratelimit_info, in the order of the names: { name, allowed, denied } of
--- each policy, to which a canary adds { share, allowed, denied }; and { name, count, ... } of the shadow
--- policies, with the calls that the policy and its canary would have denied.
+-- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
+-- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
+-- one. The second is { name, count, ... } for the shadow policies. Each count includes the calls
+-- that the policy and its canary would have denied.
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do
     local policy, entry, shadow_denied = POLICIES[name], { name }, nil
     for _, side in ipairs{ policy, policy.canary } do
       local calls = side.calls or NO_CALLS
-      entry[#entry + 1] = side.share -- of a canary
+      entry[#entry + 1] = side.share -- side is a canary
       entry[#entry + 1] = calls[1]
       entry[#entry + 1] = calls[0]
       if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
@@ -1082,9 +1087,9 @@ end
 
 --@ src/42_calendar.lua
 do
--- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
--- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
--- two fields of a rate:
+-- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
+-- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
 --           calendar
 --   months  the months in a window; nil for windows of equal length
@@ -1160,7 +1165,7 @@ end
 
 --@ src/45_limits.lua
 do
--- Limit expressions. Only this file parses them.
+-- This file parses limits. No other file does.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
@@ -1174,7 +1179,7 @@ do
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
 --   asks        the sum of the quantity that the algorithm bounds in one call (see most)
---   decide      the function that decides over the limit's key, see below
+--   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
@@ -1197,8 +1202,8 @@ do
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
---   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
---             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
+--   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
+--             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key. The
 --             default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
@@ -1381,9 +1386,9 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy that is one limit and nothing more. For any other policy it
--- returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy has a
--- canary, the field canary has the result of parse_side for the canary, with the field share.
+-- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
+-- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
+-- has a canary, the field canary has the result of parse_side for the canary, with the field share.
 local function parse_policy(text)
   local policy, err = policies.find(text)
   if not policy then return nil, err end
@@ -1428,15 +1433,15 @@ end
 
 -- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
 -- limits are shared and must not be changed. They are kept in limits.known, which
--- numbers.remembered sets, because parsing costs more than deciding. A policy that is more than one
--- limit has the field `limits`: see parse_policy.
+-- numbers.remembered sets, because parsing costs more than deciding. A policy with more than one
+-- limit, or with other settings, has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
 --@ src/46_never.lua
 do
--- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read it
--- only to see whether it has an override: a block or a state in the key does not matter.
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read a
+-- key only to see whether it has an override. A block or a state in the key does not matter.
 
 local function nothing() end
 
@@ -1466,7 +1471,7 @@ function never.rate(rate, rest)
   return rate
 end
 
--- complete completes a limit that has such a rate, or returns what is wrong with it.
+-- complete completes a limit that has a rate with a count of 0, or returns what is wrong with it.
 function never.complete(limit)
   if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
   limit.decide, limit.form = decisions.one_key, form
@@ -1478,8 +1483,8 @@ end
 do
 -- The arguments of take, peek and refund:
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
--- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
--- options.
+-- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
+-- options are given.
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
@@ -1493,7 +1498,7 @@ do
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy
 --   enforced        whether any limit is not in a shadow policy
---   composed        its policies that are more than one limit; composed.track is whether one of them has track
+--   composed        its policies with more than one limit or with other settings; composed.track: whether one has track
 --   counted         whether any limit is in a policy
 -- A ninth field of the table costs a call about 3 %.
 
@@ -1503,9 +1508,9 @@ local OPTIONS = {
 }
 local MOST_LIMITS = 50
 local MOST_RATES_IN_CALL = 250
-local FEW = 5000 -- no algorithm has a lower bound on its quantity
+local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
 
-local request -- of the current call
+local request -- the request of the current call
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
@@ -1547,8 +1552,8 @@ local function excess(count, rates)
   return nil
 end
 
--- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
--- after them, or nil and the error.
+-- read_limits reads the limits, and stops at the first limit that exceeds a bound. It returns the
+-- position after them, or nil and the error.
 local function read_limits(keys, args)
   local at, count, rates, asked = 1, 0, 0, 0
   while args[at] and not OPTIONS[args[at]] do
@@ -1701,7 +1706,7 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- The request of a call that read_known reads. The next such call reuses it.
+-- plain is the request that read_known returns. Every call of read_known reuses it.
 local plain = { limits = {}, cost = 1 }
 
 -- read_known returns the request of a call whose arguments are only limits: one for each key, all
@@ -1752,29 +1757,30 @@ end
 
 --@ src/60_decisions.lua
 do
--- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
--- charged, and are combined into the reply. Finally, the charged states are written. (A call with
--- one cost is charged and written key by key, after all states have decided.) A call that returns
--- an error has therefore changed nothing.
+-- A call makes one decision on the rates of one or several keys: either all are charged, or none.
+-- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states
+-- decide, are charged, and are combined into the reply. Finally, the charged states are written. (A
+-- call with one cost is charged and written key by key, after all states have decided.) A call that
+-- returns an error has therefore changed nothing.
 --
--- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
--- another: it is charged if it would allow, and the call continues in either case. Shadow policies
--- never deny: they try a limit on real traffic before it is enforced. If the enforced limits deny,
--- nothing is charged.
+-- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
+-- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
+-- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
+-- limits deny, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
--- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
--- of the call were a shadow. With EACH, one more element is a list with the first five fields of each
--- limit by itself.
+-- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
+-- call would have if no policy were a shadow policy. With EACH, one more element is a list with the
+-- first five fields for each limit by itself.
 
 local list = states.list
 
--- The reply of a call. All calls share one table, because Redis converts it to integers before the
--- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+-- reply is the reply of a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. A new table for each call costs 4 % of a denied call
+-- (bench/README.md).
 local reply = {}
 
--- answer returns the reply of a call over one key.
+-- answer returns the reply to a call with one key.
 function decisions.answer(allowed, capacity, remaining, retry, reset)
   reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
   return reply
@@ -1798,8 +1804,9 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here.
--- The code for groups of limits would take an eighth longer for such a call over several keys.
+-- The functions of this section decide takes and peeks with one cost above 0, without UPTO and
+-- without shadow policies. The code for groups of limits takes an eighth longer for these calls if
+-- they have several keys.
 
 -- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
 -- by later states.
@@ -1888,7 +1895,7 @@ local function load(keys, request, verb, again)
       if other.err then return nil, other end
       limit, overridden = replace(request, i, other), true
     end
-    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
+    if verb ~= 'charge' then cost = 0 end -- a refund, and FORCE, are denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1922,8 +1929,8 @@ local function fit(size, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. With refund, each group decides for itself: a
--- blocked key under a shadow policy does not prevent a refund to the others.
+-- decide_groups sets which groups are charged. A refund is decided for each group separately: a
+-- blocked key under a shadow policy does not prevent a refund to the other keys.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
   if units and units > 0 and request.enforced then
@@ -1964,8 +1971,8 @@ end
 -- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
 -- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
 -- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the wait
--- for one unit.
+-- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
+-- until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -1998,7 +2005,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
--- each returns the list of EACH.
+-- each returns the list that EACH adds to the reply.
 local function each(request)
   local result, first = {}, 1
   for i = 1, request.count do
@@ -2010,7 +2017,7 @@ local function each(request)
   return result
 end
 
--- write stores the states that were changed. It reports whether there were any.
+-- write stores the states that were changed. It reports whether any state was changed.
 local function write(keys, request)
   local costs, at, any = request.costs, 1, false
   for i = 1, request.count do
@@ -2051,7 +2058,7 @@ end
 ------------------------------------------------------------------- the counts of policies
 
 -- denies reports whether one of the states from position `first` to `last`, which were not charged,
--- denies. cost is that of all states, or nil if each state has its own.
+-- denies. cost is the cost for all states, or nil if each state has its own.
 local function denies(first, last, cost)
   for i = first, last do
     if (cost or list[i].cost) > list[i].free then return true end
@@ -2059,8 +2066,8 @@ local function denies(first, last, cost)
   return false
 end
 
--- count adds a call to the counts of its policies. An enforced policy that does not deny a call is not
--- counted if other limits deny it, nor is a shadow policy. passes is whether the enforced limits allow.
+-- count adds a call to the counts of its policies. If the enforced limits deny a call, it is
+-- counted only for the enforced policies that deny it. passes is whether the enforced limits allow.
 local function count(request, passes, cost)
   local group_of, at = request.group_of, 1
   for i = 1, request.count do
@@ -2103,7 +2110,7 @@ end
 
 local one, keys_of_one = { limits = {}, count = 1 }, {}
 
--- one_key decides over one key and writes. It returns the reply or the error.
+-- one_key decides on one key and writes. It returns the reply or the error.
 function decisions.one_key(key, limit, cost)
   keys_of_one[1], one.limits[1], one.cost = key, limit, cost
   return (decisions.decide(keys_of_one, one, 'charge'))
@@ -2126,8 +2133,8 @@ local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
 -- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as no key: the result
--- is then { replace = true }.
+-- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
+-- result is then { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -2145,11 +2152,12 @@ local function fields(key, ...)
   return values
 end
 
--- The minute of the last decision, and its fields for allowed and denied calls. They are cached
--- because most calls come in the same minute.
+-- These are the minute of the last decision, and its fields for allowed and denied calls. They are
+-- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
+-- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
@@ -2303,16 +2311,16 @@ end
 
 --@ src/72_overrides.lua
 do
--- Overrides: another limit for a key, until a given time. Every decision on the key goes by it,
--- whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
+-- An override is another limit for a key, until a given time. Every decision on the key uses the
+-- override, whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
 --
 -- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
--- the limit and after the part of a block. The key expires with the last of them. An override that
--- has ended is ignored, and dropped when the state is next written.
+-- the limit and after the part of a block. The key expires when the last of these three parts does.
+-- An override that has ended is ignored, and dropped when the state is next written.
 --
 -- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
--- with the override's limit, and returns the override, which the decision then uses in the place of
--- the call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
+-- with the override's limit, and returns the override, which the decision then uses instead of the
+-- call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
 -- has
 --   limit    the parsed limit, and text, what was written
 --   ends     in ms since the epoch
@@ -2330,7 +2338,7 @@ function overrides.begins(value)
   return string.sub(value, 1, #PREFIX) == PREFIX
 end
 
--- part returns what stands before a state.
+-- part returns the text that an override adds before a state.
 function overrides.part(override, expiry)
   return string.format('limit:%d:%d:%d:', override.ends, expiry, #override.text) .. override.text
 end
@@ -2399,7 +2407,7 @@ do
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
--- The key expires when the last of them lapses.
+-- The key expires when the last member lapses.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
@@ -2413,8 +2421,8 @@ do
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease with more time left
--- than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
--- length.
+-- than its own length is overlong, because the clock was set back. An acquire or renew shortens it
+-- to its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
@@ -2423,7 +2431,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- as the index of the first in a set
+local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores were not written by a limiter.
@@ -2439,11 +2447,12 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if there
--- is none. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
--- call that may remove the last member. With '-2', the score of the member before it is also
--- checked and returned, because the key then expires with that member. The third result is the
--- override, or nil. (As an argument, it is the last member, which last has read before.)
+-- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
+-- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
+-- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
+-- also checked and returned, because the key then expires when that member does. The third result
+-- is the override, or nil. Only last itself passes the argument override: the override that it has
+-- just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2455,7 +2464,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- only the lengths of leases that were given back are left
+    return 0, nil, override -- only lengths are left, of leases that were released
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2487,7 +2496,7 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that is nothing but a block.
+-- put is contents.put for a set of leases, or for a string that contains only a block.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
@@ -2500,7 +2509,7 @@ function leases.put(key, content, blocked, override)
   settle(key)
 end
 
--- The data that a call has read from a key:
+-- set is the data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
@@ -2517,7 +2526,7 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- or the error
+  local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -2527,8 +2536,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads what else a decision needs. It returns the limit to decide by, which is
--- that of an override if the key has one, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the limit to decide
+-- by, which is the override's limit if the key has an override, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -2693,7 +2702,7 @@ local function keep(key, limit, id, others)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- refuse returns the reply to a call that gets no lease. counted is the second result of count.
+-- refuse returns the reply to a call that is denied a lease. counted is the second result of count.
 local function refuse(key, limit, counted, retry)
   local last = set.last
   if set.blocked > 0 and last > 0 then
@@ -2769,7 +2778,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as stored in a set
+  limit.length = string.format('-%d', limit.lease) -- the score of the member "length"
   return limit
 end
 
@@ -2817,8 +2826,8 @@ end
 
 --@ src/80_contents.lua
 do
--- What the keys hold, for the verbs that take keys without a limit to decide by: reset, block,
--- unblock, override, override_end.
+-- This file reads what keys hold, for the verbs whose calls name no limit to decide by: reset,
+-- block, unblock, override, override_end.
 
 local MOST_KEYS = 250
 
@@ -2827,9 +2836,10 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look, to which it adds in_use: what the key holds, if it can be
--- neither blocked nor overridden. For a usage record, only blocked and in_use are set. For a set of
--- leases, these are leases, blocked, override and held: whether a lease or an override lasts.
+-- of returns the result of states.look with one more field: if the key cannot be blocked or
+-- overridden, in_use says what the key holds. For a usage record, only blocked and in_use are set.
+-- For a set of leases, only leases, blocked, override and held are set. held is whether a lease or
+-- an override lasts.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -2865,9 +2875,9 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It adds
--- size, in bytes, to the content of each. copies reports whether a key is copied, given its content; if
--- it is nil, all are.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
+-- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
+-- its content; if copies is nil, all keys are.
 function contents.too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -2881,7 +2891,7 @@ function contents.too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the ms of a block or an override. It returns them, or nil and the error.
+-- duration parses the ms of a block or an override. It returns the ms, or nil and the error.
 function contents.duration(text, what)
   local ms = numbers.parse_positive(text)
   if ms and ms <= limits.LONGEST then return ms end
@@ -2895,10 +2905,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at `blocked`,
--- in ms since the epoch: 0 for no block, nil for the one that the key has. If override is nil, there
--- is none. put deletes the key if nothing lasts longer than this millisecond, because Valkey would
--- drop the key at once.
+-- put replaces the block and the override of a key, and keeps its state. The block ends at
+-- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
+-- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
+-- millisecond, because Valkey would drop the key at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -2918,8 +2928,8 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- remove implements the verbs that remove something from the keys that have it. It returns their
--- number, or the error.
+-- remove implements the verbs that remove something from the keys that have it. It returns the
+-- number of these keys, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   err = err or contents.too_large(keys, list, has)
@@ -2938,10 +2948,10 @@ end
 --@ src/algorithms/fixed_window.lua
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
--- calendar as src/42_calendar.lua says. Times are in whole milliseconds. The function length returns
--- how long a window that opens now stays open. A call over one key opens it in decide, and any other
--- call in open.
+-- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
+-- describes the periods of the calendar. Times are in whole milliseconds. The function length
+-- returns how long a window that opens now stays open. A call with one key opens a window in
+-- decide, and any other call in open.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -3037,7 +3047,7 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call over one key without states.list, if the key holds a count or
+-- decide decides the common call with one key without states.list, if the key holds a count or
 -- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
@@ -3110,7 +3120,7 @@ do
 -- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
 -- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
 --
--- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -3136,8 +3146,9 @@ end
 
 -- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
 -- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
--- and above are the distances of the bounds from T, times count and the ticks of the bound.
+-- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
+-- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
+-- the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -3188,8 +3199,8 @@ do
 -- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
 -- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
 -- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
--- admitted call has left the queue. A call waits until the calls before it have left the queue:
--- that wait is the debt before the call is charged.
+-- admitted call has left the queue. A call waits until the calls before it have left the queue.
+-- This wait is the debt before the call is charged.
 
 local gcra = algorithms.gcra
 
@@ -3212,11 +3223,11 @@ end
 
 --@ src/algorithms/sliding_log.lua
 do
--- sliding_log is exact: never more than n in any span of one period. Each allowed call is stored
--- until it is one period old.
+-- sliding_log is exact: it allows at most n units in any span of one period. Each allowed call is
+-- stored until it is one period old.
 --
--- State: "sliding_log:" and a log of fixed-width entries. A long log is therefore searched and
--- extended in place, and never read as a whole:
+-- State: "sliding_log:" and a log. The entries have a fixed width, so that a long log can be
+-- searched and extended in place without reading all of it:
 --   5 bytes         units charged before the first entry
 --   12 bytes each   the time (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
@@ -3238,7 +3249,7 @@ do
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, or '' if FORCE has no room even for debt; or the last entry after a refund
+--   added    the entry that a charge adds, '' if FORCE has no room even for debt; after a refund, the last entry
 --   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'
@@ -3312,8 +3323,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, of which base, first and first_sum are the
--- beginning. It returns false if the log is broken.
+-- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
+-- It returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -3364,8 +3375,8 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
--- refund gives back the newest units first. It returns the error if there are too many entries before
--- them to be copied, or nil.
+-- refund gives back the newest units first. If there are too many older entries to copy, it returns
+-- the error, otherwise nil.
 local function refund(state, units)
   local left = state.used - units
   state.before = -1
@@ -3388,7 +3399,7 @@ end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- by FORCE
+  if state.added then -- FORCE has added an entry
     local _, sum = entry(state, state.entries)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
@@ -3654,7 +3665,7 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide decides the common call over one key without states.list, if the rate has one bucket. It
+-- decide decides the common call with one key without states.list, if the rate has one bucket. It
 -- leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
@@ -3808,7 +3819,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide decides the common call over one key without states.list. It leaves other calls to
+-- decide decides the common call with one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
@@ -3845,8 +3856,8 @@ end
 
 --@ src/verbs/acquire.lua
 do
--- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (so a retry
--- does not take a second lease).
+-- ratelimit_acquire takes one of n leases, or renews the lease that this ID already holds, so that
+-- a retry does not take a second lease.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
@@ -4038,8 +4049,8 @@ end
 
 --@ src/verbs/refund.lua
 do
--- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
--- then 0. A key never gets more than it needs to be full.
+-- ratelimit_refund gives units back to all keys. If one of them is blocked, it gives back nothing
+-- and allowed is 0. A key never gets more units than it needs to be full.
 --   KEYS   one for each limit, then one for ONCE
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
@@ -4222,11 +4233,11 @@ end
 
 --@ src/verbs/usage.lua
 do
--- ratelimit_usage returns what TRACK has counted under a usage key.
+-- ratelimit_usage returns what TRACK has counted in a usage key.
 --   KEYS   one
 --   ARGV   none
 --   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
---            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
+--            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
 --   Errors BADARGS BADKEYS BADSTATE
 
 clock.register{

@@ -15,9 +15,9 @@ import (
 //go:embed vectors/*.json vectors/policies/*.json
 var vectorFiles embed.FS
 
-// VectorFile is one file in functions/vectors: the library's replies to calls at given times, step
-// by step. The files are plain JSON, so that an implementation in any language can be tested with
-// them.
+// VectorFile is one file in functions/vectors. It specifies the library's replies to calls at given
+// times, step by step. The files are plain JSON, so that an implementation in any language can be
+// tested with them.
 type VectorFile struct {
 	Name     string   `json:"-"`                  // the file name without .json
 	About    string   `json:"about"`              // what the file tests
@@ -47,8 +47,8 @@ type Step struct {
 // by file name.
 func LoadVectors() ([]VectorFile, error) { return loadVectors("vectors/*.json") }
 
-// LoadPolicyVectors returns the vectors of libraries with policies. Each file needs a library with
-// the file's Policies.
+// LoadPolicyVectors returns the vectors of libraries with policies. The replies in a file are those
+// of a library with the file's Policies.
 func LoadPolicyVectors() ([]VectorFile, error) { return loadVectors("vectors/policies/*.json") }
 
 func loadVectors(pattern string) ([]VectorFile, error) {
@@ -111,7 +111,7 @@ func (s Step) valid() error {
 type StepError struct {
 	Step    int   // index of the step, from 1
 	AfterUS int64 // its time, in microseconds after the start
-	Err     error // from Step.Check
+	Err     error // the error from Step.Check
 }
 
 func (e *StepError) Error() string {

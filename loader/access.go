@@ -12,14 +12,15 @@ import (
 type Access string
 
 const (
-	// Application makes decisions: it may call every function of the library, on its keys.
+	// Application is for programs that make decisions. It allows every function of the library, on
+	// the user's keys.
 	Application Access = "application"
 
-	// Peeker only reads: it may call the functions that write nothing, with FCALL_RO, on replicas
-	// too.
+	// Peeker is for programs that only read. It allows the functions that write nothing, with
+	// FCALL_RO, also on replicas.
 	Peeker Access = "peek"
 
-	// Deployer loads the library, as a [Loader] does. It has no access to keys.
+	// Deployer is for programs that load the library, as a [Loader] does. It allows no keys.
 	Deployer Access = "deployer"
 )
 
@@ -76,7 +77,7 @@ var (
 // commands that these functions call, because a server also checks the calling user's right to run
 // those commands. The rules work on Redis 7.0 and later and on Valkey.
 //
-// keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. It
+// keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. keys
 // is ignored for a Deployer. If cluster is true, the rules include what clients of a Redis Cluster
 // need to find the nodes.
 func Rules(build Build, access Access, keys string, cluster bool) ([]string, error) {

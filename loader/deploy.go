@@ -13,24 +13,24 @@ import (
 //
 // It first inspects all primaries. It writes nothing if one of them cannot take the library because
 // of its engine or version, a function name that another library holds, the user's rights, its
-// memory, or because it is a replica. It also writes nothing if a primary runs a newer version or a
+// memory, or because it is a replica. It also writes nothing if a primary has a newer version or a
 // higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or an
 // unrelated library of the same name. If all primaries already run the build, Deploy changes
 // nothing.
 //
 // Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
-// build on one primary and then on the others, with FUNCTION LOAD REPLACE, unless they already run
-// it. It reads back and compares what each node has, and waits for replicas. Loading is atomic on
-// each node, and calls are served throughout: first by the old library, then by the new one. Each
-// node keeps the replaced library for [Loader.Rollback]. If build was the last one deployed and
-// some nodes lost it, Deploy repairs those nodes, and a rollback still goes back to the same build
-// as before.
+// build on one primary and then on the others, with FUNCTION LOAD REPLACE. It skips primaries that
+// already run the build. It reads the library back from each node, compares it with the build, and
+// waits for replicas. Loading is atomic on each node, and calls are served throughout: first by the
+// old library, then by the new one. Each node keeps the replaced library for [Loader.Rollback]. If
+// build was the last one deployed and some nodes lost it, Deploy repairs those nodes, and a
+// rollback still goes back to the same build as before.
 //
 // If one primary fails, or ctx ends, the primaries that took the build get their old library back.
 // The Report is complete even if there is an error. The error is then a [*PartialError] that says
 // for each node what was done, what failed and what it runs now; to continue, call Deploy again. If
-// a node died, its state is not known until it is back. The same is true for a replica that takes
-// over from it.
+// a node died, its state is not known until it is back, and neither is the state of a replica that
+// takes over from it.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -91,7 +91,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		load(behind[alone:])
 	}
 	// Primaries may have appeared meanwhile, after a failover or as new nodes. Loading them takes
-	// time too, so look for more, up to three times.
+	// time too, so look for new primaries up to three times.
 	for range 3 {
 		if f.err(opDeploy) != nil {
 			break
@@ -148,8 +148,8 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 		}
 	}
 	err := m.loadAndWait(ctx, want.text)
-	// Read back after an error too. If only the reply was lost, the node runs the build; otherwise
-	// the report says what it runs.
+	// Read the library back after an error, too. If only the reply was lost, the node runs the
+	// build; otherwise the report says what it runs.
 	if readErr := m.lookAgain(ctx, want); readErr != nil {
 		m.node.Err = readErr
 		if err != nil {

@@ -20,7 +20,7 @@
 //     that would change.
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
-//   - [Loader.Repair] does this once, and [Healer] does it from within a client.
+//   - [Loader.Repair] makes one such repair, and a client repairs its servers with [Healer].
 //   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns the
 //     minimum rights that a user needs.
 //
@@ -35,5 +35,5 @@
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in
 // detail, with the commands.
 //
-// A deployer's user needs the rights that [Rules] returns for a [Deployer], and no keys.
+// The user that deploys needs the rights that [Rules] returns for a [Deployer], and no keys.
 package loader

@@ -24,11 +24,11 @@ type Finding struct {
 	Err   error    `json:"-"`     // an [*Error] of the finding's class, about the first of Addrs, or nil
 }
 
-// checks lists what a Finding is about, the worst first. A cause is in front of what it causes: a
-// server that does not answer leaves its slots without a primary.
+// checks lists what a Finding is about, the worst first. A cause comes before its consequences: a
+// server that does not reply leaves its slots without a primary.
 var checks = []string{"reach", "functions", "coverage", "writes", "library", "replicas", "persistence", "eviction", "clock", "rights"}
 
-// Unchecked is what could not be examined on some nodes.
+// Unchecked describes a check that could not be made on some nodes.
 type Unchecked struct {
 	What  string   `json:"what"` // such as "the clock"
 	Addrs []string `json:"addrs"`
@@ -53,13 +53,13 @@ const (
 	replicaBehind = 1 << 20 // bytes
 )
 
-// Doctor examines every primary and its replicas. It looks for what prevents decisions: no
-// functions or no Lua, no library or one that does not respond, no writes. It also looks for what
-// will cause problems later: keys of limits that may be evicted, libraries that a restart loses,
-// clocks that differ, replicas that lag, missing rights, and slots that no primary serves. It
-// changes nothing. In addition to the rights of a deployer it uses +info, +config|get,
-// +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user lacks one of these rights,
-// the checks that need it are listed as Unchecked.
+// Doctor examines every primary and its replicas. It looks for problems that prevent decisions:
+// servers without functions or Lua, a library that is missing or does not respond, and servers that
+// accept no writes. It also looks for causes of later problems: keys of limits that may be evicted,
+// libraries that a restart loses, clocks that differ, replicas that lag, missing rights, and slots
+// that no primary serves. It changes nothing. In addition to the rights of a deployer it uses
+// +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user lacks
+// one of these rights, the checks that need it are listed as Unchecked.
 //
 // A node that does not reply is a finding, not an error. The returned error is ctx.Err().
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
@@ -141,7 +141,7 @@ func (x *examination) skip(what, addr, why string) {
 	x.Unchecked = append(x.Unchecked, Unchecked{what, []string{addr}, why})
 }
 
-// failed records an error as a finding. A replica that cannot be reached prevents nothing yet.
+// failed records an error as a finding. An unreachable replica does not prevent decisions yet.
 func (x *examination) failed(check string, err error, means string) {
 	var e *Error
 	errors.As(err, &e)
@@ -170,8 +170,8 @@ func (x *examination) follow(primary patient, replicas []string) {
 	}
 }
 
-// diagnosis returns what was found, with one entry for what several nodes have in common, and the
-// worst findings first.
+// diagnosis returns the findings, the worst first. Findings that several nodes have in common are
+// one entry.
 func (x *examination) diagnosis() Diagnosis {
 	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
 		return cmp.Or(slices.Index(checks, a.Check)-slices.Index(checks, b.Check), compareFirst(a.Addrs, b.Addrs), strings.Compare(a.Found, b.Found))
@@ -240,8 +240,8 @@ const (
 )
 
 // primary makes the checks of node, and also checks the primary's role, its cluster state and the
-// user's rights. It adds the primary's replicas to those that replica will examine. at is what the
-// cluster lists about the primary.
+// user's rights. It adds the primary's replicas to x.replicas, which the method replica examines
+// later. at is the cluster's entry for the primary.
 func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -308,8 +308,8 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	return addrs, ok
 }
 
-// follows reports whether a node is a replica of one of shards, and that shard is not itself a
-// replica.
+// follows reports whether a node is a replica of the primary of one of shards, and that primary is
+// not itself a replica.
 func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {

@@ -134,8 +134,8 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// optionalProbes maps the rights without which deployments work to what is then not known. Managed
-// servers often refuse these commands.
+// optionalProbes lists the rights that deployments do not need, each with what cannot be known
+// without it. Managed servers often refuse these commands.
 var optionalProbes = map[string]string{
 	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
 }

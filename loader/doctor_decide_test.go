@@ -52,7 +52,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 	set("min-replicas-to-write", "0")
 
-	// The rights that the documentation lists are sufficient for all checks.
+	// The rights that the documentation lists are enough for all checks.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "doctor", "on", ">x"}, words(rights+" +info +config|get +fcall_ro|ratelimit_info")...)...)
 	if got := findings(must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addr, Username: "doctor", Password: "x"})).Doctor(ctx))); got != "" {
 		t.Errorf("a healthy server:\n%s", got)

@@ -61,8 +61,8 @@ func TestDoctorOfAStoppedReplica(t *testing.T) {
 	})
 }
 
-// If the user may not run one of the commands that doctor sends, doctor says what it could not look
-// at, and finds no other problem.
+// If the user may not run one of the commands that doctor sends, Doctor lists the checks that it
+// could not make, and finds no other problem.
 func TestDoctorRefusedEachCommand(t *testing.T) {
 	cluster, _ := startClusterWithReplica(t)
 	alone, _ := startRedis(t, "--appendonly", "yes")
@@ -86,7 +86,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 		if len(rights) < 9 {
 			t.Errorf("%s: only the commands %v", name, rights)
 		}
-		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // to deploy
+		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // rights needed to deploy
 		for right := range rights {
 			for _, addr := range addrs {
 				mustRun(t, at(t, addr), "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
@@ -108,7 +108,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 }
 
 // The user of a managed cluster may not list the nodes, nor run administrative commands. Doctor
-// examines what it may.
+// makes the checks that the user's rights allow.
 func TestDoctorWithTheRightsOfAService(t *testing.T) {
 	cluster, _ := startClusterWithReplica(t)
 	for _, addr := range cluster {

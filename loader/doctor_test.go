@@ -145,7 +145,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 			t.Errorf("%v is not among %+v", want, d.Findings)
 		}
 	}
-	if len(d.Findings) != 6 { // one for both persistences
+	if len(d.Findings) != 6 { // both kinds of persistence share a finding
 		t.Errorf("%+v", d.Findings)
 	}
 }

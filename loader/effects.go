@@ -15,10 +15,10 @@ type Effect struct {
 }
 
 // WithEffects sets a function that tries changes of policies on a library, which has no policies.
-// Each change has the policy before and after; a new policy has no limits before. With the function,
-// [Change.Keys] says what becomes of keys in use, and a deployment that would deny them is refused
-// ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine at a time, also
-// while the deployment has its lease.
+// Each change has the policy before and after; a new policy has no limits before. With the
+// function, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
+// them is refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine
+// at a time. Some calls are made while the deployment holds its lease.
 func WithEffects(f func(library string, changes [][2]functions.Policy) ([]Effect, error)) Option {
 	return func(l *Loader) error { l.effects = f; return nil }
 }

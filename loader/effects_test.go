@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A deployment and a rollback that would deny keys in use are refused unless the option says otherwise,
-// and all changes say what becomes of keys in use.
+// A deployment or a rollback that would deny keys in use is refused without the option
+// DenyKeysInUse, and every change describes its effect on keys in use.
 func TestKeysInUse(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -61,7 +61,8 @@ func TestKeysInUse(t *testing.T) {
 	}
 }
 
-// In a namespace, new policies are tried on the code that the servers have, if that differs.
+// In a namespace, new policies are checked with the servers' code if it differs from the code of
+// the build.
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -83,7 +84,7 @@ func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	allRun(t, []string{addr}, "payments/api 1/m")
 }
 
-// A rollback to an older version is usual, and one to a lower contract is refused.
+// A rollback to an older version is allowed, but a rollback to a lower contract is refused.
 func TestRollbackToALowerContract(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -43,7 +43,7 @@ var (
 	ErrUnknownOrder    = errors.New("unknown order of builds")            // a watch left a node alone because it cannot tell which build is the later one
 )
 
-// Classes that mostly a [Finding] has.
+// These classes are mainly for findings; see [Finding].
 var (
 	ErrNoLibrary     = errors.New("no library")                    // the node does not have the library
 	ErrMixedBuilds   = errors.New("mixed builds")                  // the primaries have different builds
@@ -59,7 +59,7 @@ type Error struct {
 	Class   error  // one of the Err values, or nil
 	Addr    string // the node, or "" if the error is not about a single node
 	Step    string // the command that failed, such as "FUNCTION LOAD"
-	Code    string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
+	Code    string // the first word of the server's error reply, such as "NOPERM"; empty if there was no error reply
 	Problem string // what is wrong
 	Remedy  string // what a Go program or its operator can do; "" if that is not known
 	Err     error  // the underlying error, or nil if there is none

@@ -139,7 +139,7 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				report, err := l.Deploy(t.Context(), newBuild)
 				grant()
 				// If the lease could not be released because rights were missing, a note says so.
-				// Remove the lease here instead of waiting until it expires.
+				// The test removes the lease, because waiting until it expires would take long.
 				for _, note := range report.Notes {
 					if note.Step != "FUNCTION DELETE" {
 						t.Errorf("%+v", note)
@@ -164,7 +164,7 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 						t.Errorf("%s, which lost no right, runs %s, want %s", addr, build, want)
 					}
 				}
-				// A second run converges.
+				// A second deployment brings all servers to the same build.
 				if report, err := plain.Deploy(t.Context(), newBuild); err != nil || !report.InStep() {
 					t.Errorf("run again: %v\n%s", err, states(report))
 				}
@@ -232,7 +232,7 @@ func TestPutBack(t *testing.T) {
 	if got, want := builds(t, f.addrs), map[string]string{f.addrs[0]: "000000000002", f.addrs[1]: "000000000002"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	// If there was no library before, none is left.
+	// If the servers had no library before, they have none after the failure.
 	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
 	t.Cleanup(func() { _ = two.Close() })
 	must[loader.Report](t)(newLoader(t, two).Delete(ctx))
@@ -248,7 +248,7 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// A canceled deployment restores what it changed.
+// A canceled deployment restores the nodes that it changed.
 func TestCancelled(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001")))

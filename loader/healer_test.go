@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Repair loads a lost library, and leaves alone what a watch would leave alone.
+// Repair loads a lost library, and does not change a server that a watch would not change.
 func TestRepairOnce(t *testing.T) {
 	ctx := t.Context()
 	addr, stop := startRedis(t)

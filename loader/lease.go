@@ -30,9 +30,9 @@ const (
 
 // lease is the content of a lease library.
 type lease struct {
-	name    string // of the library
+	name    string // name of the library
 	who     string // who deploys, for display
-	fromMS  int64  // by the leader's clock, ms since the epoch
+	fromMS  int64  // start by the leader's clock, in ms since the epoch
 	untilMS int64
 }
 
@@ -168,7 +168,7 @@ func (h *holder) keep(ctx context.Context) error {
 	if age < h.ttl/3 {
 		return nil
 	}
-	if age >= h.ttl { // another deployment may have started and ended
+	if age >= h.ttl { // another deployment may have started and ended in the meantime
 		found, err := h.c.readHeld(ctx)
 		if err != nil {
 			return err

@@ -56,7 +56,7 @@ func TestLease(t *testing.T) {
 	if report, err := other.Deploy(ctx, version("0.1.0", "000000000003")); err != nil || !report.InStep() {
 		t.Errorf("a lease of before the clock was set back: %v", err)
 	}
-	// A waiting deployment continues when the other is done.
+	// A waiting deployment continues when the other deployment is done.
 	leased(now, now.Add(time.Hour))
 	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
 		if s.Command == "TIME" {

@@ -230,7 +230,7 @@ func TestCluster(t *testing.T) {
 	_, err := half.Status(ctx, b)
 	want(t, "no shards", err, loader.ErrNoPermission)
 
-	// One dead primary with slots: nothing is written, and the error names it.
+	// If a primary with slots is dead, nothing is written, and the error names the primary.
 	oldText, oldLibrary := older(t)
 	for _, addr := range addrs {
 		if err := connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err(); err != nil {

@@ -49,7 +49,7 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
-// A plan reports the problems that a load would meet, but works without the right to load.
+// A plan reports the problems that a load would have, but works without the right to load.
 func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	addr, _ := startRedis(t)
 	rdb := at(t, addr)
@@ -66,7 +66,7 @@ func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	}
 }
 
-// A server that lost only its record gets it back from the others.
+// A server that lost only its record gets the record back from the other servers.
 func TestLostRecord(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -69,7 +69,7 @@ func wanted(b functions.Build) loader.Library {
 	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
 
-// older returns another build of the library: a different text with its own build ID.
+// older returns another build of the library, which has a different text and build ID.
 func older(t testing.TB) (text string, describes loader.Library) {
 	t.Helper()
 	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)

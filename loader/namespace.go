@@ -10,10 +10,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A Loader works for one namespace: the one of WithNamespace, or "", to which the library's code and
-// the policies without a namespace belong. A deployment replaces only what belongs to its namespace,
-// and takes everything else from the nodes. What a node should run is therefore known only after the
-// nodes have been read, and is determined again under the lease.
+// A Loader works for one namespace, which WithNamespace sets. The default is "": the library's code
+// and the policies without a namespace belong to it. A deployment replaces only what belongs to its
+// namespace, and takes everything else from the nodes. What a node should run is therefore known
+// only after the nodes have been read, and is determined again under the lease.
 
 // WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
 // and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
@@ -82,21 +82,21 @@ func (w owned) over(base, namespace string) (string, error) {
 }
 
 // compose determines what all nodes should run, from the build and from what they run now. If nodes
-// run different texts, the text of the newest deployment counts. If that cannot be known, each node
-// with a library gets an error.
+// run different texts, the text of the newest deployment counts. If it is not known which
+// deployment is the newest, each node with a library gets an error.
 func (f *fleet) compose() {
 	if f.own.text == "" {
 		return
 	}
 	namespace := f.s.l.namespace
-	var runs []*member // one for each text
+	var runs []*member // one member for each text
 	for _, m := range f.members {
 		same := func(other *member) bool { return other.text == m.text }
 		if m.node.Err == nil && m.text != "" && m.node.Running.ours() && !slices.ContainsFunc(runs, same) {
 			runs = append(runs, m)
 		}
 	}
-	base, found := f.s.base, map[string]string{} // base by result
+	base, found := f.s.base, map[string]string{} // base of each result
 	for _, m := range runs {
 		want, err := f.s.over(f.own, m.text, namespace)
 		if err != nil {
@@ -161,7 +161,8 @@ func (f *fleet) newest(runs []*member) *member {
 	return newest
 }
 
-// over is owned.over. A watch asks it the same in each round, so the last answer is kept.
+// over is owned.over. A watch calls it with the same arguments in each round, so the last result is
+// kept.
 func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	if s.overBase == base && s.overOwn == own.text && s.overWant.text != "" {
 		return s.overWant, nil
@@ -178,15 +179,16 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether a deployment left the node as it is, or was about to load what newer nodes
-// run, so that this is what belongs to other namespaces.
+// explained reports whether the node runs what a deployment left there, or what a deployment was
+// about to replace with the text of newer nodes. In both cases it is known what belongs to other
+// namespaces.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }
 
 // namespaceRecord is what a record holds about the last deployment of one namespace.
 type namespaceRecord struct {
-	Deployment int64              `json:"deployment"` // its number
+	Deployment int64              `json:"deployment"` // number of the deployment
 	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole text
 }
 
@@ -202,7 +204,7 @@ func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
 	text, err := json.Marshal(all)
-	if err == nil { // always: it holds only texts and numbers
+	if err == nil { // always, because the map holds only texts and numbers
 		r.namespaces = string(text)
 	}
 	return r
@@ -212,13 +214,13 @@ func (r record) with(namespace string, of namespaceRecord) record {
 func (r record) of(namespace string) int64 {
 	all := r.namespaceRecords()
 	if namespace == "" && len(all) == 0 {
-		return r.deployment // written by a version without namespaces
+		return r.deployment // the record was written by a version without namespaces
 	}
 	return all[namespace].Deployment
 }
 
-// previous returns what a rollback of the namespace would make of the node's library. A watch does
-// not need it.
+// previous returns the library that a rollback of the namespace would load on the node. For a
+// watch, which does not need it, the result is empty.
 func (f *fleet) previous(m *member) Library {
 	if f.s.reads != nil || m.text == "" {
 		return Library{}

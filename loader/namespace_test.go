@@ -26,7 +26,7 @@ func set(t testing.TB, policies string) functions.Build {
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
 }
 
-// runs returns the policies on each server, as set takes them.
+// runs returns the policies on each server, in the form that set accepts.
 func runs(t testing.TB, addrs []string) []string {
 	t.Helper()
 	var found []string
@@ -87,7 +87,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	deploy(plain, set(t, "api 1/d"), "api 1/d, payments/api 5/m, payments/b 1/s, search/x 1/s")
 
-	// Each sees and changes only what is its own.
+	// Each Loader sees and changes only the policies of its namespace.
 	for _, tt := range []struct {
 		l     *loader.Loader
 		build loader.Build
@@ -103,7 +103,8 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("%s", states(status))
 	}
 
-	// A policy of its own is guarded, and names of others do not count.
+	// A deployment must not remove a policy of its own namespace, and the names in other namespaces
+	// do not matter.
 	_, err := payments.Deploy(ctx, set(t, "payments/api 6/m"))
 	if e := want(t, "removed", err, loader.ErrRemovesPolicies); !slices.Equal(e.Policies, []string{"payments/b"}) {
 		t.Errorf("%v", e)
@@ -114,7 +115,8 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 
-	// A rollback restores what the namespace had, and a second one undoes it.
+	// A rollback restores the previous policies of the namespace, and a second rollback undoes the
+	// first.
 	deploy(search, set(t, "search/x 2/s"), "api 1/d, payments/api 6/m, search/x 2/s")
 	_, err = payments.Rollback(ctx)
 	if err != nil {
@@ -151,11 +153,11 @@ func TestNamespaces(t *testing.T) {
 	must[loader.Report](t)(search.Rollback(ctx))
 	allRun(t, f.addrs, "api 1/d, payments/api 7/m, search/x 1/s")
 
-	// A server that lost everything gets everything back from any of them.
+	// A server that lost everything gets everything back, whichever Loader deploys.
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
 	deploy(search, set(t, "search/x 1/s"), "api 1/d, payments/api 7/m, search/x 1/s")
 
-	// Without policies, a deployment removes the namespace.
+	// A deployment without policies removes the namespace.
 	deploy(search, set(t, ""), "api 1/d, payments/api 7/m", loader.RemovePolicies())
 }
 
@@ -188,8 +190,8 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 	}
 }
 
-// What a deployment left half done is completed by the next one of any namespace: the newest record
-// decides. If no record says which text is newer, nothing is written.
+// The next deployment, of any namespace, completes a deployment that was left half done. The newest
+// record says which text is newer. If no record says which text is newer, nothing is written.
 func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -254,8 +256,8 @@ func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	}
 }
 
-// Deployers of several namespaces and of the library's owner that start at the same time all succeed,
-// and none removes what another one deploys.
+// Deployers of several namespaces and of the library's owner that start at the same time all
+// succeed, and none of them removes what another one deploys.
 func TestNamespacesAtOnce(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	names := []string{"payments", "search", "mail", "users"}
@@ -276,8 +278,8 @@ func TestNamespacesAtOnce(t *testing.T) {
 	}
 }
 
-// A watch of a namespace, and a watch of the library, restore the policies of all namespaces, and follow
-// what others deploy.
+// A watch of a namespace, and a watch of the library, restore the policies of all namespaces, and
+// keep the policies that others deploy.
 func TestWatchOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -329,7 +331,7 @@ func TestWatchOfNamespaces(t *testing.T) {
 	})
 }
 
-// If nothing remembers anything, each namespace that is watched comes back.
+// If all servers and records are lost, each watched namespace is restored.
 func TestNamespacesComeBackOneByOne(t *testing.T) {
 	addr, _ := startRedis(t)
 	for _, name := range []string{"payments", "search", "payments", "mail"} {
@@ -347,8 +349,8 @@ func TestNamespacesComeBackOneByOne(t *testing.T) {
 	}
 }
 
-// The bounds of a build are for all namespaces together, and a text whose policies cannot be read loses
-// none of them.
+// The bounds of a build are for all namespaces together, and a deployment removes no policy from a
+// text whose policies cannot be read.
 func TestNamespacesThatDoNotFit(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -384,7 +386,7 @@ func TestNamespacesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// nearlyTooLarge returns a build of nearly 2 MiB, of namespaces.
+// nearlyTooLarge returns a build of nearly 2 MiB, whose policies have namespaces.
 func nearlyTooLarge(t *testing.T) string {
 	t.Helper()
 	var list []functions.Policy
@@ -407,8 +409,8 @@ func nearlyTooLarge(t *testing.T) string {
 	return text
 }
 
-// A record that lists namespaces is read by the rules of records without them, and keeps the namespaces
-// that a deployment does not concern.
+// A record with namespaces can be read like a record without them. A new record keeps the entries
+// of the namespaces that its deployment does not change.
 func TestRecordsOfNamespaces(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -77,8 +77,8 @@ func ReplaceForeign() interface {
 }
 
 // WaitForLease makes a call wait for up to d for another deployment to finish, before it fails with
-// [ErrLeased]. Without the option, the call fails at once or, in a namespace ([WithNamespace]), waits
-// for four times the time in which the lease of a deployer that died ends. d must not be below 0.
+// [ErrLeased]. Without the option, the call fails at once or, in a namespace ([WithNamespace]),
+// waits for four times as long as a lease lasts. d must not be below 0.
 func WaitForLease(d time.Duration) interface {
 	DeployOption
 	RollbackOption

@@ -39,7 +39,7 @@ func TestOptionsFitTheirCalls(t *testing.T) {
 	}
 }
 
-// An invalid value is refused before anything is sent.
+// An invalid value is rejected before anything is sent.
 func TestOptionsThatCannotBe(t *testing.T) {
 	var sent []string
 	l := newLoader(t, connect(t, redis.Options{Addr: "127.0.0.1:1"}), loader.WithTrace(func(s loader.Step) { sent = append(sent, s.Command) }))

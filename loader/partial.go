@@ -36,7 +36,7 @@ func newPartialError(op string, report Report) error {
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
 	var parts []string
-	addrs := map[string][]string{} // by text
+	addrs := map[string][]string{} // addresses by message
 	for _, node := range bad {
 		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
 		addrs[what] = append(addrs[what], node.Addr)

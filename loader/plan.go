@@ -33,7 +33,7 @@ const (
 // Change is a part of the library that a deployment would add, remove or change.
 type Change struct {
 	Kind string `json:"kind"` // "function", "policy", "canary", or "source" for a file of the library's source
-	Name string `json:"name"` // of a canary: the policy's
+	Name string `json:"name"` // for a canary, the name of its policy
 	What string `json:"what"` // "added", "removed" or "changed"
 
 	// Old and New are the limits of a policy before and after the deployment. For a canary, they
@@ -42,9 +42,9 @@ type Change struct {
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 
-	// Keys says what becomes of keys in use, if a policy or a canary changes and [WithEffects] is
-	// given: "carry over: after 50 units of 100, 50 of 100 are left", "start anew", or "denied, for up
-	// to 1h".
+	// Keys describes the effect on keys in use, if a policy or a canary changes and [WithEffects]
+	// is given: "carry over: after 50 units of 100, 50 of 100 are left", "start anew", or "denied,
+	// for up to 1h".
 	Keys string `json:"keys_in_use,omitempty"`
 }
 
@@ -155,8 +155,8 @@ func (f *fleet) compare(members []*member) {
 	}
 }
 
-// withKeys adds to changes what becomes of keys in use. If a policy and its canary change, only the
-// policy says so.
+// withKeys sets Change.Keys in the changes of policies. If a policy and its canary both change,
+// only the policy's change gets it.
 func withKeys(list []Change, effects map[string]Effect) []Change {
 	said := map[string]bool{}
 	for i, c := range list {
@@ -259,8 +259,8 @@ func sources(code string) map[string]string {
 	return found
 }
 
-// canaryChanges lists the differences between canaries. For a canary of which only the share changes,
-// or only the limits, it leaves out the rest.
+// canaryChanges lists the differences between canaries. If only the share or only the limits of a
+// canary change, it lists only that part.
 func canaryChanges(before, after map[string]string) []Change {
 	list := differences("canary", before, after)
 	for i, c := range list {
@@ -279,8 +279,7 @@ func canaryChanges(before, after map[string]string) []Change {
 // display.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
-	// If there is an error, this is not a text of this library, or it is from a version without
-	// policies.
+	// After an error, code is not a text of this library, or it is from a version without policies.
 	list, _ := functions.ReadPolicies(code)
 	for _, p := range list {
 		text := limitsText(p.Limits, p.Shadow)

@@ -66,7 +66,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
-	// A removed function, a new one, and files that differ.
+	// The other build has a removed function, a new function, and files that differ.
 	other := strings.Replace(string(version("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	if err := at(t, addr).FunctionLoadReplace(ctx, other).Err(); err != nil {
@@ -93,7 +93,7 @@ func TestPlan(t *testing.T) {
 	want(t, "unreachable", err, loader.ErrUnreachable)
 }
 
-// Neither a deployment nor a watch removes policies without RemovePolicies.
+// Without RemovePolicies, deployments and watches remove no policies.
 func TestPoliciesAreNotLostSilently(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -117,7 +117,7 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 	} {
 		must[loader.Report](t)(l.Delete(ctx))
 		must[loader.Report](t)(l.Deploy(ctx, tt.after))
-		put(t, f.addrs[1], tt.before.Text()) // on one of three
+		put(t, f.addrs[1], tt.before.Text()) // on one of the three servers
 		plan, planErr := l.Plan(ctx, tt.after)
 		report, err := l.Deploy(ctx, tt.after)
 		if tt.lost == "" {
@@ -177,7 +177,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		plan := must[loader.Plan](t)(l.Plan(t.Context(), build))
 		got := describeChanges(plan.Nodes[0].Node.Changes)
 		if i := strings.Index(got, "policy "); plan.Nodes[0].Action == loader.Load && i >= 0 {
-			got = got[i:] // after the functions
+			got = got[i:] // skip the lines about functions
 		}
 		if got != tt.want {
 			t.Errorf("%s\nwant\n%s", got, tt.want)

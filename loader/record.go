@@ -68,8 +68,8 @@ func readRecord(code string) record {
 }
 
 // last returns the record of the last deployment found on the nodes, or the zero record if there is
-// none. A record can be left over from a deployment that failed, or that was undone by hand. A
-// record therefore counts only if it names what its node runs, or ran before it lost the library,
+// none. A record can be left over from a deployment that failed or was undone by hand. Therefore a
+// record counts only if it names the build that its node runs, or ran before it lost the library,
 // or if it names the wanted build. If a watch remembers a later deployment, last returns the record
 // of that deployment.
 func (f *fleet) last() record {

@@ -58,7 +58,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if n := report.Nodes[0]; n.State != loader.Absent || n.Changed || n.ServerVersion == "" {
 		t.Errorf("%+v", n)
 	}
-	// The rights in the error are sufficient.
+	// The rights that the error names are enough.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
 	if report, err := as("deployer").Deploy(ctx, b); err != nil || !report.InStep() {
 		t.Errorf("with the rights in the error: %v\n%s", err, states(report))
@@ -280,7 +280,7 @@ func TestLostReplyOfLoad(t *testing.T) {
 	}
 }
 
-// Every address of a cluster client is tried, and the error names the ones that fail.
+// Every address of a cluster client is tried, and the error names the addresses that fail.
 func TestNoSeedAnswers(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}})
 	t.Cleanup(func() { _ = rdb.Close() })

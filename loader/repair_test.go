@@ -115,8 +115,8 @@ func TestNothingWasReplaced(t *testing.T) {
 	}
 }
 
-// A rollback restores all servers even if one has lost everything, and a second rollback undoes the
-// first.
+// A rollback restores all servers even if one of them has lost everything, and a second rollback
+// undoes the first.
 func TestRollbackWhereAServerLostAll(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -161,7 +161,7 @@ func TestRecordsThatDisagree(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		disturb func(t *testing.T)
-		want    string // build ID, or the error
+		want    string // expected build ID or error
 	}{
 		{"a deployment of before this was mended found nothing on one server",
 			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildB), "")) }, "00000000000a"},

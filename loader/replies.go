@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// Replies are parsed here rather than by go-redis's typed commands, because those refuse unknown
-// fields and newer servers add fields.
+// This file parses replies itself, because the typed commands of go-redis reject unknown fields and
+// newer servers add fields.
 
 // fields returns the fields of a reply that is a map, or nil.
 func fields(reply any) map[string]any { return respmap.Of(reply) }

@@ -61,7 +61,8 @@ type Node struct {
 	Before  Library  `json:"before"`
 	Changes []Change `json:"changes,omitempty"`
 
-	// Previous is what the last deployment replaced and [Loader.Rollback] restores.
+	// Previous is the library that the last deployment replaced and [Loader.Rollback] would
+	// restore.
 	Previous Library `json:"previous"`
 
 	// Changed reports whether this call changed what the node runs. A node that already ran the

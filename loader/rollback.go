@@ -9,9 +9,10 @@ import (
 )
 
 // Rollback restores the build that the last deployment replaced. It deploys that build to every
-// primary, as [Loader.Deploy] would, and the same reasons prevent it, except that an older version
-// may replace a newer one of the same contract. The servers keep that text, so Rollback works from any
-// machine. The build that it replaces is kept in turn: a second Rollback undoes the first.
+// primary as [Loader.Deploy] would, and fails for the same reasons, except that an older version
+// may replace a newer one of the same contract. The servers keep the text to restore, so Rollback
+// works from any machine. They then keep the build that Rollback replaced, so a second Rollback
+// undoes the first.
 //
 // In a namespace, Rollback restores the policies of the namespace that its last deployment replaced,
 // and nothing else. Without a namespace, it keeps the policies of all namespaces.
@@ -29,7 +30,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 }
 
 // PlanRollback returns what [Loader.Rollback] would change, as [Loader.Plan] does for a deployment.
-// Plan.Wanted is the build that it would bring back.
+// Plan.Wanted is the build that Rollback would restore.
 func (l *Loader) PlanRollback(ctx context.Context, opts ...RollbackOption) (Plan, error) {
 	s := l.session()
 	defer s.close()
@@ -136,7 +137,7 @@ func (f *fleet) kept(id string) (owned, error) {
 // then return "ERR Function not found". The keys stay until they expire. An unrelated library of
 // the same name is left alone, unless [ReplaceForeign] is given.
 //
-// A failure on one node does not stop the others; calling Delete again does the rest.
+// If one node fails, Delete continues with the others; calling Delete again deletes the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
 	o, err := optionsOf(opts)
 	if err != nil {

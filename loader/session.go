@@ -24,7 +24,7 @@ type session struct {
 	left  map[string]bool      // addresses of nodes that a watch must not change
 	base  string               // the text that a watch last found on the nodes
 
-	effects map[[2]string]map[string]Effect // by the digests of two texts, and by policy
+	effects map[[2]string]map[string]Effect // effects by the digests of two texts, and by policy
 
 	overOwn, overBase string // the last call of over
 	overWant          artifact
@@ -33,7 +33,8 @@ type session struct {
 // lastRead holds what a watch has read on a node, and the list of libraries at that time. The texts
 // take several hundred kilobytes. While the list stays the same, they are therefore read again only
 // after usesPerRead rounds. If the record does not match the library, a deployment is half done.
-// The deployment's next step may not change the list, so the texts are then read in every round.
+// The deployment's next step may not change the list, so the watch then reads the texts in every
+// round.
 type lastRead struct {
 	list string
 	held held
@@ -119,7 +120,7 @@ type member struct {
 	shard
 	held
 	s    *session
-	node *Node // in the fleet's report
+	node *Node // entry in the fleet's report
 
 	wrote bool // a command was sent that changes what the node holds
 }
@@ -136,13 +137,13 @@ type held struct {
 type fleet struct {
 	s       *session
 	own     owned    // the build of the caller; none for Delete
-	base    string   // the text on the nodes from which want takes what belongs to other namespaces
+	base    string   // the text on the nodes that want takes the parts of other namespaces from
 	want    artifact // what each node should run
 	report  Report
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 }
 
-// look inspects every node. It writes nothing.
+// look inspects every node and writes nothing.
 func (s *session) look(ctx context.Context, own owned) *fleet {
 	want := own.artifact
 	f := &fleet{s: s, own: own, want: want, report: Report{Wanted: want.Library}}

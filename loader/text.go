@@ -26,8 +26,7 @@ type Text string
 func (t Text) Text() string { return string(t) }
 
 // Library describes the text of a library. All fields are zero if there is no library. All but
-// Digest are zero if the text does not contain them, as for a library that is not a build of this
-// one.
+// Digest are zero if the text does not contain them, as for an unrelated library.
 type Library struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
@@ -55,8 +54,8 @@ type artifact struct {
 	text string
 }
 
-// readBuild describes a Build, and refuses one that is not the ratelimit library, or that is not
-// made for the namespace.
+// readBuild describes a Build, and returns an error if it is not the ratelimit library or does not
+// fit the Loader's namespace.
 func (l *Loader) readBuild(build Build) (owned, error) {
 	a, err := describeBuild(build)
 	if err != nil {

@@ -45,7 +45,7 @@ func certificate(t *testing.T) (certFile, keyFile string, config *tls.Config) {
 		&tls.Config{RootCAs: roots}
 }
 
-// All nodes are reached from one node over TLS, each at its TLS port and with the caller's
+// Given one node, a Loader reaches all nodes over TLS, each at its TLS port and with the caller's
 // settings.
 func TestClusterOverTLS(t *testing.T) {
 	certFile, keyFile, config := certificate(t)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Topology is how the servers form one system.
+// Topology says whether the servers are one server, a cluster or a ring.
 type Topology string
 
 const (
@@ -44,7 +44,7 @@ func (s shard) lowest() int {
 const allSlots = 16384
 
 // find lists the primaries. If no starting address replies, it returns a node with an error for
-// each of them.
+// each address.
 func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	from := s.l.from
 	if from.servers {
@@ -150,7 +150,8 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 
 // primaries asks a node of a cluster for all primaries. CLUSTER SHARDS includes primaries without
 // slots, which need the library before slots are moved to them. If the server does not have CLUSTER
-// SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits them.
+// SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries without
+// slots.
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards

@@ -47,26 +47,27 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
-// Watch inspects every primary repeatedly (see [WithInterval]) until ctx ends, and loads build
-// where it was lost: on a shard that joined, after FUNCTION FLUSH, after a restart without
-// persistence. It rediscovers the primaries each time. It calls report, from one goroutine, for
-// each change that it sees, and for each node at the beginning. It returns the error of ctx, or an
-// error if build is invalid.
+// Watch inspects every primary repeatedly (see [WithInterval]) until ctx ends, and loads build on
+// primaries that lost it or never had it, for example after FUNCTION FLUSH, after a restart without
+// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report,
+// from one goroutine, for each change that it sees, and for each node at the beginning. It returns
+// the error of ctx, or an error if build is invalid.
 //
-// A watch repairs and does not deploy. It leaves a node as it is, and reports that, if another
-// build was deployed after this one, if a newer version, a higher contract or a library that is not
-// a build of this one runs, or while a deployment is under way. So a forgotten watch never brings
-// an older build back, even if all nodes have lost the newer one: as long as it runs, it remembers
-// the last deployment that it has seen, and the nodes that it had to leave as they are.
+// A watch repairs and does not deploy. It leaves a node as it is, and reports the reason, if
+// another build was deployed after this one, if a newer version, a higher contract or a library
+// that is not a build of this one runs, or while a deployment is under way. So a forgotten watch
+// never brings an older build back, even if all nodes have lost the newer one: as long as it runs,
+// it remembers the last deployment that it has seen, and the nodes that it had to leave as they
+// are.
 //
 // The watch repairs each problem once. If the same problem comes back at once, because someone else
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
 // for loads that fail.
 //
-// A missing library or a new deployment is found in the next round. A library that was loaded
-// without a deployment is found within ten rounds, because the texts are not read in every round. A
-// step takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does
-// not delay repairs of the others.
+// The watch notices a missing library or a new deployment in the next round. It notices a library
+// that was loaded without a deployment within ten rounds, because the texts are not read in every
+// round. A step takes at most a second, even if [WithTimeout] allows more, so that a node that
+// hangs does not delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -98,7 +99,7 @@ type watch struct {
 	s      *session
 	want   owned
 	report func(Event)
-	seen   map[string]*sight // by address
+	seen   map[string]*sight // what the watch remembers, by address
 }
 
 // sight holds what the watch remembers about a node.
@@ -253,9 +254,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// check makes two more tests, which are not needed here. A lost library with policies that
-		// this build lacks was another build, which laterBuild finds. A probe is not needed,
-		// because the load follows.
+		// The method check makes two more tests, which a watch does not need. If a lost library had
+		// policies that this build lacks, it was another build, which laterBuild finds. A probe is
+		// not needed, because the load follows.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
@@ -279,8 +280,8 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 	return why
 }
 
-// adds reports whether the build only adds a namespace to a node, of which no record says anything:
-// all records were lost, and another watch has loaded its own namespace already.
+// adds reports whether the build only adds a namespace that no record names. This happens if all
+// records were lost and another watch has already loaded its own namespace.
 func (f *fleet) adds(m *member) bool {
 	namespace := f.s.l.namespace
 	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0
@@ -298,7 +299,7 @@ func (f *fleet) remember() {
 }
 
 // laterBuild returns a sentence if a newer version runs on any node, or if the last known
-// deployment was of another build; otherwise "".
+// deployment deployed another build; otherwise "".
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
 		switch r := m.node.Running; {

@@ -26,8 +26,8 @@ func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.Eve
 	}
 }
 
-// A watch remembers the deployments that it has seen even if all servers have lost them, and
-// notices a new one in the next round.
+// A watch remembers the deployments that it has seen, even if all servers have lost them, and
+// notices a new deployment in the next round.
 func TestWatchRemembers(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -95,7 +95,7 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	if e := w.waitFor(t, f.addrs[1], loader.Repaired, 2); e.Node.Before.BuildID != "000000000009" || e.Node.Running.BuildID != "000000000002" {
 		t.Errorf("%+v", e)
 	}
-	// A replica with neither the last deployment's build nor its record takes over.
+	// A replica that has neither the build nor the record of the last deployment takes over.
 	for name, code := range afterOne {
 		if name != "ratelimit" {
 			put(t, f.addrs[1], code)
@@ -135,7 +135,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		_, e := w.count(f.addrs[0], loader.Left)
 		return errors.Is(e.Err, loader.ErrLaterBuild) && e.Node.State == loader.Different
 	})
-	// If one node loses the library, the older build does not come back there either.
+	// If one node loses the library, the watch does not load the older build there either.
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	eventually(t, "the loss is seen and left", func() bool {
 		_, e := w.count(f.addrs[1], loader.Left)
@@ -199,7 +199,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("at once", 1)
 	}
-	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // far enough that doubling the wait again would overflow without the bound
+	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // so often that an unbounded wait would overflow
 		put(t, addr, older)
 		clock.round(t, min(wait, time.Minute)-time.Millisecond)
 		repaired("a moment before it is time", 0)
@@ -385,7 +385,7 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// Before a watch loads something, it notices even a deployment whose texts it has not read yet.
+// Before a watch loads a library, it notices even a deployment whose texts it has not read yet.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

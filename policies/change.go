@@ -18,9 +18,10 @@ type Effect struct {
 	Refused string // why the library cannot take the new policy, or ""
 }
 
-// Effects tries changes of policies on a library, in the offline engine: what it denies and what is
-// left under the new limit, after calls under the old one. Each change has the policy before and
-// after. A policy without limits before is new, and is only checked.
+// Effects tries changes of policies on a library, in the offline engine. It makes calls under the
+// old limit, and then finds out how many units the new limit leaves and whether it denies calls.
+// Each change has the policy before and after. If the policy before has no limits, the policy is
+// new and is only checked.
 func Effects(library string, changes [][2]functions.Policy) ([]Effect, error) {
 	server, err := embedded.Start(embedded.WithLibrary(library+parser), embedded.WithTime(timeOfChanges))
 	if err != nil {
@@ -40,10 +41,10 @@ var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.
 
 type trial struct {
 	checker
-	known map[[2]string]Effect // by the limits before and after
+	known map[[2]string]Effect // effects by the limits before and after
 }
 
-// side is the limits that decide over a part of a policy's keys.
+// side holds the limits for a part of a policy's keys.
 type side struct {
 	limits []string
 	shadow bool
@@ -61,8 +62,8 @@ func sidesOf(p functions.Policy) []side {
 }
 
 // policy returns the effect of a change of a policy. A key can change from any side of the old
-// policy to any side of the new one. The result is that of the worst change that is not possible
-// already.
+// policy to any side of the new one. The result is the effect of the worst change, among those that
+// the old policy did not already allow.
 func (t *trial) policy(before, after functions.Policy) Effect {
 	for _, to := range sidesOf(after) {
 		for _, limit := range to.limits {
@@ -172,7 +173,7 @@ func units(n int64, leases bool) string {
 
 type aboutLimit struct {
 	leases   bool
-	capacity int64 // the smallest of all rates
+	capacity int64 // the smallest capacity of all rates
 }
 
 // about asks the library about a limit.
@@ -188,10 +189,10 @@ func (t *trial) about(text string) (aboutLimit, error) {
 	return aboutLimit{leases: true, capacity: n}, err
 }
 
-// tried is what one call under the new limit gets.
+// tried is the outcome of one call under the new limit.
 type tried struct {
 	allowed bool
-	left    int64 // units left, before the call
+	left    int64 // units left before the call
 	wait    time.Duration
 	err     error
 }

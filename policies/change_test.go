@@ -62,8 +62,8 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// Every pair of algorithms has an effect, which says that keys are denied if the first call after some
-// units is denied.
+// Every pair of algorithms has an effect. The effect says that keys are denied if the first call
+// under the new limit is denied.
 func TestEffectsOfAllPairs(t *testing.T) {
 	var changes [][2]functions.Policy
 	limits := []string{"100/h", "token_bucket 100/h", "leaky_bucket 100/h", "fixed_window 100/h", "fixed_window 100/h align=clock",

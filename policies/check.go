@@ -31,8 +31,8 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. A returned error comes from the engine; problems with the
-// policies are in Findings.
+// probably do not work as intended. An error comes from the engine; problems with the policies are
+// in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to
 	// load, and their limits are checked one by one.
@@ -42,7 +42,7 @@ func (f *File) Check() (Findings, error) {
 	}
 	defer func() { _ = server.Close() }()
 	var found Findings
-	for rest := f.Policies; len(rest) > 0; { // each file has its own positions
+	for rest := f.Policies; len(rest) > 0; { // one file at a time, because each position belongs to a file
 		name := cmp.Or(rest[0].file, f.Name)
 		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name)}
 		for len(rest) > 0 && cmp.Or(rest[0].file, f.Name) == name {

@@ -96,7 +96,7 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 	}
 }
 
-// Of two rates with different calendar windows, one is redundant only if the other always denies
+// If two rates have different calendar windows, a rate is redundant only if the other always denies
 // first: 10/d makes 320/mo redundant, but not 319/mo.
 func TestRedundantCalendarRates(t *testing.T) {
 	c := checker{server: embedded.Run(t, embedded.WithLibrary(functions.Source()+parser))}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The examples in docs/policies.md are valid, and the test among them passes.
+// The policies and tests in docs/policies.md are valid, and the tests pass.
 func TestTheDocument(t *testing.T) {
 	document, err := os.ReadFile("../docs/policies.md")
 	if err != nil {

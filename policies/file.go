@@ -32,7 +32,7 @@ type Policy struct {
 	canary       *Policy      // if there is a canary: its limits and their positions
 }
 
-// Parse is like Read for content that was already read. name is for messages.
+// Parse is like Read, but takes the content of a file. name is for messages.
 func Parse(name string, content []byte) (*File, error) {
 	s := newSource(name)
 	file := &File{Name: name}
@@ -53,7 +53,7 @@ func Parse(name string, content []byte) (*File, error) {
 		case len(file.Policies) == 0:
 			s.Wrong(given.Key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
-			if _, err := file.Build(); err != nil { // aliases made it too large
+			if _, err := file.Build(); err != nil { // the build is too large because of aliases
 				s.Wrong(given.Key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
@@ -86,10 +86,10 @@ func (f *File) Build() (functions.Build, error) {
 	return functions.New(functions.WithPolicies(list...))
 }
 
-// policies decodes the policies. It leaves out those that have a problem.
+// policies decodes the policies. It leaves out policies that have a problem.
 func (s *source) policies(n *yaml.Node) []Policy {
 	if yamlfile.Null(n) {
-		return nil // "policies:" alone
+		return nil // the field "policies:" is empty
 	}
 	entries := s.Entries(n, "policies")
 	if len(entries) > functions.MostPolicies {

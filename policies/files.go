@@ -39,7 +39,7 @@ func Read(names ...string) (*File, error) {
 	all.Name = strings.Join(names, ", ")
 	problems = append(problems, all.twice()...)
 	if len(problems) == 0 {
-		if _, err := all.Build(); err != nil { // together they are too many, or too large
+		if _, err := all.Build(); err != nil { // all files together have too many policies, or too large ones
 			problems = Problems{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
 		}
 	}
@@ -75,7 +75,7 @@ func (f *File) twice() Problems {
 }
 
 // In returns the policies of the file with namespace and a slash before their names, as a namespace
-// deploys them. f stays as it is. With "", In returns f.
+// deploys them. In does not change f. With "", In returns f.
 func (f *File) In(namespace string) (*File, error) {
 	if namespace == "" {
 		return f, nil

@@ -106,7 +106,8 @@ func TestFileInANamespace(t *testing.T) {
 	}
 }
 
-// A test of a namespace chooses the side of a canary as the servers do: by the name with the namespace.
+// Tests of a namespace choose the side of a canary as the servers do, by the policy's name with the
+// namespace.
 func TestTestsOfANamespace(t *testing.T) {
 	write(t, map[string]string{
 		"a.yaml": "policies:\n  part:\n    limit: 30/m\n    canary: {limit: 20/m, share: 50%}\n",

@@ -49,7 +49,7 @@ type rate struct {
 	aligned  bool  // align=clock
 	shift    int64 // ms by which the windows begin before multiples of the period since the epoch
 	months   int64 // length of a window in calendar months, or 0
-	from     int64 // the day of the month on which such a window begins
+	from     int64 // the day of the month on which a window of calendar months begins
 }
 
 // parse makes the library parse a limit. The error is the library's, without the error code.

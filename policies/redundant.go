@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// A rate of a limit is redundant if another rate of the limit always denies first, so that removing
-// it would never change a decision.
+// A rate of a limit is redundant if another rate of the limit always denies first, so removing it
+// would not change any decision.
 
 // redundantRates describes the redundant rates of a limit, each with the rate that makes it
 // redundant.
@@ -34,8 +34,8 @@ func implied(algorithm string, a, b rate) bool {
 	if equal == b {
 		return true
 	}
-	// Each case compares two numbers of units: the most that a allows within the time that b
-	// counts, and the capacity of b.
+	// Each case compares two numbers of units: the largest number that rate a allows within the
+	// time that rate b counts, and the capacity of b.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":

@@ -14,7 +14,8 @@ import (
 )
 
 // sides is Lua code that adds a function to the library. The function chooses the side that decides
-// all following calls: canary, policy, or with "" the one to which the key of the call belongs.
+// all following calls: "canary", "policy", or with "" the side to which the key of the call
+// belongs.
 const sides = `
 do
   local by_key, side = policies.in_canary, ''
@@ -117,7 +118,7 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 }
 
 // run makes the calls and compares the replies. An expected true or false for "allowed" applies to
-// every call, all other fields to the last call.
+// every call. All other fields apply to the last call.
 func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
 	words := c.command()
 	if _, err := server.Do("FCALL", "ratelimit_side", 0, c.side); err != nil {

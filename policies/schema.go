@@ -2,7 +2,8 @@ package policies
 
 import _ "embed"
 
-// Schema is the JSON Schema of a policies file, for editors. Read accepts nothing that it refuses.
+// Schema is the JSON Schema of a policies file, for editors. Read accepts no file that the schema
+// rejects.
 //
 //go:embed policies.schema.json
 var Schema string

@@ -32,7 +32,7 @@ func compileSchema(t *testing.T, text string) *jsonschema.Schema {
 	return schema
 }
 
-// valid reports whether a schema accepts a YAML text. ok is false if the text is no YAML.
+// valid reports whether a schema accepts a YAML text. ok is false if the text is not YAML.
 func valid(schema *jsonschema.Schema, text string) (accepted, ok bool) {
 	var document yaml.Node
 	if err := yaml.Load([]byte(text), &document); err != nil || len(document.Content) != 1 {
@@ -70,14 +70,14 @@ func plain(n *yaml.Node, depth int) any {
 	return value
 }
 
-// Problems that a schema cannot express.
+// beyondSchemas matches the problems that a schema cannot express.
 var beyondSchemas = regexp.MustCompile(strings.Join([]string{
 	`is given twice`, `aliases expand`, `the library would have`, `number of costs is`, `number of limits is \d+ and that of the canary`,
 	`a limit of several has no key name`, `the canary's limit \d+ is for the key`, `are for one kind|both limits of one kind`, `concurrency with other limits`,
 	`track is for ratelimit_take`, `a lease has no cost`, `bytes; it has at most`, `policy p.*: "`, `policy [a-z.]+(, [a-z]+)?: `, // what the library says about a limit
 	`the engine does not|keys and limits`, `YAML|indentation|UTF|control character|directive`,
 	`give a whole number from 0 to`, // such as 0x10
-	// tests
+	// problems in a file of tests
 	`no policy "`, `is before the previous call`, `has no canary`, `the policy .* has \d+$`, `longer than 36500d`, `file makes more than`, `no such file`,
 	`there are only \d+ calls`, `needs a call with up_to`, `write the number of a key`, `write true or false`, `years 2002 to 2200`, `lease id|takes \d+ key`,
 }, "|"))
@@ -130,7 +130,7 @@ func parsePolicies(text string) error {
 	return err
 }
 
-// fieldsOf returns the fields that the parser knows, from its own words about an unknown one.
+// fieldsOf returns the fields that the parser knows, from its error for an unknown field.
 func fieldsOf(t *testing.T, err error) []string {
 	t.Helper()
 	for _, line := range lines(err) {

@@ -49,15 +49,15 @@ type call struct {
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
-	key   string // with each: the key as the test names it
-	index int64  // with each: the number of the key, from 1
+	key   string // for the field each: the key as the test names it
+	index int64  // for the field each: the number of the key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
 	text  string // the beginning of an error
 	count bool   // want is how many calls are allowed
 }
 
-// verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb with "changed" returns a count of
-// changes instead of a decision.
+// verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb
+// with "changed" returns a count of changes instead of a decision.
 var verbs = map[string][]string{
 	"take": {"policy", "canary", "cost", "up_to", "force", "each"}, "peek": {"policy", "canary", "cost", "up_to", "each"}, "refund": {"policy", "canary", "cost", "each"},
 	"acquire": {"policy", "canary", "lease"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},

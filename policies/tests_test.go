@@ -87,7 +87,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// Tests do not see each other's keys, start at their own times, and can be selected by name.
+// Each test has its own keys and its own start time, and can be selected by name.
 func TestRunsAreIndependent(t *testing.T) {
 	file, err := readTests(t, `policies: p.yaml
 tests:

@@ -7,10 +7,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Charge is what was taken for the call that a handler serves, or for the opening of its stream. The
-// handler can use it to adjust the charge once the actual cost is known. A nil Charge stands for a
-// call that was not charged: its methods do nothing, so handlers need no check. A Charge is safe for
-// concurrent use.
+// Charge is what was taken for the call that a handler serves, or for the opening of its stream.
+// The handler can use it to adjust the charge once the actual cost is known. The Charge of a call
+// that was not charged is nil: its methods do nothing, so handlers need no check. A Charge is safe
+// for concurrent use.
 type Charge adapter.Charge
 
 // chargeOf is the context key of the Charge made by the Server with this name.
@@ -39,11 +39,12 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 
 // More charges n more units to each key of the call, for example because the work cost more than
 // expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does:
-// the next calls are denied until they are paid off. While a key is blocked, More charges nothing
-// and returns 0. If the library on the server is too old, the error is [client.ErrNotDeployed].
+// the next calls are denied until these units are paid off. While a key is blocked, More charges
+// nothing and returns 0. If the library on the server is too old, the error is
+// [client.ErrNotDeployed].
 //
 // The call to the limiter uses the values of ctx, but not its deadline or cancellation, so a caller
-// that gives up is charged. The timeout of the limiter bounds it.
+// that gives up is charged. The timeout of the limiter bounds the call.
 func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	return (*adapter.Charge)(c).More(ctx, n)
 }

@@ -19,7 +19,7 @@ var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
 
-// serve serves a call of 10 units of 100 with a handler that calls correct.
+// serve serves a call that is charged 10 of 100 units, with a handler that calls correct.
 func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
 	t.Helper()
 	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {
@@ -35,8 +35,8 @@ var ten = grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Re
 	return nil
 })
 
-// A handler gives back what it did not use, and charges what it used in addition, also beyond the
-// limit. The next calls are denied until that is paid off.
+// A handler gives back unused units, and charges additional ones, even beyond the limit. The next
+// calls are denied until the additional units are paid off.
 func TestCharge(t *testing.T) {
 	limiter, server := newLimiter(t)
 	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "100/d", acme, ten))

@@ -16,16 +16,16 @@
 // opened, and with [PerMessage] also for each message.
 //
 // If there is no decision, a call is allowed, and the error is logged, at most once a second.
-// [RefuseOnError] ends such calls with UNAVAILABLE. No retry mends a wrong limit, so [Server.Check]
-// finds it when the program starts; while the program runs, such an error has a line of log of its
-// own, and [RefuseMisconfigured] ends the call with INTERNAL. If the client was made with
+// [RefuseOnError] ends such calls with UNAVAILABLE. Retries do not help against a wrong limit:
+// [Server.Check] finds it when the program starts. While the program runs, the error is logged on
+// its own line, and [RefuseMisconfigured] ends the call with INTERNAL. If the client was made with
 // client.WithFallback, the fallback applies first.
 //
 // A call that its caller cancels, or gives a short deadline, is charged like any other, because the
 // decision does not end with the context of the call. If there is no decision and the context has
 // ended, the call is not handled.
 //
-// A handler whose cost is known only afterwards corrects its charge: [ChargeOf].
+// A handler whose cost is known only afterwards can correct its charge; see [ChargeOf].
 //
 // # Clients
 //

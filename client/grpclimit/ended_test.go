@@ -163,7 +163,7 @@ func TestEndedContexts(t *testing.T) {
 					}
 					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 						handled++
-						for range 2 { // the remaining messages; the first came with the opening
+						for range 2 { // the first message came with the opening
 							if err := stream.RecvMsg(nil); err != nil {
 								t.Errorf("a message within the limit: %v", err)
 							}
@@ -190,7 +190,7 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 	for ended, ctx := range endedContexts(t) {
 		for _, tt := range []struct {
 			name  string
-			key   error // of the key
+			key   error // error from the Key
 			opt   grpclimit.ServerOption
 			heard bool
 			code  codes.Code

@@ -24,7 +24,7 @@ type Key struct{ key keytext.Key[call] }
 // call holds what a Key may read about a gRPC call.
 type call struct {
 	ctx    context.Context
-	target string // of the connection, for an outgoing call
+	target string // target of the connection, for an outgoing call
 	method string
 }
 
@@ -49,8 +49,8 @@ func Method() Key {
 }
 
 // Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"); if
-// there are several values, under the first. The key contains the first 32 hexadecimal digits of
-// the value's SHA-256: "metadata:x-api-key~" and the digits.
+// there are several values, by the first. The key contains the first 32 hexadecimal digits of the
+// value's SHA-256: "metadata:x-api-key~" and the digits.
 //
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor
 // that verifies the value before this one.
@@ -68,10 +68,11 @@ func Metadata(name string) Key {
 // unusable returns a Key for which NewServer returns err.
 func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 
-// Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if that is
-// not an IP address, under the name of the network, such as "peer=unix". Ports and IPv6 zones are
-// removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy this is the
-// address of the proxy: use a [Func] that reads what the proxy writes into the metadata.
+// Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if the
+// address is not an IP address, by the name of the network, such as "peer=unix". Ports and IPv6
+// zones are removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy
+// this is the address of the proxy: use a [Func] that reads what the proxy writes into the
+// metadata.
 func Peer() Key { return PeerNetwork(128) }
 
 // PeerNetwork is Peer, but counts all IPv6 addresses of a network of the given size as one, as in

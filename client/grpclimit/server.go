@@ -91,9 +91,10 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 	}
 }
 
-// RefuseMisconfigured ends a call with INTERNAL if there is no decision because of an error that no
-// retry mends ([client.ErrMisconfigured]), such as a wrong limit. Without this option, such a call is
-// treated as in an outage. [Server.Check] finds a wrong limit when the program starts.
+// RefuseMisconfigured ends a call with INTERNAL if there is no decision because of a
+// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option,
+// such a call is treated as in an outage. [Server.Check] finds a wrong limit when the program
+// starts.
 func RefuseMisconfigured() ServerOption {
 	return func(s *Server) error {
 		s.refuseMisconfigured = true
@@ -134,8 +135,8 @@ func NewServer(limiter *client.Client, name string, limit client.Limit, key Key,
 }
 
 // Check returns nil if the servers are ready and accept the limit of NewServer, as
-// [client.Client.Check] does. Call it when the program starts. Limits that only [WithRequest] sets are
-// not checked: give them to client.Client.Check.
+// [client.Client.Check] does. Call it when the program starts. Limits that only [WithRequest] sets
+// are not checked: give them to client.Client.Check.
 func (s *Server) Check(ctx context.Context) error { return s.requests.Check(ctx) }
 
 // Unary is a [grpc.UnaryServerInterceptor].

@@ -50,7 +50,7 @@ func TestServerStream(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opts []grpclimit.ServerOption
-		used int64 // by a stream of three messages
+		used int64 // units used by a stream of three messages
 	}{
 		{"on opening", nil, 1},
 		{"per message", []grpclimit.ServerOption{grpclimit.PerMessage()}, 3},
@@ -129,8 +129,8 @@ func TestServerWithoutDecision(t *testing.T) {
 	}
 }
 
-// A wrong limit is found by Check, of servers and of clients. While the program runs, calls with a
-// wrong limit end with INTERNAL if the server has RefuseMisconfigured, and always at a client.
+// Check finds a wrong limit, for a Server and for a Client. While the program runs, calls with a
+// wrong limit end with INTERNAL: at a Server with RefuseMisconfigured, and at any Client.
 func TestMisconfigured(t *testing.T) {
 	limiter, redis := newLimiter(t)
 	for _, tt := range []struct {

@@ -16,11 +16,11 @@
 // # Server limits
 //
 // If the other service tells a client to wait, this applies to all users of the key, in any
-// process. A service does so by Retry-After (seconds or a date) in a 429 or 503 response, or else
-// by a RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any
-// response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an
-// existing block is never shortened. The caller gets the response, unless [WithRetries] retries the
-// request.
+// process. The service asks with Retry-After (seconds or a date) in a 429 or 503 response, or
+// otherwise with a RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11)
+// in any response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]);
+// an existing block is never shortened. The caller gets the response, unless [WithRetries] retries
+// the request.
 //
 // # Without a decision
 //

@@ -65,7 +65,7 @@ func WithLongestBlock(d time.Duration) Option {
 	return func(t *Transport) error { return t.calls.LongestBlock(d) }
 }
 
-// WithRetries retries a request up to n times. It does so after a 429 or 503 response that says how
+// WithRetries retries a request up to n times. It retries after a 429 or 503 response that says how
 // long to wait, for example in Retry-After, if there is time for that wait. Each retry is charged
 // to the limit. A request is not retried if its body cannot be read again ([http.Request.GetBody]).
 // After a 503 the request may have been executed, so only GET, HEAD, OPTIONS, TRACE, PUT and

@@ -73,7 +73,8 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limitertest.WantBlocked(t, limiter, key, 30*time.Second)
 }
 
-// A response with a shorter time does not shorten a block; one with a longer time extends it.
+// A response with a shorter time does not shorten a block; a response with a longer time extends
+// it.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {
 		said string

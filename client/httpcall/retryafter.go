@@ -60,7 +60,7 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	return min(max(at.Sub(now), 0), longest), true
 }
 
-// span converts seconds, which is not negative, to a duration of at most longest.
+// span converts seconds, which must not be negative, to a duration of at most longest.
 func span(seconds int64) time.Duration {
 	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 }

@@ -121,7 +121,7 @@ func TestThroughAClient(t *testing.T) {
 }
 
 // A request whose context ends while it waits, whether first in line or not, is not sent, and the
-// next one moves up.
+// next request moves up.
 func TestContextEndsInLine(t *testing.T) {
 	limiter, server, takes := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}

@@ -21,7 +21,7 @@ type addresses struct {
 }
 
 // TrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
-// "2001:db8::1", and "unix:" for those that connect over a Unix socket. X-Forwarded-For from any
+// "2001:db8::1", and "unix:" for proxies that connect over a Unix socket. X-Forwarded-For from any
 // other sender is ignored.
 func TrustedProxies(networks ...string) AddressOption {
 	return func(a *addresses) error {
@@ -146,8 +146,8 @@ func (a *addresses) trusts(addr netip.Addr) bool {
 }
 
 // cutLast cuts text around its last separator, or, if quotes is true, around the last one outside
-// quotes. It reads from the right: a client that opens a quote and never closes it must not hide what
-// a proxy wrote after it.
+// quotes. It reads from the right, so that a client cannot hide the text of a proxy by opening a
+// quote and never closing it.
 func cutLast(text string, separator byte, quotes bool) (rest, last string, more bool) {
 	quoted := false
 	for i := len(text) - 1; i >= 0; i-- {

@@ -154,8 +154,8 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// FuzzAddress checks that clients cannot influence the address. Text to the left of what our proxy
-// wrote, or within text that the proxy quoted, changes nothing. If our proxy wrote nothing, the
+// FuzzAddress checks that clients cannot influence the address. Text to the left of our proxy's
+// entry, or within text that the proxy quoted, changes nothing. If our proxy wrote nothing, the
 // result is still an address in canonical form.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{

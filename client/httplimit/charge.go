@@ -8,8 +8,8 @@ import (
 )
 
 // Charge holds what was taken for the request that a handler serves. The handler can use it to
-// adjust the charge once the actual cost is known. A nil Charge stands for a request that was not
-// charged: its methods do nothing, so handlers need no check.
+// adjust the charge once the actual cost is known. The Charge of a request that was not charged is
+// nil: its methods do nothing, so handlers need no check.
 //
 // Until the response begins, each method call also updates the fields in the header. So call the
 // methods from the goroutine that writes the response, or after the handler has returned.
@@ -39,9 +39,10 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 }
 
 // More charges n more units to each key of the request, for example because the work cost more than
-// expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does: the
-// next requests are denied until they are paid off. While a key is blocked, More charges nothing and
-// returns 0. If the library on the server is too old, the error is [client.ErrNotDeployed].
+// expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does:
+// the next requests are denied until these units are paid off. While a key is blocked, More charges
+// nothing and returns 0. If the library on the server is too old, the error is
+// [client.ErrNotDeployed].
 //
 // The call uses the values of ctx, but not its deadline or cancellation, so a client that hangs up
 // is charged. The timeout of the limiter bounds the call.

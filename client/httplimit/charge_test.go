@@ -46,7 +46,7 @@ func TestRefund(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 3)
 }
 
-// A key that was blocked in the meantime gets nothing back. It can still be refunded later.
+// If a key was blocked in the meantime, nothing is refunded. A later refund is still possible.
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
@@ -115,7 +115,7 @@ func TestChargeOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// A request with UpTo is charged for the units that it got.
+// For a request with UpTo, the charge is the number of units that it got.
 func TestChargeOfUpTo(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -135,7 +135,7 @@ func TestChargeOfUpTo(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
-// A handler works the same without a limit, and each of two middlewares has its own charge.
+// A handler works without a limit too, and each of two middlewares has its own charge.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	none := httplimit.ChargeOf(t.Context(), "api")
@@ -185,7 +185,8 @@ func TestFieldsTakenAway(t *testing.T) {
 	checkField(t, serve(handler, get("/")), "RateLimit", "")
 }
 
-// After the handler has returned, the server owns the header and may be writing it.
+// After the handler has returned, Charge must not touch the header, because the server may be
+// writing it.
 func TestChargeAfterTheHandler(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var charge *httplimit.Charge

@@ -44,11 +44,12 @@
 // If there is no decision, because no server is reachable or the limit is wrong, the request is
 // allowed, and the error goes to [log/slog], at most once a second: an outage of the limiter should
 // not become an outage of the service. [RefuseOnError] answers 503 Service Unavailable instead, and
-// [OnError] receives every error. No retry mends a wrong limit, so [Middleware.Check] finds it when
-// the program starts; while the program runs, such an error has a line of log of its own, and
-// [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a [client.Fallback] other than ReturnError, the
-// fallback applies first: requests allowed by FailOpen are served without the fields, and requests
-// denied by FailClosed get 503, because they are not over a limit.
+// [OnError] receives every error. Retries do not help against a wrong limit: [Middleware.Check]
+// finds it when the program starts. While the program runs, the error is logged on its own line,
+// and [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a
+// [client.Fallback] other than ReturnError, the fallback applies first: requests allowed by
+// FailOpen are served without the fields, and requests denied by FailClosed get 503, because they
+// are not over a limit.
 //
 // # Clients that hang up
 //

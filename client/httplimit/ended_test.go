@@ -113,7 +113,7 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 	for name, ctx := range endedContexts(t) {
 		for _, tt := range []struct {
 			name  string
-			key   error // of the key
+			key   error // error from the Key
 			opt   httplimit.Option
 			heard bool
 			after string

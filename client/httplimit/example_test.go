@@ -112,7 +112,8 @@ func ExampleChargeOf() {
 	// 200 "rows";r=9880;t=44 Retry-After:
 }
 
-// The limit depends on the client, and its window is sent for clients that plan ahead.
+// The limit depends on the client, and its window is sent, so that clients can spread their
+// requests.
 func ExampleWithPolicies() {
 	limiter, stop := exampleLimiter()
 	defer stop()

@@ -83,7 +83,7 @@ func bindingLimit(req client.Request, result client.Result) client.Limit {
 }
 
 // policyOf returns the name of the policy that decided and all policies of its limit. If there is
-// none, it returns the middleware's name and nil.
+// no such policy, it returns the middleware's name and nil.
 func (m *middleware) policyOf(req client.Request, result client.Result) (string, []Policy) {
 	policies := m.policies[bindingLimit(req, result)]
 	for _, p := range policies {
@@ -140,7 +140,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 		q := item(p.Name, "q", p.Quota)
 		if p.Window > 0 {
 			q.Params.Add("w", integer(seconds(p.Window)))
-			if p.Name == name { // see the package comment about t
+			if p.Name == name { // the package comment explains t
 				reset = max(reset, sustainable(p, result.Remaining))
 			}
 		}

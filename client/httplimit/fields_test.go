@@ -48,7 +48,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// With several rates, the fields name the one with the fewest units left.
+// With several rates, the fields name the rate with the fewest units left.
 func TestFieldsOfTheRateThatBinds(t *testing.T) {
 	limiter, server := newLimiter(t)
 	const both client.Limit = "10/s burst=20, 30/h"

@@ -73,9 +73,10 @@ func RefuseOnError(retryAfter time.Duration) Option {
 	}
 }
 
-// RefuseMisconfigured answers 500 Internal Server Error if there is no decision because of an error
-// that no retry mends ([client.ErrMisconfigured]), such as a wrong limit. Without this option, such a
-// request is treated as in an outage. [Middleware.Check] finds a wrong limit when the program starts.
+// RefuseMisconfigured answers 500 Internal Server Error if there is no decision because of a
+// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option,
+// such a request is treated as in an outage. [Middleware.Check] finds a wrong limit when the
+// program starts.
 func RefuseMisconfigured() Option {
 	return func(m *middleware) error {
 		m.refuseMisconfigured = true
@@ -115,9 +116,9 @@ type middleware struct {
 // Middleware limits the requests to a handler. Make it with [New].
 type Middleware func(next http.Handler) http.Handler
 
-// Check returns nil if the servers are ready and accept the middleware's limit, as
-// [client.Client.Check] does, and those of [WithPolicies]. Call it when the program starts, because
-// New does not ask a server. Limits that only [WithRequest] sets are not checked: give them to
+// Check returns nil if the servers are ready and accept the middleware's limit and the limits of
+// [WithPolicies]. See [client.Client.Check]. Call it when the program starts, because New does not
+// ask a server. Limits that only [WithRequest] sets are not checked: give them to
 // client.Client.Check.
 func (m Middleware) Check(ctx context.Context) error {
 	l, ok := m(nil).(*limited)

@@ -123,7 +123,7 @@ func TestWithRequest(t *testing.T) {
 	checkStatus(t, serve(handler, get("/", "X-Plan", "none")), http.StatusBadRequest)
 }
 
-// For a deployed policy with several limits, the fields name the one that denies.
+// For a deployed policy with several limits, the fields name the limit that denies.
 func TestPolicyOfSeveralLimits(t *testing.T) {
 	limiter, _ := newLimiter(t, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}})
 	handler := newHandler(t, limiter, "@calc", httplimit.Address(), ok,
@@ -216,8 +216,8 @@ func TestFallbackOfTheClient(t *testing.T) {
 	}
 }
 
-// A wrong limit is found by Check. While the program runs, RefuseMisconfigured refuses requests, and
-// only for errors that no retry mends.
+// Check finds a wrong limit. While the program runs, RefuseMisconfigured rejects requests only for
+// errors that no retry can fix.
 func TestMisconfigured(t *testing.T) {
 	limiter, server := newLimiter(t, functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "100/d"}}},
 		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "100/d"}, {Key: "b", Limit: "100/d"}}},
@@ -275,7 +275,7 @@ func TestMisconfigured(t *testing.T) {
 }
 
 // Without OnError at most one line per second is logged, for any number of requests. A wrong limit
-// has a line of its own, which says what to do.
+// is logged on its own line, with the remedy.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer

@@ -31,8 +31,7 @@ func Func(name string, f func(*http.Request) (string, error)) Key { return Key{k
 // value's SHA-256: "header:X-Api-Key~" and the digits.
 //
 // A client that sends a new value each time counts as a new client each time. Put middleware that
-// verifies the header in front of this one, or middleware with [Address] around it. This also
-// applies to [Cookie].
+// verifies the header, or middleware with [Address], around this one. The same applies to [Cookie].
 func Header(name string) Key {
 	if name = http.CanonicalHeaderKey(name); name == "Host" {
 		return unusable(errors.New("Header(\"Host\"), which net/http keeps apart; use Func(\"host\", f) with an f that returns Request.Host"))
@@ -40,8 +39,8 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
-// Cookie counts each request by the value of a cookie, the first if there are several, hashed as
-// with [Header].
+// Cookie counts each request by the value of a cookie, the first if there are several. The value is
+// hashed as with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
 		cookie, err := r.Cookie(name)

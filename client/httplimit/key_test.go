@@ -98,8 +98,8 @@ func TestPattern(t *testing.T) {
 	serve(mux, get("/items/2"))
 	limitertest.WantUsed(t, limiter, "api|route=/items/%7Bid%7D", 2)
 
-	// Around the mux the pattern is not known. This is reported as a server error, not as a client
-	// error.
+	// In middleware around the mux, the pattern is not known. This is reported as a server error,
+	// not as a client error.
 	var found error
 	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)

@@ -25,8 +25,8 @@
 // never contain keys, limits or the text of errors.
 //
 // A span is of kind client, has the attributes of the histogram, ratelimit.outcome and
-// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is made after the call has ended, so spans of the Redis
-// client, if it makes any, are its siblings.
+// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is made after the call has ended,
+// so any spans of the Redis client are its siblings.
 package otellimit
 
 import (
@@ -141,8 +141,8 @@ func isDecision(operation string) bool {
 	return false
 }
 
-// wasSent reports whether a call was meant for a server: neither stopped by a circuit breaker nor
-// decided by this process alone.
+// wasSent reports whether the client tried to send a call to a server. It returns false if a
+// circuit breaker stopped the call or if this process decided alone.
 func wasSent(call client.Observation) bool {
 	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
 }
@@ -179,7 +179,7 @@ func (o *observer) breaker(change client.BreakerChange) {
 		n = 1
 	case change.To == "closed":
 		n = -1
-	default: // a change between open and half-open
+	default: // the change is between open and half-open
 		return
 	}
 	attrs := []attribute.KeyValue{semconv.ServerAddress(change.Node)}

@@ -170,7 +170,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	check(t, open, "ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 0", "ratelimit.client.breaker.open{server.address=FailoverClient} 1")
 }
 
-// A decision of this process alone is not a database operation.
+// A decision that this process makes alone is not a database operation.
 func TestDecidedHere(t *testing.T) {
 	tel := newTelemetry(t)
 	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceLocal})
@@ -207,7 +207,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// A call that makes no decision is not counted as one, even if it fails.
+// A call that makes no decision is not counted as a decision, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
 	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: client.OutcomeError, Err: client.ErrUnavailable})
@@ -228,7 +228,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func ExampleNew() {
-	reader := sdkmetric.NewManualReader() // in a program, an exporter
+	reader := sdkmetric.NewManualReader() // a program would use an exporter
 	observer, err := otellimit.New(otellimit.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		fmt.Println(err)

@@ -33,7 +33,7 @@ type Key struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
-// Shadow describes what the reply would be if none of the call's policies were a shadow policy.
+// Shadow describes the reply that the call would get if none of its policies were a shadow policy.
 type Shadow struct {
 	Allowed      bool   `json:"allowed"`
 	Taken        *int64 `json:"taken,omitempty"`

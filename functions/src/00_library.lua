@@ -14,11 +14,12 @@ local CONTRACT = 1
 local BUILD_ID = '@BUILD_ID@'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
--- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
--- back as one (PEXPIRE). Valkey reports 7.2.4 here and behaves like that version.
+-- one call can see different milliseconds, so a duration read with PTTL must not be written back
+-- with PEXPIRE. Valkey reports version 7.2.4 and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
+-- algorithms holds the algorithms by name; src/algorithms/*.lua fill it. src/45_limits.lua
+-- documents their fields.
 local algorithms = {}
 
 -- sorted_keys returns the keys of a table, sorted.

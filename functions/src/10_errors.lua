@@ -19,8 +19,8 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable returns the error for a key that holds something other than expected. what describes its
--- type or length, never its bytes.
+-- unusable returns the error for a key that holds something other than expected. what describes the
+-- value's type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end

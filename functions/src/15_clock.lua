@@ -1,9 +1,10 @@
--- The server's time, read once per call so that all limits of a call use the same moment, even on
--- Redis 7.0, where the time advances during a call. Every function first clears clock.now:
--- clock.register does it for most of them, and ratelimit_take does it itself to save a function
--- call.
+-- This file reads the server's time once per call, so that all limits of a call use the same time,
+-- even on Redis 7.0, where the time advances during a call. Every function first clears clock.now:
+-- clock.register adds this to most functions. ratelimit_take clears clock.now itself, to save a
+-- function call.
 
--- register registers a function like redis.register_function, and makes it clear clock.now first.
+-- register is like redis.register_function, but the registered function clears clock.now before it
+-- runs.
 function clock.register(definition)
   local callback = definition.callback
   definition.callback = function(keys, args)

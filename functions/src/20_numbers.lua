@@ -1,5 +1,6 @@
--- Numbers as callers write them. A Lua number is a double, so whole numbers are exact only up to
--- 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must never reach a decision.
+-- This file parses the numbers that callers write. A Lua number is a double, so whole numbers are
+-- exact only up to 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must not reach
+-- a decision.
 
 local LARGEST = '9007199254740992' -- 2^53
 
@@ -53,14 +54,14 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- in a generation
+local MOST_KNOWN = 5000 -- results in one generation
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
--- previous generation, and the generation before is dropped. A result found in the previous
--- generation is added to the current one. So at most 10,000 results are kept, and always the last
--- 5,000. If sized is true, a result counts as value.size results.
+-- previous generation, and the old previous generation is dropped. A result found in the previous
+-- generation is added to the current one. So at most 10,000 results are kept, always including the
+-- last 5,000. If sized is true, a result counts as value.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

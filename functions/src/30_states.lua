@@ -1,8 +1,8 @@
--- States: the content of a key, and the part of it that a call has read.
+-- A state is what a rate stores in a key, as read by a call.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
--- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected
--- before anything is written. functions/STATE.md lists the forms.
+-- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
+-- rejected before anything is written. functions/STATE.md lists the forms.
 --
 -- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
 -- All algorithms set
@@ -19,8 +19,8 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes or buckets: a call that reads more frees its states
-states.large = false -- whether this call reads more
+local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
+states.large = false -- whether this call has read more than MOST_KEPT or SMALL
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -50,12 +50,12 @@ end
 
 -- A state that was written under a larger limit takes longer to read than this call's limits
 -- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
--- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
+-- bounds under any limit. A key holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
 -- buckets.
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. Every call that loads states begins with it.
+-- begin starts counting what a call reads. Every call that loads states calls begin first.
 function states.begin()
   read.bytes, read.buckets = 0, 0
 end
@@ -70,8 +70,8 @@ end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
 -- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because only then is their number known; before the read, a call with 0 checks the
--- sum so far.
+-- they are read, because their number is not known earlier. Before the read, a call with more = 0
+-- checks the sum so far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -247,8 +247,8 @@ end
 local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If they are many, it
--- sets the list's field long.
+-- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
+-- bytes, it sets the list's field long.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do

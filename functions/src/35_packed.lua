@@ -29,8 +29,8 @@ local function next_text(texts, at)
   return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- find finds the text whose length stands at byte `from` of a key's value, in the form of pattern.
--- It returns the first and last byte of the text, or nil.
+-- find finds the text whose length is at byte `from` of a key's value, in the form of pattern. It
+-- returns the first and last byte of the text, or nil.
 local function find(key, from, pattern)
   local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
   if not digits then return nil end
@@ -38,7 +38,7 @@ local function find(key, from, pattern)
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- next_of_long returns the text whose length stands at byte `from` of a value of size bytes, or its
+-- next_of_long returns the text whose length is at byte `from` of a value of size bytes, or its
 -- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
 -- position after the text, and the text's offset and size. It returns nil if the texts are broken.
 local function next_of_long(key, from, size, is_list, most)
@@ -50,9 +50,9 @@ local function next_of_long(key, from, size, is_list, most)
   return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value. If
--- value is only the beginning of a long state, at byte `offset` of the key, size is that of all that
--- the key holds. read_texts returns the error, or nil.
+-- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
+-- If value is only the beginning of a long state, at byte `offset` of the key, size is the size of
+-- the key's whole value. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following = is_list and from + 1 or #value + 1
@@ -79,7 +79,7 @@ local function load_empty(limit, at)
 end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
--- its beginning. The prefix alone is not a state.
+-- the beginning of the key's value. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then

@@ -1,5 +1,6 @@
--- gcra and leaky_bucket with one rate and T of at least 1 ms. Read src/algorithms/gcra.lua first.
--- The key's expiry is TAT, and its value is "gcra" or "gcra-<k>". The clock is in ms.
+-- This file has gcra and leaky_bucket for one rate with T of at least 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
+-- The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -25,8 +26,8 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
--- the value if it has to be written again, and nil for the debt if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
+-- if it has to be written again. The debt is nil if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -38,8 +39,8 @@ end
 -- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
 -- always written. left is the time in ms until the key expires. If the value does not change, only
 -- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
--- absolute time, unless value is nil. It counts from the time in ms at which left was read. This
--- time is now or, if now is nil, the old expiry minus left.
+-- absolute time, unless value is nil. The absolute time counts from when left was read: the
+-- argument now (ms) or, if now is nil, the old expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then

@@ -1,10 +1,10 @@
--- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
 -- "@name" reads no key.
 --
 -- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
--- A canary has as many limits as its policy. It decides over a share of the keys, in thousandths. Once
+-- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
 --   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
 --           counts what it would have decided
@@ -24,13 +24,13 @@ function policies.names()
 end
 
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
--- the name of the policy, the key and the share: it is the same on all servers, and a larger share keeps
--- the keys of a smaller one.
+-- the name of the policy, the key and the share, so it is the same on all servers. A larger share
+-- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides over the leases of a key, or its canary. If the policy is
+-- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
 -- unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
@@ -51,16 +51,17 @@ end
 
 local NO_CALLS = { [0] = 0, 0 }
 
--- counts returns two lists for ratelimit_info, in the order of the names: { name, allowed, denied } of
--- each policy, to which a canary adds { share, allowed, denied }; and { name, count, ... } of the shadow
--- policies, with the calls that the policy and its canary would have denied.
+-- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
+-- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
+-- one. The second is { name, count, ... } for the shadow policies. Each count includes the calls
+-- that the policy and its canary would have denied.
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do
     local policy, entry, shadow_denied = POLICIES[name], { name }, nil
     for _, side in ipairs{ policy, policy.canary } do
       local calls = side.calls or NO_CALLS
-      entry[#entry + 1] = side.share -- of a canary
+      entry[#entry + 1] = side.share -- side is a canary
       entry[#entry + 1] = calls[1]
       entry[#entry + 1] = calls[0]
       if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end

@@ -1,6 +1,6 @@
--- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
--- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
--- two fields of a rate:
+-- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
+-- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
 --           calendar
 --   months  the months in a window; nil for windows of equal length

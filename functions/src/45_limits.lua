@@ -1,4 +1,4 @@
--- Limit expressions. Only this file parses them.
+-- This file parses limits. No other file does.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
@@ -12,7 +12,7 @@
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
 --   asks        the sum of the quantity that the algorithm bounds in one call (see most)
---   decide      the function that decides over the limit's key, see below
+--   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
@@ -35,8 +35,8 @@
 -- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
---   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
---             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
+--   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
+--             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key. The
 --             default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
@@ -219,9 +219,9 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy that is one limit and nothing more. For any other policy it
--- returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy has a
--- canary, the field canary has the result of parse_side for the canary, with the field share.
+-- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
+-- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
+-- has a canary, the field canary has the result of parse_side for the canary, with the field share.
 local function parse_policy(text)
   local policy, err = policies.find(text)
   if not policy then return nil, err end
@@ -266,6 +266,6 @@ end
 
 -- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
 -- limits are shared and must not be changed. They are kept in limits.known, which
--- numbers.remembered sets, because parsing costs more than deciding. A policy that is more than one
--- limit has the field `limits`: see parse_policy.
+-- numbers.remembered sets, because parsing costs more than deciding. A policy with more than one
+-- limit, or with other settings, has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)

@@ -1,5 +1,5 @@
--- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read it
--- only to see whether it has an override: a block or a state in the key does not matter.
+-- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read a
+-- key only to see whether it has an override. A block or a state in the key does not matter.
 
 local function nothing() end
 
@@ -29,7 +29,7 @@ function never.rate(rate, rest)
   return rate
 end
 
--- complete completes a limit that has such a rate, or returns what is wrong with it.
+-- complete completes a limit that has a rate with a count of 0, or returns what is wrong with it.
 function never.complete(limit)
   if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
   limit.decide, limit.form = decisions.one_key, form

@@ -1,7 +1,7 @@
 -- The arguments of take, peek and refund:
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
--- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
--- options.
+-- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
+-- options are given.
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
@@ -15,7 +15,7 @@
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy
 --   enforced        whether any limit is not in a shadow policy
---   composed        its policies that are more than one limit; composed.track is whether one of them has track
+--   composed        its policies with more than one limit or with other settings; composed.track: whether one has track
 --   counted         whether any limit is in a policy
 -- A ninth field of the table costs a call about 3 %.
 
@@ -25,9 +25,9 @@ local OPTIONS = {
 }
 local MOST_LIMITS = 50
 local MOST_RATES_IN_CALL = 250
-local FEW = 5000 -- no algorithm has a lower bound on its quantity
+local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
 
-local request -- of the current call
+local request -- the request of the current call
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
@@ -69,8 +69,8 @@ local function excess(count, rates)
   return nil
 end
 
--- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
--- after them, or nil and the error.
+-- read_limits reads the limits, and stops at the first limit that exceeds a bound. It returns the
+-- position after them, or nil and the error.
 local function read_limits(keys, args)
   local at, count, rates, asked = 1, 0, 0, 0
   while args[at] and not OPTIONS[args[at]] do
@@ -223,7 +223,7 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- The request of a call that read_known reads. The next such call reuses it.
+-- plain is the request that read_known returns. Every call of read_known reuses it.
 local plain = { limits = {}, cost = 1 }
 
 -- read_known returns the request of a call whose arguments are only limits: one for each key, all

@@ -1,26 +1,27 @@
--- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
--- charged, and are combined into the reply. Finally, the charged states are written. (A call with
--- one cost is charged and written key by key, after all states have decided.) A call that returns
--- an error has therefore changed nothing.
+-- A call makes one decision on the rates of one or several keys: either all are charged, or none.
+-- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states
+-- decide, are charged, and are combined into the reply. Finally, the charged states are written. (A
+-- call with one cost is charged and written key by key, after all states have decided.) A call that
+-- returns an error has therefore changed nothing.
 --
--- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
--- another: it is charged if it would allow, and the call continues in either case. Shadow policies
--- never deny: they try a limit on real traffic before it is enforced. If the enforced limits deny,
--- nothing is charged.
+-- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
+-- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
+-- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
+-- limits deny, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
--- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
--- of the call were a shadow. With EACH, one more element is a list with the first five fields of each
--- limit by itself.
+-- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
+-- call would have if no policy were a shadow policy. With EACH, one more element is a list with the
+-- first five fields for each limit by itself.
 
 local list = states.list
 
--- The reply of a call. All calls share one table, because Redis converts it to integers before the
--- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+-- reply is the reply of a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. A new table for each call costs 4 % of a denied call
+-- (bench/README.md).
 local reply = {}
 
--- answer returns the reply of a call over one key.
+-- answer returns the reply to a call with one key.
 function decisions.answer(allowed, capacity, remaining, retry, reset)
   reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
   return reply
@@ -44,8 +45,9 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here.
--- The code for groups of limits would take an eighth longer for such a call over several keys.
+-- The functions of this section decide takes and peeks with one cost above 0, without UPTO and
+-- without shadow policies. The code for groups of limits takes an eighth longer for these calls if
+-- they have several keys.
 
 -- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
 -- by later states.
@@ -134,7 +136,7 @@ local function load(keys, request, verb, again)
       if other.err then return nil, other end
       limit, overridden = replace(request, i, other), true
     end
-    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
+    if verb ~= 'charge' then cost = 0 end -- a refund, and FORCE, are denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -168,8 +170,8 @@ local function fit(size, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. With refund, each group decides for itself: a
--- blocked key under a shadow policy does not prevent a refund to the others.
+-- decide_groups sets which groups are charged. A refund is decided for each group separately: a
+-- blocked key under a shadow policy does not prevent a refund to the other keys.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
   if units and units > 0 and request.enforced then
@@ -210,8 +212,8 @@ end
 -- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
 -- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
 -- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the wait
--- for one unit.
+-- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
+-- until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -244,7 +246,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
--- each returns the list of EACH.
+-- each returns the list that EACH adds to the reply.
 local function each(request)
   local result, first = {}, 1
   for i = 1, request.count do
@@ -256,7 +258,7 @@ local function each(request)
   return result
 end
 
--- write stores the states that were changed. It reports whether there were any.
+-- write stores the states that were changed. It reports whether any state was changed.
 local function write(keys, request)
   local costs, at, any = request.costs, 1, false
   for i = 1, request.count do
@@ -297,7 +299,7 @@ end
 ------------------------------------------------------------------- the counts of policies
 
 -- denies reports whether one of the states from position `first` to `last`, which were not charged,
--- denies. cost is that of all states, or nil if each state has its own.
+-- denies. cost is the cost for all states, or nil if each state has its own.
 local function denies(first, last, cost)
   for i = first, last do
     if (cost or list[i].cost) > list[i].free then return true end
@@ -305,8 +307,8 @@ local function denies(first, last, cost)
   return false
 end
 
--- count adds a call to the counts of its policies. An enforced policy that does not deny a call is not
--- counted if other limits deny it, nor is a shadow policy. passes is whether the enforced limits allow.
+-- count adds a call to the counts of its policies. If the enforced limits deny a call, it is
+-- counted only for the enforced policies that deny it. passes is whether the enforced limits allow.
 local function count(request, passes, cost)
   local group_of, at = request.group_of, 1
   for i = 1, request.count do
@@ -349,7 +351,7 @@ end
 
 local one, keys_of_one = { limits = {}, count = 1 }, {}
 
--- one_key decides over one key and writes. It returns the reply or the error.
+-- one_key decides on one key and writes. It returns the reply or the error.
 function decisions.one_key(key, limit, cost)
   keys_of_one[1], one.limits[1], one.cost = key, limit, cost
   return (decisions.decide(keys_of_one, one, 'charge'))

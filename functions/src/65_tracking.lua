@@ -12,8 +12,8 @@ local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
 -- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as no key: the result
--- is then { replace = true }.
+-- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
+-- result is then { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -31,11 +31,12 @@ local function fields(key, ...)
   return values
 end
 
--- The minute of the last decision, and its fields for allowed and denied calls. They are cached
--- because most calls come in the same minute.
+-- These are the minute of the last decision, and its fields for allowed and denied calls. They are
+-- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
+-- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing

@@ -1,13 +1,13 @@
--- Overrides: another limit for a key, until a given time. Every decision on the key goes by it,
--- whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
+-- An override is another limit for a key, until a given time. Every decision on the key uses the
+-- override, whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
 --
 -- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
--- the limit and after the part of a block. The key expires with the last of them. An override that
--- has ended is ignored, and dropped when the state is next written.
+-- the limit and after the part of a block. The key expires when the last of these three parts does.
+-- An override that has ended is ignored, and dropped when the state is next written.
 --
 -- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
--- with the override's limit, and returns the override, which the decision then uses in the place of
--- the call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
+-- with the override's limit, and returns the override, which the decision then uses instead of the
+-- call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
 -- has
 --   limit    the parsed limit, and text, what was written
 --   ends     in ms since the epoch
@@ -25,7 +25,7 @@ function overrides.begins(value)
   return string.sub(value, 1, #PREFIX) == PREFIX
 end
 
--- part returns what stands before a state.
+-- part returns the text that an override adds before a state.
 function overrides.part(override, expiry)
   return string.format('limit:%d:%d:%d:', override.ends, expiry, #override.text) .. override.text
 end

@@ -5,7 +5,7 @@
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
--- The key expires when the last of them lapses.
+-- The key expires when the last member lapses.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
@@ -19,8 +19,8 @@
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease with more time left
--- than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
--- length.
+-- than its own length is overlong, because the clock was set back. An acquire or renew shortens it
+-- to its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
@@ -29,7 +29,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- as the index of the first in a set
+local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores were not written by a limiter.
@@ -45,11 +45,12 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if there
--- is none. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
--- call that may remove the last member. With '-2', the score of the member before it is also
--- checked and returned, because the key then expires with that member. The third result is the
--- override, or nil. (As an argument, it is the last member, which last has read before.)
+-- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
+-- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
+-- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
+-- also checked and returned, because the key then expires when that member does. The third result
+-- is the override, or nil. Only last itself passes the argument override: the override that it has
+-- just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -61,7 +62,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- only the lengths of leases that were given back are left
+    return 0, nil, override -- only lengths are left, of leases that were released
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -93,7 +94,7 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that is nothing but a block.
+-- put is contents.put for a set of leases, or for a string that contains only a block.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
@@ -106,7 +107,7 @@ function leases.put(key, content, blocked, override)
   settle(key)
 end
 
--- The data that a call has read from a key:
+-- set is the data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
@@ -123,7 +124,7 @@ local set = {}
 -- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- or the error
+  local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -133,8 +134,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads what else a decision needs. It returns the limit to decide by, which is
--- that of an override if the key has one, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the limit to decide
+-- by, which is the override's limit if the key has an override, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -299,7 +300,7 @@ local function keep(key, limit, id, others)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- refuse returns the reply to a call that gets no lease. counted is the second result of count.
+-- refuse returns the reply to a call that is denied a lease. counted is the second result of count.
 local function refuse(key, limit, counted, retry)
   local last = set.last
   if set.blocked > 0 and last > 0 then
@@ -375,7 +376,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as stored in a set
+  limit.length = string.format('-%d', limit.lease) -- the score of the member "length"
   return limit
 end
 

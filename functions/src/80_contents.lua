@@ -1,5 +1,5 @@
--- What the keys hold, for the verbs that take keys without a limit to decide by: reset, block,
--- unblock, override, override_end.
+-- This file reads what keys hold, for the verbs whose calls name no limit to decide by: reset,
+-- block, unblock, override, override_end.
 
 local MOST_KEYS = 250
 
@@ -8,9 +8,10 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look, to which it adds in_use: what the key holds, if it can be
--- neither blocked nor overridden. For a usage record, only blocked and in_use are set. For a set of
--- leases, these are leases, blocked, override and held: whether a lease or an override lasts.
+-- of returns the result of states.look with one more field: if the key cannot be blocked or
+-- overridden, in_use says what the key holds. For a usage record, only blocked and in_use are set.
+-- For a set of leases, only leases, blocked, override and held are set. held is whether a lease or
+-- an override lasts.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -46,9 +47,9 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It adds
--- size, in bytes, to the content of each. copies reports whether a key is copied, given its content; if
--- it is nil, all are.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
+-- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
+-- its content; if copies is nil, all keys are.
 function contents.too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -62,7 +63,7 @@ function contents.too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the ms of a block or an override. It returns them, or nil and the error.
+-- duration parses the ms of a block or an override. It returns the ms, or nil and the error.
 function contents.duration(text, what)
   local ms = numbers.parse_positive(text)
   if ms and ms <= limits.LONGEST then return ms end
@@ -76,10 +77,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at `blocked`,
--- in ms since the epoch: 0 for no block, nil for the one that the key has. If override is nil, there
--- is none. put deletes the key if nothing lasts longer than this millisecond, because Valkey would
--- drop the key at once.
+-- put replaces the block and the override of a key, and keeps its state. The block ends at
+-- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
+-- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
+-- millisecond, because Valkey would drop the key at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -99,8 +100,8 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- remove implements the verbs that remove something from the keys that have it. It returns their
--- number, or the error.
+-- remove implements the verbs that remove something from the keys that have it. It returns the
+-- number of these keys, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   err = err or contents.too_large(keys, list, has)

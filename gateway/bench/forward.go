@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// forward measures forward auth beside an empty handler of net/http in a process of its own.
+// forward measures forward auth and, for comparison, an empty net/http handler in a separate
+// process.
 func forward(ctx context.Context, gateway *process, length time.Duration, rounds int) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -45,7 +46,7 @@ func forward(ctx context.Context, gateway *process, length time.Duration, rounds
 	return nil
 }
 
-// askHTTP returns a function that asks whether a request of one of many addresses may pass.
+// askHTTP returns a function that asks whether a request from one of many addresses may pass.
 func askHTTP(port string) func(context.Context, load) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	return func(ctx context.Context, _ load) error {

@@ -19,7 +19,7 @@ const keys = 10_000
 type load struct {
 	descriptors, callers int
 	length               time.Duration
-	perSecond            float64 // 0 if each caller sends its next request at once
+	perSecond            float64 // 0: each caller sends its next request as soon as it has a response
 }
 
 // result sums up the turns of a process.
@@ -28,15 +28,15 @@ type result struct {
 	latency   *hdrhistogram.Histogram // us
 	decisions int
 	took      time.Duration
-	own       time.Duration // processor time of the process
-	redis     time.Duration // and of Redis
+	own       time.Duration // processor time used by the process
+	redis     time.Duration // processor time used by Redis
 }
 
 func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_000, 3)} }
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// each returns a processor time for each decision, in us.
+// each returns the processor time per decision, in us.
 func (r *result) each(total time.Duration) float64 {
 	return float64(total.Microseconds()) / float64(r.decisions)
 }

@@ -23,7 +23,7 @@ import (
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	http  string // port
+	http  string // port of the HTTP server
 	redis server
 	ask   func(context.Context, load) error
 }
@@ -67,7 +67,7 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	return p, err
 }
 
-// start starts a process and waits until it answers.
+// start starts a process and waits until it responds.
 func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) (*process, error) {
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -81,7 +81,7 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) 
 	return p, p.answers(ctx)
 }
 
-// answers waits until the process answers.
+// answers waits until the process responds to requests.
 func (p *process) answers(ctx context.Context) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -118,7 +118,7 @@ func (p *process) memory() int {
 func (p *process) used() time.Duration {
 	const tick = 10 * time.Millisecond
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field of the file
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the fields of the file from the third on
 	if len(fields) < 13 {
 		return 0
 	}

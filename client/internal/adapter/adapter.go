@@ -53,9 +53,10 @@ func (r *Requests[C]) Request(call C) (client.Request, error) {
 	return req, err
 }
 
-// Check returns nil if the servers are ready for these requests and accept the limit and the others.
-// Without Change, all requests have one key and this limit, so it also peeks at such a key: a limit
-// of leases, a policy of several keys, and a user without a right to the key are errors, too.
+// Check returns nil if the servers are ready for these requests and accept r's limit and the
+// others. Without Change, all requests have one key and r's limit, so Check also peeks at a key. It
+// then also returns an error for a limit of leases, a policy of several keys, and a user without a
+// right to the key.
 func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 	others = slices.DeleteFunc(others, func(l client.Limit) bool { return l == r.Limit })
 	if err := r.Limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil || r.Change != nil {
@@ -65,8 +66,8 @@ func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 	return err
 }
 
-// Log returns a function that logs an error with text, at most once a second. An error that no retry
-// mends has a line of its own, with what to do.
+// Log returns a function that logs an error with text, at most once a second. A
+// client.ErrMisconfigured has its own line, with the remedy.
 func (r *Requests[C]) Log(text string) func(ctx context.Context, err error, args ...any) {
 	var failed, misconfigured throttle.Throttle
 	return func(ctx context.Context, err error, args ...any) {

@@ -23,7 +23,7 @@ type Charge struct {
 }
 
 // NewCharge returns the charge of req, for which limiter returned result. changed is called with
-// each result, also with this one.
+// each result, including this one.
 func NewCharge(limiter *client.Client, req client.Request, result client.Result, changed func(client.Request, client.Result)) *Charge {
 	c := &Charge{limiter: limiter, changed: changed, request: req, units: 1, local: result.Source == client.SourceLocal}
 	switch {
@@ -76,7 +76,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return nil
 }
 
-// More charges n more units to each key, whether or not they fit.
+// More charges n more units to each key, even if they do not fit.
 func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	if c == nil || n == 0 {
 		return 0, nil

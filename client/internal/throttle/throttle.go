@@ -9,13 +9,13 @@ import (
 // Throttle limits how often an event happens. The zero value is ready to use.
 type Throttle struct{ next atomic.Int64 } // Unix time in ns
 
-// Allow reports whether an event may happen now. If it may, the next one may not within d.
+// Allow reports whether an event may happen now. If it may, it may not happen again within d.
 func (t *Throttle) Allow(d time.Duration) bool {
 	now, next := time.Now().UnixNano(), t.next.Load()
 	return now >= next && t.next.CompareAndSwap(next, now+int64(d))
 }
 
-// The text of a line of log about errors that are client.ErrMisconfigured, and its attribute fix.
+// These are the text of the log line for a client.ErrMisconfigured, and its attribute fix.
 const (
 	Misconfigured = "a rate limit is misconfigured, and no retry helps"
 	Fix           = "correct the limit or the request in the program, or deploy the policy that it names; Check finds wrong limits at start"

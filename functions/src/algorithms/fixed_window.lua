@@ -1,8 +1,8 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
--- calendar as src/42_calendar.lua says. Times are in whole milliseconds. The function length returns
--- how long a window that opens now stays open. A call over one key opens it in decide, and any other
--- call in open.
+-- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
+-- describes the periods of the calendar. Times are in whole milliseconds. The function length
+-- returns how long a window that opens now stays open. A call with one key opens a window in
+-- decide, and any other call in open.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -98,7 +98,7 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call over one key without states.list, if the key holds a count or
+-- decide decides the common call with one key without states.list, if the key holds a count or
 -- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity

@@ -4,7 +4,7 @@
 -- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
 -- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
 --
--- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -30,8 +30,9 @@ end
 
 -- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
 -- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
--- and above are the distances of the bounds from T, times count and the ticks of the bound.
+-- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
+-- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
+-- the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000

@@ -1,8 +1,8 @@
 -- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
 -- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
 -- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
--- admitted call has left the queue. A call waits until the calls before it have left the queue:
--- that wait is the debt before the call is charged.
+-- admitted call has left the queue. A call waits until the calls before it have left the queue.
+-- This wait is the debt before the call is charged.
 
 local gcra = algorithms.gcra
 

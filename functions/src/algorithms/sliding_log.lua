@@ -1,8 +1,8 @@
--- sliding_log is exact: never more than n in any span of one period. Each allowed call is stored
--- until it is one period old.
+-- sliding_log is exact: it allows at most n units in any span of one period. Each allowed call is
+-- stored until it is one period old.
 --
--- State: "sliding_log:" and a log of fixed-width entries. A long log is therefore searched and
--- extended in place, and never read as a whole:
+-- State: "sliding_log:" and a log. The entries have a fixed width, so that a long log can be
+-- searched and extended in place without reading all of it:
 --   5 bytes         units charged before the first entry
 --   12 bytes each   the time (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
@@ -24,7 +24,7 @@
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, or '' if FORCE has no room even for debt; or the last entry after a refund
+--   added    the entry that a charge adds, '' if FORCE has no room even for debt; after a refund, the last entry
 --   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'
@@ -98,8 +98,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, of which base, first and first_sum are the
--- beginning. It returns false if the log is broken.
+-- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
+-- It returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -150,8 +150,8 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
--- refund gives back the newest units first. It returns the error if there are too many entries before
--- them to be copied, or nil.
+-- refund gives back the newest units first. If there are too many older entries to copy, it returns
+-- the error, otherwise nil.
 local function refund(state, units)
   local left = state.used - units
   state.before = -1
@@ -174,7 +174,7 @@ end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- by FORCE
+  if state.added then -- FORCE has added an entry
     local _, sum = entry(state, state.entries)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end

@@ -138,7 +138,7 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide decides the common call over one key without states.list, if the rate has one bucket. It
+-- decide decides the common call with one key without states.list, if the rate has one bucket. It
 -- leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end

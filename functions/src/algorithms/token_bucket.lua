@@ -87,7 +87,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide decides the common call over one key without states.list. It leaves other calls to
+-- decide decides the common call with one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate

@@ -1,5 +1,5 @@
--- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (so a retry
--- does not take a second lease).
+-- ratelimit_acquire takes one of n leases, or renews the lease that this ID already holds, so that
+-- a retry does not take a second lease.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }

@@ -1,5 +1,5 @@
--- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
--- then 0. A key never gets more than it needs to be full.
+-- ratelimit_refund gives units back to all keys. If one of them is blocked, it gives back nothing
+-- and allowed is 0. A key never gets more units than it needs to be full.
 --   KEYS   one for each limit, then one for ONCE
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH

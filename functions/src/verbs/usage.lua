@@ -1,8 +1,8 @@
--- ratelimit_usage returns what TRACK has counted under a usage key.
+-- ratelimit_usage returns what TRACK has counted in a usage key.
 --   KEYS   one
 --   ARGV   none
 --   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
---            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
+--            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
 --   Errors BADARGS BADKEYS BADSTATE
 
 clock.register{

@@ -22,22 +22,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// perUser is the limit of the tests under load. A unit comes back after half an hour.
+// perUser is the limit of the tests under load. A unit refills in half an hour.
 const (
 	perUser  = 50
 	userRule = "  - {key: user, rate_limit: {limit: 50/d}}\n"
 )
 
-// load is what callers learn that ask without a pause, for 8 users.
+// load counts the replies to callers that ask for 8 users without a pause.
 type load struct {
 	allowed             [8]atomic.Int64
 	denied, unavailable atomic.Int64
-	wrong               atomic.Int64 // without the limit of the rule
+	wrong               atomic.Int64 // replies whose status lacks the limit of the rule
 	stop                func()
 }
 
-// put starts callers, which go on until the end of the test or a call of stop. Any reply is OK,
-// OVER_LIMIT or UNAVAILABLE, in time.
+// put starts callers, which continue until the test ends or stop is called. It checks that each
+// reply is OK, OVER_LIMIT or UNAVAILABLE, and in time.
 func put(t *testing.T, g *gateway) *load {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(g.dial(t, nil))
@@ -85,7 +85,8 @@ func more(t *testing.T, what string, n *atomic.Int64) {
 	redistest.Eventually(t, "more are "+what, func() bool { return n.Load() > from+50 })
 }
 
-// most checks how much was allowed to each user, and that every status had the rule's limit.
+// most checks the number of allowed requests of each user, and that every status had the rule's
+// limit.
 func (l *load) most(t *testing.T, least, most int64) {
 	t.Helper()
 	l.stop()
@@ -107,8 +108,8 @@ func rules(t *testing.T) string {
 	return dir
 }
 
-// A server is killed and comes back empty. What it had counted is lost, so each user gets the limit
-// twice, and no more.
+// A server is killed and comes back empty. Its counts are lost, so each user gets the limit twice,
+// but no more.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Run(t)
@@ -125,8 +126,8 @@ func TestKilledServer(t *testing.T) {
 	l.most(t, perUser, 2*perUser)
 }
 
-// A replica takes over. It may lack the last writes, so a user gets more than the limit, but never
-// more than both servers allow.
+// A replica takes over. It may lack the last writes, so a user may get more than the limit, but
+// never more than both servers allow together.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Run(t)
@@ -165,8 +166,8 @@ func open(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// Files are replaced, also by invalid ones. Each request is decided by the old or the new files, and
-// counts are kept.
+// The test replaces files, also with invalid ones. The old or the new files decide each request,
+// and counts are kept.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := rules(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// limitOf is a limit of the test, as the model has it, and what its status says of it.
+// limitOf is a limit of the test: its form in the model, and the part of a status that describes
+// it.
 type limitOf struct {
 	model.Policy
 	name, unit string
@@ -33,8 +34,8 @@ func policy(name, algorithm string, rates ...model.Rate) limitOf {
 	return limitOf{model.Policy{Name: name, Limits: []model.Limit{{Algorithm: algorithm, Rates: rates}}}, name, "unknown", 0}
 }
 
-// By rule, each descriptor is a decision of its own. By policy, all descriptors are one decision. The
-// model knows how the library decides.
+// Under rules, each descriptor is a separate decision. Under a policy, all descriptors together are
+// one decision. The model has the library's algorithms.
 var (
 	byRule = map[string]limitOf{
 		"second": window(2, "second", "s"), "minute": window(3, "minute", "m"), "hour": window(5, "hour", "h"),
@@ -48,7 +49,7 @@ var (
 	}
 )
 
-// reference answers requests as docs/envoy.md says, with the decisions of the model.
+// reference responds to requests as docs/envoy.md describes, with the decisions of the model.
 type reference struct{ *model.Model }
 
 // status returns a status in the form of testbed.ask. entry is a reply of the model.
@@ -72,7 +73,7 @@ func (l limitOf) status(allowed bool, entry []any) string {
 	return fmt.Sprintf("%s %s:%d/%s %d %ds", code, l.name, count, l.unit, n[2], seconds)
 }
 
-// do makes a call that is not an error.
+// do makes a call that must not return an error.
 func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, each, force bool) []any {
 	call := model.Call{Verb: verb, Keys: keys, Costs: []int64{cost}, Each: each, Force: force}
 	for _, l := range limits {
@@ -85,14 +86,14 @@ func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, 
 	return fields.([]any)
 }
 
-// one decides a descriptor by itself.
+// one decides on a single descriptor.
 func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (string, bool) {
 	keys, limits := []string{key}, []limitOf{l}
 	switch {
 	case back:
 		reply := r.do(model.Refund, keys, limits, hits, false, false)
 		return l.status(reply[0] == int64(1), reply), reply[0] == int64(1)
-	case hits == 0: // only looks: over the limit if nothing is left
+	case hits == 0: // only a query: over the limit if no unit is left
 		reply := r.do(model.Peek, keys, limits, 0, false, false)
 		allowed := reply[0] == int64(1) && reply[2] != int64(0)
 		if !allowed {
@@ -102,14 +103,14 @@ func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (stri
 	}
 	reply := r.do(model.Take, keys, limits, hits, false, false)
 	allowed := reply[0] == int64(1)
-	if !allowed && rule && hits > 1 { // charged although it does not fit
+	if !allowed && rule && hits > 1 { // the hits are charged although they do not fit
 		reply[2] = int64(0)
 		defer r.do(model.Take, keys, limits, hits, false, true)
 	}
 	return l.status(allowed, reply), allowed
 }
 
-// together decides several descriptors by policy.
+// together decides on several descriptors under a policy.
 func (r reference) together(keys []string, limits []limitOf, hits int64) (statuses []string, allowed bool) {
 	reply := r.do(model.Take, keys, limits, hits, true, false)
 	for i, entry := range reply[len(reply)-1].([]any) {
@@ -119,7 +120,7 @@ func (r reference) together(keys []string, limits []limitOf, hits int64) (status
 	return statuses, reply[0] == int64(1)
 }
 
-// Every field of every status is that of the model, for generated requests.
+// For generated requests, every field of every status equals that of the model.
 func TestStatusesAreThoseOfTheModel(t *testing.T) {
 	rules := "domain: web\ndescriptors:\n"
 	for name, l := range byRule {

@@ -49,7 +49,7 @@ type parser interface {
 
 // BadLine is the error for a line that cannot be parsed. Reading can continue with the next line.
 type BadLine struct {
-	Number int64 // from 1
+	Number int64 // line number, from 1
 	Err    error
 }
 
@@ -168,7 +168,7 @@ func (f *File) line() ([]byte, error) {
 		return nil, err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // the rest of a truncated line
+		return nil, err // the rest of a line that was too long
 	}
 	f.number++
 	line = bytes.TrimRight(f.long, "\r\n")
@@ -187,7 +187,7 @@ func (f *File) recognize(line []byte) (named bool, err error) {
 			f.parser = c
 			return true, nil
 		}
-		var lacks *noColumn // but it names a column for the time
+		var lacks *noColumn // the line is a header, but lacks a column
 		if f.opts.Format == "csv" || errors.As(wrong, &lacks) {
 			return false, wrong
 		}

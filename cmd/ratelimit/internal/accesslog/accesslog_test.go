@@ -199,7 +199,7 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 }
 
 // A Sorter returns all values that it accepted, in the order of their times. It accepts every value
-// that is at most Within late.
+// that is late by at most Within.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// columns parses CSV whose first line names the fields. A record cannot span several lines: an
-// unclosed quote makes only its own line an error.
+// columns parses CSV whose first line names the fields. A record cannot span several lines, so an
+// unclosed quote affects only its own line.
 type columns struct {
 	clock  clock
 	reader *csv.Reader

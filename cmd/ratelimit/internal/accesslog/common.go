@@ -79,7 +79,7 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 // noBytes is the size of a response without a body, which the Common Log Format writes as a dash.
 var noBytes = []byte("0")
 
-// who parses client, ident and user; user may contain spaces. In Apache's vhost_combined format,
+// who parses client, ident and user. A user may contain spaces. In Apache's vhost_combined format,
 // the host precedes them.
 func (c *common) who(text []byte) error {
 	client, rest, _ := bytes.Cut(text, []byte(" "))

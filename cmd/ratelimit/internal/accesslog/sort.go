@@ -25,8 +25,8 @@ func (a *timed[T]) before(b *timed[T]) bool {
 }
 
 // Put adds a value and returns 0. If Take has already returned a later value, Put rejects the
-// value, and returns by how many ms the value is older than the newest one. If Within were at least
-// as long, Put would have accepted the value.
+// value, and returns by how many ms the value is older than the newest one. Put would have accepted
+// the value if Within were at least that long.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	if at < s.taken {
 		return s.newest - at
@@ -45,8 +45,8 @@ func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	return 0
 }
 
-// Take removes and returns the oldest value, if no older value can still arrive, if the Sorter is
-// full, or if end is true. ok reports whether Take returned a value.
+// Take removes and returns the oldest value if no older value can still arrive, the Sorter is full,
+// or end is true. ok reports whether Take returned a value.
 func (s *Sorter[T]) Take(end bool) (at int64, value T, ok bool) {
 	if len(s.heap) == 0 || !end && s.heap[0].at >= s.newest-s.Within && len(s.heap) < MaxValues {
 		return 0, value, false

@@ -33,7 +33,7 @@ type Options struct {
 
 	Format   string            // see accesslog.Options
 	Called   map[string]string // see accesslog.Options
-	Unsorted time.Duration     // how much older a line may be than a line before it
+	Unsorted time.Duration     // how much older a line may be than an earlier line
 
 	Cost  string // field with the cost of each line; "" means that each line costs 1
 	After bool   // a request is allowed if one unit fits, and its cost is charged with FORCE
@@ -50,10 +50,10 @@ type Options struct {
 // Progress reports how far a run has advanced.
 type Progress struct {
 	Step, Steps int   // each step processes all requests once
-	Requests    int64 // processed in this step
+	Requests    int64 // requests processed in this step
 	Of          int64 // requests in this step; 0 if not known yet
 	Bytes       int64 // read from the log files, before decompression
-	Decisions   int64 // in all steps
+	Decisions   int64 // decisions in all steps
 }
 
 // Run checks the limits, calls opened to open the logs, and replays them. If ctx ends early, the
@@ -130,11 +130,11 @@ type run struct {
 	decided int64
 }
 
-// trial is a candidate with what the run needs to know of it.
+// trial is a candidate with the data that the run needs.
 type trial struct {
 	Candidate
 	slots    []int // indices of its keys in event.keys
-	capacity int64 // the smallest among its rates
+	capacity int64 // the smallest capacity of its rates
 }
 
 func (r *run) start() error {
@@ -175,7 +175,7 @@ func (r *run) check(t *trial) error {
 	}
 	t.capacity = math.MaxInt64
 	for _, key := range info[at+1].([]any) {
-		for rate := range slices.Chunk(key.([]any)[1:], 3) { // after a number for shadow policies: n, period, capacity
+		for rate := range slices.Chunk(key.([]any)[1:], 3) { // the first number marks shadow policies; then each rate has n, period and capacity
 			t.capacity = min(t.capacity, rate[2].(int64))
 		}
 	}

@@ -143,8 +143,8 @@ func TestNaive(t *testing.T) {
 	}
 }
 
-// With a suggested limit, the given share of keys is never denied. With a smaller n or burst, some
-// of these keys would be denied.
+// With a suggested limit, the given share of keys is never denied. With a smaller n or burst, fewer
+// keys would be allowed.
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
@@ -205,8 +205,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// trailing returns, for each key and each request, the smallest n that allows it: what it needs and
-// the costs of the others in the period that ends with it.
+// trailing returns, for each key and each request, the smallest n that allows the request: the
+// units that it needs, plus the costs of the key's other requests in the period that ends with it.
 func trailing(hits []hit, period int64, r rule) map[string][]int64 {
 	counts := map[string][]int64{}
 	for i, h := range hits {

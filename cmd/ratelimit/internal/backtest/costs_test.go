@@ -31,8 +31,9 @@ func tokenOptions(t *testing.T, after bool, limits ...string) Options {
 	return opts
 }
 
-// If costs are charged before, a cost above the capacity is denied, and does not count. If they are
-// charged after, it is allowed, and its debt denies the next request.
+// If costs are charged before requests, a request with a cost above the capacity is denied, and
+// does not count. If costs are charged after requests, it is allowed, and its debt denies the next
+// request.
 func TestCosts(t *testing.T) {
 	for _, tt := range []struct {
 		limit                     string
@@ -74,7 +75,7 @@ func TestCostOfZero(t *testing.T) {
 	}
 }
 
-// All keys of a policy are charged the cost, or none is.
+// Either all keys of a policy are charged the cost, or none.
 func TestCostsOfSeveralKeys(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
 		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}}))
@@ -135,7 +136,7 @@ func TestCostsInBytes(t *testing.T) {
 	}
 }
 
-// A quota by the calendar counts costs. Its months begin on the 15th, at midnight in India.
+// A monthly quota counts costs. Its months begin on the 15th, at midnight in India.
 func TestQuotaOfAMonth(t *testing.T) {
 	begins := time.Date(2026, 3, 14, 18, 30, 0, 0, time.UTC).Sub(noon).Milliseconds()
 	const million = 1_000_000
@@ -157,8 +158,8 @@ func TestQuotaOfAMonth(t *testing.T) {
 	}
 }
 
-// Costs of any size are suggested for and added up. If gcra cannot count a suggested limit, it is a
-// fixed_window.
+// Costs of any size are added up, and limits are suggested for them. If gcra cannot count a
+// suggested limit, it is a fixed_window.
 func TestLargeCosts(t *testing.T) {
 	const largest = 1 << 53
 	opts := options(t, "fixed_window 9007199254740992/s")
@@ -218,7 +219,7 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// The page has the units, and says what is done with costs above the capacity.
+// The page shows the units, and says what happens to requests with costs above the capacity.
 func TestPageOfCosts(t *testing.T) {
 	for after, wants := range map[bool][]string{
 		false: {"Units are those of <code>usage.total_tokens</code>.", "<td>1,250</td><td>1,200</td><td>48.98%</td>", "Costs are charged before each request. 1000/h: 1 of 4 requests (25%) cost more than its capacity of 1,000, so it can never allow them.",

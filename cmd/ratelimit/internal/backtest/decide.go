@@ -41,11 +41,11 @@ type decider struct {
 	share
 	trial
 	engine *engine
-	number int    // of the trial
+	number int    // index of the trial
 	prefix string // prefix of the trial's keys
 	costs  bool   // the last word of take is the cost
 	take   []any  // the calls; their keys begin at the fourth word
-	peek   []any  // nil, as force, unless costs are charged after requests
+	peek   []any  // like force, nil unless costs are charged after requests
 	force  []any  // its last word is the cost
 
 	tally
@@ -90,8 +90,8 @@ func newDecider(e *engine, s share, number int, t trial, opts Options) *decider 
 }
 
 // decide decides a request of a cost, and charges it if it is allowed. If costs are charged after
-// requests, a peek decides, and FORCE charges. A cost that fits is taken without them: the result
-// is the same, and the engine needs a quarter of the time.
+// requests, a peek decides, and FORCE charges. If the cost fits, a plain take has the same result
+// in a quarter of the time.
 func (d *decider) decide(cost int64) ([]any, error) {
 	if d.costs {
 		d.take[len(d.take)-1] = cost

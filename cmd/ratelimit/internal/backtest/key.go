@@ -25,8 +25,7 @@ type part struct {
 // String returns the key as it was written.
 func (k Key) String() string { return k.text }
 
-// ParseKey parses a key. It accepts any field name; whether the log has the field is known only
-// later.
+// ParseKey parses a key. It accepts any field name, because the log's fields are not known yet.
 func ParseKey(text string) (Key, error) {
 	key := Key{text: text}
 	for _, word := range strings.Split(text, "+") {
@@ -188,7 +187,8 @@ func (t *table) unitsOf(key uint32) int64 {
 	return t.units[key-1]
 }
 
-// came returns the number of keys that have a request. The other keys occur only in dropped lines.
+// came returns the number of keys that have at least one request. The other keys occur only in
+// dropped lines.
 func (t *table) came() (n int64) {
 	for _, count := range t.counts {
 		if count > 0 {

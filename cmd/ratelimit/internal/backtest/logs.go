@@ -47,7 +47,7 @@ type logs struct {
 	Log
 	files  []*logFile
 	keys   []Key
-	fields []string // those of the keys, and then the field with the cost if there is one
+	fields []string // the fields of the keys, then the field with the cost if there is one
 	cost   string
 	tables []*table
 	values [][]byte

@@ -9,7 +9,7 @@ import (
 // rule says how the model charges a cost.
 type rule struct {
 	least, most int64 // the request is allowed if its cost, raised to least and lowered to most, fits
-	debt        bool  // what does not fit is debt
+	debt        bool  // units that do not fit become debt
 }
 
 // ruleOf returns the rule of the options.
@@ -26,7 +26,7 @@ func (r rule) need(cost int64) int64 { return min(max(cost, r.least), r.most) }
 // are denied.
 func naive(hits []hit, algorithm string, n, period, burst int64, r rule) (denied []hit) {
 	log, ends, counts := map[string][]int64{}, map[string]int64{}, map[string]int64{}
-	free := map[string]*big.Rat{} // when each bucket is full again
+	free := map[string]*big.Rat{} // time at which each bucket is full again
 	for _, h := range hits {
 		ok := false
 		need := r.need(h.cost)

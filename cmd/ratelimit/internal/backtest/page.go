@@ -36,7 +36,7 @@ func (r *Report) WritePage(w io.Writer, command string) error {
 	}
 	content := struct {
 		*Report
-		Names       string // of the logs
+		Names       string // names of the logs
 		Command     string
 		First, Last time.Time
 		Sections    []section
@@ -73,7 +73,7 @@ func (r *Report) WritePage(w io.Writer, command string) error {
 	return page.Execute(w, content)
 }
 
-// names lists the logs; of many, the first.
+// names lists the logs, or only the first ones if there are many.
 func names(files []string) string {
 	const most = 3
 	shown := files[:min(len(files), most)]

@@ -59,7 +59,7 @@ type WorstKey struct {
 	Denied      int64     `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
 	LastDenied  time.Time `json:"last_denied"`
-	Units       int64     `json:"units"` // of all requests
+	Units       int64     `json:"units"` // units of all requests
 	UnitsDenied int64     `json:"units_denied"`
 }
 
@@ -127,7 +127,7 @@ func (r *run) result(t trial, sum tally) Result {
 // AllUnits returns the sum of the costs of all requests.
 func (r Result) AllUnits() int64 { return plus(r.Units.Allowed, r.Units.Denied) }
 
-// AboveText says what happens to the requests that cost more than the capacity.
+// AboveText says what happens to requests that cost more than the capacity.
 func (r Result) AboveText() string {
 	text := fmt.Sprintf("%s: %s of %s requests (%s) cost more than its capacity of %s, ", r.Limit,
 		figures.Grouped(r.Above), figures.Grouped(r.Requests), figures.Percent(r.Above, r.Requests), figures.Grouped(r.Capacity))

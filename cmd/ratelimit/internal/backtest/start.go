@@ -9,13 +9,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// shortWait is the longest time for which the suggestion to start with makes a denied key wait, if
-// there is a choice.
+// shortWait is the longest time that a denied key should have to wait under the suggestion to start
+// with.
 const shortWait = 10 * time.Second
 
-// Start returns the suggestion to start with, or nil if there is none: of those under which a denied
-// key can go on within shortWait, the one with the longest period. If there is none of these, it is
-// the one with the shortest wait.
+// Start returns the suggestion to start with, or nil if there are no suggestions. It chooses the
+// suggestion with the longest period among those under which a denied key waits at most shortWait.
+// If there are none, it chooses the suggestion with the shortest wait.
 func (r *Report) Start() (start *Result) {
 	for i := range r.Limits {
 		next := &r.Limits[i]
@@ -48,7 +48,7 @@ func (r Result) Wait() time.Duration {
 	return min(time.Duration(float64(r.Suggested.period)*units/float64(r.Suggested.N)), r.Suggested.period*1000)
 }
 
-// WaitText returns Wait for people.
+// WaitText formats Wait for display.
 func (r Result) WaitText() string {
 	wait := r.Wait()
 	for _, unit := range []struct {

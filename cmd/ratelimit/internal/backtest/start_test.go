@@ -49,7 +49,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("a window: %v", whole.Wait())
 	}
 	costly := Result{Limit: "100/m", Requests: 10, Units: Units{Allowed: 50, Denied: 450}, Suggested: &Suggested{N: 100, period: m}}
-	if costly.Wait() != 30*s { // 50 units a request
+	if costly.Wait() != 30*s { // 50 units per request
 		t.Errorf("with costs: %v", costly.Wait())
 	}
 }
@@ -67,8 +67,8 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// The page names its log, the command that made it, the limit to start with and why, and what the
-// pictures show.
+// The page names its log and the command that made it, recommends a limit with the reason, and
+// explains its charts.
 func TestPageExplainsItself(t *testing.T) {
 	opts := options(t)
 	opts.Share, opts.Curves, opts.Periods = 0.5, true, []time.Duration{time.Minute, time.Hour}

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Period holds what the requests within one period suggest: the curve of n, the busiest keys, and
-// the suggested limit.
+// Period holds the results for one period: the curve of n, the busiest keys, and the suggested
+// limit.
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
@@ -22,7 +22,7 @@ type Period struct {
 	Worst  []Peak  // the keys with the most units within the period
 	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given
 	Burst  int64   // the smallest burst with which gcra n/period never denies that share
-	Limit  string  // the suggested limit, if the run came so far
+	Limit  string  // the suggested limit; "" if the run ended before it was found
 }
 
 // Point says what a limit of n per period would deny.
@@ -143,7 +143,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 			p.Limit += fmt.Sprintf(" burst=%d", p.Burst)
 		}
 		t := trial{Candidate: Candidate{p.Limit, []Key{r.Key}}, slots: []int{0}}
-		if r.check(&t) != nil { // n and burst are too large for gcra
+		if r.check(&t) != nil { // gcra cannot count such a large n and burst
 			p.Limit = fmt.Sprintf("fixed_window %d/%s", p.N, periodText(p.Period))
 			t.Limit = p.Limit
 			if err := r.check(&t); err != nil {

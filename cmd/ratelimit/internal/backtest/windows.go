@@ -15,14 +15,14 @@ type windows struct {
 	after   bool      // costs are charged after requests
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
-	keys    [][]peak  // for each key, one peak for each period; nil while firsts says everything
+	keys    [][]peak  // for each key, one peak for each period; nil while firsts is enough
 	touched [][]int64 // number of requests by period and by the rung of the count that add returned
 }
 
 // peak adds up the costs of one key's requests within the last period, and keeps the largest number
-// of units for which there had to be room in most. Requests less than 1/256 of the period apart
-// count as simultaneous. Sums of simultaneous requests stop at 2^53, the largest n, so that the sum
-// of a period cannot overflow.
+// of units for which there had to be room, in the field most. Requests less than 1/256 of the
+// period apart count as simultaneous. Sums of simultaneous requests stop at 2^53, the largest n, so
+// that the sum of a period cannot overflow.
 type peak struct {
 	marks []mark
 	sum   int64
@@ -103,9 +103,9 @@ func (w *windows) see(r *event) error {
 	return nil
 }
 
-// add counts a request. It returns the smallest n that allows the request: what it needs and the
-// costs of the other requests within the period that ends with it. The result is 0 if it needs
-// nothing, and at most 2^53.
+// add counts a request. It returns the smallest n that allows the request: the units that it needs,
+// plus the costs of the other requests within the period that ends with it. The result is 0 if the
+// request needs no units, and at most 2^53.
 func (k *peak) add(at, period, cost, need int64) int64 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {
@@ -148,13 +148,13 @@ type bursts struct {
 	share
 	after bool // as in windows
 	rates []rate
-	keys  [][]burst // for each key, one for each rate
+	keys  [][]burst // for each key, one burst for each rate
 }
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra for one key and one rate: units + part/period units are taken at a
-// time. most is the burst that the key has needed so far, at most 2^53.
+// burst is the state of gcra for one key and one rate: at the time at, units + part/period units
+// are taken. most is the burst that the key has needed so far, at most 2^53.
 type burst struct{ units, part, at, most int64 }
 
 func (b *bursts) see(r *event) error {
@@ -179,7 +179,7 @@ func (b *bursts) see(r *event) error {
 	return nil
 }
 
-// drain gives back what has become free by a time: n units in each period.
+// drain gives back the units that have refilled by a time: n units in each period.
 func (s *burst) drain(at int64, r rate) {
 	high, low := bits.Mul64(uint64(at-s.at), uint64(r.n))
 	s.at = at

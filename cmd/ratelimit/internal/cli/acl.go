@@ -20,8 +20,8 @@ type aclUser struct {
 	Rules  []string      `json:"rules"` // arguments of ACL SETUSER, without the password
 }
 
-// aclFormats print a user as the servers take it. The rules begin with reset and end with the
-// commands; the keys are between.
+// aclFormats print a user in the forms that servers and services accept. The rules begin with
+// reset, continue with the keys, and end with the commands.
 var aclFormats = []struct {
 	name string
 	text func(u aclUser) string

@@ -58,7 +58,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// testAccess checks what the three users on a server may do, and may not.
+// testAccess checks what the three users on a server may do and what they may not do.
 func testAccess(t *testing.T, addr string) {
 	t.Helper()
 	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
@@ -83,7 +83,7 @@ func testAccess(t *testing.T, addr string) {
 	}
 }
 
-// A real server loads the lines for an aclfile, and the users have their rights and no more.
+// A real server loads the lines for an aclfile, and the users have exactly their rights.
 func TestACLFile(t *testing.T) {
 	got := run(t, nil, "acl", "--prefix", "rl:", "--format", "valkey-file")
 	file := filepath.Join(t.TempDir(), "users.acl")
@@ -105,7 +105,7 @@ func TestACLFile(t *testing.T) {
 	}
 }
 
-// The formats for services grant the same as the format for Redis.
+// The formats for services grant the same rights as the format for Redis.
 func TestACLFormats(t *testing.T) {
 	rdb := admin(t, startRedis(t))
 	for _, u := range users(t, "--prefix", "rl:*[x]", "--cluster") {

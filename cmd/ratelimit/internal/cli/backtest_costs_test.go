@@ -31,8 +31,9 @@ const notedCosts = `
   tokens.jsonl:5: the cost usage.total_tokens: "\x1b[31m" is not a number
 `
 
-// If costs are charged before, a call of 1200 units is never allowed under a limit of 1000. If they
-// are charged after, the call is allowed, and leaves a debt that denies the next call.
+// If costs are charged before calls, a call of 1200 units is never allowed under a limit of 1000.
+// If costs are charged after calls, the call is allowed, and leaves a debt that denies the next
+// call.
 func TestBacktestCosts(t *testing.T) {
 	t.Chdir(filepath.Dir(tokensLog(t)))
 	args := []string{"backtest", "tokens.jsonl", "--key", "team", "--cost", "usage.total_tokens"}

@@ -55,7 +55,7 @@ func (l look) backtest(report *backtest.Report) string {
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
 
-// denials describes when a limit denied requests, and of which keys.
+// denials describes when a limit denied requests, and which keys it denied.
 func (l look) denials(r backtest.Result) []string {
 	if r.Denied == 0 {
 		return nil

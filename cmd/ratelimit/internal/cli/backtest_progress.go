@@ -28,7 +28,7 @@ func backtestProgress(p backtest.Progress, size int64, took time.Duration) (shar
 
 // collector makes Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC is
 // set. The engine makes a lot of garbage. By default, the collector runs whenever there is as much
-// garbage as live data. It would run too often at first, with little live data.
+// garbage as live data. At first there is little live data, so it would run too often.
 type collector struct {
 	usual int
 	next  time.Time

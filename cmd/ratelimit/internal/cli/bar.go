@@ -28,7 +28,7 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw redraws the line, unless it did so less than redraw ago. progress gets the elapsed time, and
+// draw redraws the line, at most once in the time redraw. progress gets the elapsed time, and
 // returns the completed share and a description.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()

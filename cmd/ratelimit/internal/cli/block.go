@@ -40,7 +40,7 @@ same hash tag, such as {user:42}.`,
 				return err
 			}
 			if a.json {
-				return a.printJSON(reply.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue has no smaller unit
+				return a.printJSON(reply.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue is a whole number of ms
 			}
 			least := ""
 			if extend {

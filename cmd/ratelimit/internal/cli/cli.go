@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-// The exit codes that `ratelimit --help` lists.
+// `ratelimit --help` lists these exit codes.
 const (
 	exitFine    = 0
 	exitError   = 1
@@ -33,7 +33,7 @@ func Execute(ctx context.Context, args []string, env func(string) string, stdout
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }
 
-// app is one run of the command line, with the state that its commands share. Tests replace some of
+// app is one run of a command line, with the state that the commands share. Tests replace some of
 // the fields.
 type app struct {
 	env            func(string) string
@@ -45,7 +45,7 @@ type app struct {
 	terminal bool   // stdout is a terminal
 	size     func() (width, height int)
 
-	// The demo's clock, and the function that starts its server.
+	// The fields for the demo are its clock and the function that starts its server.
 	pace          pace
 	startEmbedded func() (*embedded.Server, error)
 
@@ -55,13 +55,13 @@ type app struct {
 	args      []string // the command line
 	commands  []*cobra.Command
 	servers   serverFlags
-	password  string     // from --askpass
-	auth      *passwords // of --auth-command, or nil
+	password  string     // the password from --askpass
+	auth      *passwords // the passwords of --auth-command, or nil
 	named     servers    // set after the flags are parsed
 	json      bool
-	library   string   // file of --library
-	policies  []string // files of --policies
-	namespace string   // of --namespace
+	library   string   // file given with --library
+	policies  []string // files given with --policies
+	namespace string   // value of --namespace
 	back      bool     // the command is rollback
 }
 

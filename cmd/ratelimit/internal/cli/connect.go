@@ -97,7 +97,7 @@ func (a *app) parseServers() (servers, error) {
 }
 
 // serversAgain returns the flags that name s, as a user would type them. inherited means that the
-// URL is in the environment, where the suggested command finds it too.
+// URL comes from the environment, so the suggested command needs no flag.
 func (a *app) serversAgain(s servers, inherited bool) string {
 	flags := ""
 	if !inherited {

@@ -63,7 +63,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// If all is well, the command says nothing on stderr.
+// If the server replies, the command prints nothing on stderr.
 func TestDashboardOfAServerThatAnswers(t *testing.T) {
 	srv := withLibrary(t)
 	var stdout, stderr lockedBuffer
@@ -79,7 +79,7 @@ func TestDashboardOfAServerThatAnswers(t *testing.T) {
 }
 
 // A server is marked as good if it runs the build that the command line names. If the command line
-// names no build, all servers must run the same one.
+// names no build, all servers must run the same build.
 func TestDashboardNodes(t *testing.T) {
 	addr := startRedis(t)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
@@ -154,7 +154,7 @@ func TestDashboardAsks(t *testing.T) {
 	asks("/peek?key=k&limit=@none", "NOPOLICY")
 }
 
-// The page shows nothing of a value that does not belong to a limiter, so viewers cannot read other
+// The page shows no part of a value that does not belong to a limiter, so viewers cannot read other
 // keys.
 func TestDashboardHidesValues(t *testing.T) {
 	const secret = "5ecret"

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The duration of a demo: the shortest has room for two bursts, and the longest ends within half a
-// minute.
+// These are the bounds of a demo's duration. The shortest demo has room for two bursts, and the
+// longest ends within half a minute.
 const (
 	shortestDemo = 2 * time.Second
 	usualDemo    = 8 * time.Second
@@ -59,9 +59,9 @@ runs another build of the library is not changed unless you add --replace; one w
 type stage struct {
 	servers
 	rdb    redis.UniversalClient
-	prefix string // of every key
+	prefix string // prefix of every key
 	where  string // for display
-	own    bool   // it is an embedded server
+	own    bool   // whether it is an embedded server
 	close  func()
 }
 
@@ -148,7 +148,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		var node *loader.Error // loading the demo's own library, which has no policies, would remove the server's policies
+		var node *loader.Error // a refusal: the demo's library has no policies, so loading it would remove those of the server
 		errors.As(err, &node)
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
@@ -210,7 +210,7 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	var drawn time.Time
 	draw := func(last bool) error {
 		size, now := a.look(), a.pace.now()
-		if now.Sub(drawn) > time.Second || size.width != l.width { // stopped by Ctrl-Z, or resized: draw below what is there now
+		if now.Sub(drawn) > time.Second || size.width != l.width { // after Ctrl-Z or a resize, draw below the current output
 			up, l.width = "", size.width
 		}
 		chart := s.chart(l)
@@ -238,7 +238,7 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys []string) error {
 	ctx, cancel := on.deadline(context.WithoutCancel(ctx))
 	defer cancel()
-	for _, key := range keys { // one by one: they are in different slots
+	for _, key := range keys { // one by one, because the keys are in different slots
 		if _, err := c.Reset(ctx, key); err != nil {
 			return fmt.Errorf("the demo's keys, %s*, could not be deleted (%w); they expire within seconds", on.prefix, err)
 		}
@@ -246,7 +246,7 @@ func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys 
 	return nil
 }
 
-// demoEnd prints the table and what to do next.
+// demoEnd prints the table and suggests next steps.
 func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	var text strings.Builder
 	text.WriteString(s.summary(l))

@@ -145,7 +145,7 @@ func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) er
 	return nil
 }
 
-// The width of a caller's name and plan beside its bars, and of a line of the chart.
+// These are the widths of a caller's name and plan beside its bars, and of a line of the chart.
 const (
 	labelWidth = 20
 	chartWidth = labelWidth + columns + len("12345 turned away")

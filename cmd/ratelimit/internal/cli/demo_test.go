@@ -48,7 +48,7 @@ type demo struct {
 	env      []string
 	args     []string
 	terminal bool
-	width    int // of the terminal; 0: unknown
+	width    int // width of the terminal; 0: unknown
 	height   int
 	on       func(cancel context.CancelFunc, p *puppetPace) func(after time.Duration)
 }

@@ -130,7 +130,7 @@ func TestCluster(t *testing.T) {
 	if got.code != exitFine || strings.Count(got.stdout, "loaded\n") != 2 {
 		t.Fatalf("deploy: %+v", got)
 	}
-	// Keys of both nodes are reached through either node.
+	// Through either node, calls reach the keys of both nodes.
 	for i := range 8 {
 		key := fmt.Sprintf("key:%d", i)
 		for _, url := range []string{redisURL(first), redisURL(second)} {

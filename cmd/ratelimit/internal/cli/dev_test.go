@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// dev serves any client until it is interrupted, and ends cleanly.
+// The command dev serves any client until it is interrupted, and ends cleanly.
 func TestDev(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

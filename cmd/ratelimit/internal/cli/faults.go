@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// nodeName returns how to name a node with this address. go-redis has no address of a primary behind
-// Sentinels.
+// nodeName returns how to name a node with this address. For a primary behind Sentinels, go-redis
+// has no address.
 func (s servers) nodeName(addr string) string {
 	if s.Master != "" {
 		return s.Name

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Flags that commands share.
+// This file has the flags that several commands share.
 
 // jsonFlag adds --json, and returns cmd.
 func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {

@@ -18,17 +18,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// Parts that the commands for all servers share: deploy, plan, status, rollback, delete, doctor.
+// This file has the parts that the commands for all servers share: deploy, plan, status, rollback,
+// delete, doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
 +cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`
 
-// deployFlags allow what a deployment refuses by default.
+// deployFlags are the flags that allow what a deployment refuses by default.
 type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
-	cmd  *cobra.Command // with --wait
+	cmd  *cobra.Command // command, which may have --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
@@ -48,7 +49,7 @@ func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 24 times --timeout)")
 }
 
-// waits reports whether --wait was given, or should be 0 without it.
+// waits reports whether to set the time to wait: --wait was given, or its absence means 0.
 func (o *deployFlags) waits(namespace string) bool {
 	return namespace == "" || o.cmd.Flags().Changed("wait")
 }
@@ -114,7 +115,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	}
 	if s.Cluster || s.Master != "" {
 		var silent *dialing.Error // the loader reports it for each server
-		var refusal redis.Error   // from Sentinels
+		var refusal redis.Error   // an error reply from Sentinels
 		if err := a.find(ctx, &s); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err
 		}

@@ -258,7 +258,8 @@ func TestDoctor(t *testing.T) {
 	run(t, env, "doctor").want(t, exitFine, "0 findings on 1 server\n", "")
 }
 
-// One problem of several servers is one finding, and one line lists what was not checked.
+// A problem that several servers share is one finding, and one line lists the checks that were not
+// made.
 func TestPrintDiagnosis(t *testing.T) {
 	var nodes []string
 	for i := range 6 {

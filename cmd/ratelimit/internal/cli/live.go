@@ -9,8 +9,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// live shows a screen on the whole terminal until the user or ctx ends it. feed sends what the
-// screen shows until its context ends.
+// live shows a screen on the whole terminal until the user or ctx ends it. feed sends the content
+// of the screen until its context ends.
 func (a *app) live(ctx context.Context, shown tea.Model, feed func(ctx context.Context, send func(tea.Msg))) error {
 	var environment []string
 	for _, name := range []string{"TERM", "COLORTERM", "NO_COLOR"} {
@@ -41,7 +41,7 @@ func (a *app) live(ctx context.Context, shown tea.Model, feed func(ctx context.C
 	return err
 }
 
-// screen is what all screens of live have in common.
+// screen is the common part of all screens that live shows.
 type screen struct {
 	look          look
 	width, height int

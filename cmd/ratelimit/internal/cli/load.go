@@ -113,7 +113,7 @@ interrupted.`,
 	return cmd
 }
 
-// checkLoad checks the flags, and refuses combinations with which there is nothing to run.
+// checkLoad checks the flags, and rejects combinations that leave nothing to run.
 func (a *app) checkLoad(f *loadFlags) error {
 	switch {
 	case !f.given("limit") && !f.given("policy") && !f.given("threshold"):
@@ -166,7 +166,7 @@ func (a *app) checkLoad(f *loadFlags) error {
 	return a.hostURL(*f)
 }
 
-// parseRamp parses --ramp, and sets the duration to that of --over.
+// parseRamp parses --ramp, and sets the duration to the value of --over.
 func (f *loadFlags) parseRamp() error {
 	if f.ramp == "" {
 		return nil
@@ -279,7 +279,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	return nil
 }
 
-// unmet describes the expectations that the run does not meet. ofErrors reports whether an
+// unmet describes the expectations that the run does not meet. ofErrors reports whether any
 // expectation is about errors.
 func (f loadFlags) unmet(r *load.Report) (failed []string, ofErrors bool) {
 	for _, e := range f.expected {

@@ -81,7 +81,7 @@ type loadReport struct {
 	Messages    []load.Message   `json:"messages"`   // error messages, at most 5
 	Interrupted bool             `json:"interrupted"`
 	Ramp        []float64        `json:"ramp,omitempty"`     // the rates at the start and at the end
-	Steps       []loadStep       `json:"steps,omitempty"`    // of a ramp
+	Steps       []loadStep       `json:"steps,omitempty"`    // steps of a ramp
 	Expected    []loadExpected   `json:"expected,omitempty"` // the expectations
 }
 

@@ -100,7 +100,7 @@ func TestLoadErrorsOfOneKind(t *testing.T) {
 }
 
 // The command fails if the run does not meet an expectation, and says which, with the measured
-// value. An expectation of errors replaces the rule that any error makes it fail.
+// value. An expectation about errors replaces the rule that any error makes the command fail.
 func TestLoadExpectations(t *testing.T) {
 	srv := withLibrary(t)
 	env := []string{redisURL(srv.Addr())}

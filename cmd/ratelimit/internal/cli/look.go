@@ -12,8 +12,8 @@ type look struct {
 	moving bool   // the output is a terminal that can be redrawn
 	colour bool   // moving, and NO_COLOR is not set
 	bars   []rune // characters for a column, from empty to full
-	width  int    // of a line
-	height int    // of the terminal, 0 if unknown
+	width  int    // width of a line
+	height int    // height of the terminal; 0: unknown
 }
 
 // usualWidth is the line width if there is no terminal.
@@ -53,7 +53,7 @@ func (l look) paint(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// wrap breaks prose into lines that fit, all with the indentation of the first.
+// wrap breaks prose into lines that fit, all with the indentation of the first line.
 func (l look) wrap(style, text string) []string {
 	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	var lines []string

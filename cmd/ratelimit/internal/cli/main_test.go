@@ -86,8 +86,8 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// golden compares text with a file in testdata, in which {{...}} stands for what differs from build
-// to build.
+// golden compares text with a file in testdata, in which {{...}} stands for text that differs from
+// build to build.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)

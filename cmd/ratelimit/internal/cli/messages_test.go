@@ -65,7 +65,7 @@ func (m *messages) add(text string) {
 
 const mark = "\n## "
 
-// read returns the section of the file, and what is before and after it.
+// read returns the section of the file, and the text before and after it.
 func (m *messages) read() (before, section, after string) {
 	m.t.Helper()
 	content, err := os.ReadFile(messagesFile)

@@ -53,7 +53,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "plan", "--policies", "base.yaml")("nothing to change")
 	deploy(exitDiffers, "status", "--namespace", "payments", "--policies", "pay.yaml")()
 
-	// What becomes of keys in use, and the refusal if they would be denied.
+	// Plans show the effect on keys in use. A deployment that would deny them is refused.
 	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
 		"because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use"
 	for _, command := range []string{"plan", "deploy"} {
@@ -65,7 +65,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitDiffers, "plan", "--namespace", "payments", "--policies", "other.yaml", "--deny-keys-in-use")(changes...)
 	deploy(exitFine, "deploy", "--namespace", "payments", "--policies", "other.yaml", "--deny-keys-in-use")(changes...)
 
-	// Rollbacks.
+	// The same rules apply to rollbacks.
 	deploy(exitError, "rollback", "--namespace", "payments")("ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: " +
 		"payments/jobs (refused until they expire, because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use")
 	deploy(exitDiffers, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")
@@ -77,13 +77,13 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitError, "rollback", "--namespace", "search")("ratelimit: nothing to go back to: the servers keep no record of a deployment of the namespace search; " +
 		"deploy the build that you want: ratelimit deploy --namespace search --policies FILE; without --policies if there are none")
 
-	// Without a file, the policies of a namespace are removed, if that is said.
+	// A deployment without a file removes the policies of a namespace, if a flag allows it.
 	deploy(exitError, "deploy", "--namespace", "payments")("ratelimit: " + addr + " runs the policies payments/api, payments/jobs, which this build does not have; " +
 		"give the file that has it with --policies, or add --remove-policies")
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 
-	// What is refused before anything is sent.
+	// These command lines are rejected before anything is sent.
 	for name, want := range map[string]string{
 		"..": "is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning", "Payments": "is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning",
 	} {
@@ -116,7 +116,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "__complete", "take", "--redis", "redis://127.0.0.1:1", "--policy", "")(":4")
 }
 
-// carriedOver returns what is left after a change, as in "25 of 50".
+// carriedOver returns the units that are left after a change, as in "25 of 50".
 func carriedOver(t *testing.T, before, after string) string {
 	t.Helper()
 	build, err := functions.New()

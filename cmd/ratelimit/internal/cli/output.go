@@ -75,7 +75,7 @@ func page(name string) reportFile { return reportFile{"--html", name, "page", "<
 
 // check returns why the file cannot be written, or nil. An existing file is replaced only if it
 // begins like a report of this kind: a typo must not destroy a log or a policies file. Callers must
-// call check before they do the work, or its result could be lost.
+// call check before they do the work, so that a bad file name does not cost them the result.
 func (f reportFile) check() error {
 	if f.name == "" {
 		return nil

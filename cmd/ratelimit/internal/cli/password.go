@@ -21,11 +21,11 @@ import (
 )
 
 // connectionLife is the maximum age of a connection with a password from --auth-command. A new
-// connection has a new password, so no connection outlives a token that is valid for longer than
-// that.
+// connection has a new password, so a connection does not outlive a token that is valid for longer
+// than 5 minutes.
 const connectionLife = 5 * time.Minute
 
-// findPassword asks for the password, or runs --auth-command for the first time. A later command
+// findPassword asks for the password, or runs --auth-command for the first time. The next command
 // line of the same app asks again.
 func (a *app) findPassword(ctx context.Context) (err error) {
 	a.password, a.auth = "", nil
@@ -44,8 +44,8 @@ func (a *app) findPassword(ctx context.Context) (err error) {
 	return err
 }
 
-// setPassword sets the password that is not in the URL. from names the flag or variable that has
-// the URL.
+// setPassword sets the password that is not in the URL. from is the name of the flag or variable
+// that holds the URL.
 func (a *app) setPassword(s *redisurl.Servers, from string) error {
 	f, password := a.servers, a.password
 	if !f.askPassword && f.authCommand == "" {
@@ -87,7 +87,7 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 	}
 	fmt.Fprint(a.stderr, "Password: ")
 	text, err := interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
-	_ = term.Restore(fd, before) // after an interrupt the terminal would show nothing that is typed
+	_ = term.Restore(fd, before) // otherwise the terminal would not show typed text after an interrupt
 	fmt.Fprintln(a.stderr)
 	switch {
 	case err != nil:
@@ -104,7 +104,7 @@ type passwords struct {
 	command        string
 	timeout, reuse time.Duration
 	ctx            context.Context // ends the command
-	user           string          // that the first run printed
+	user           string          // the user that the first run printed
 
 	mu   sync.Mutex
 	last *passwordRun

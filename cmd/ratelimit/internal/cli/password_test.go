@@ -70,7 +70,7 @@ func start(t *testing.T, env []string, args ...string) *started {
 	return s
 }
 
-// Commands that run for long get a new password for each new connection.
+// Long-running commands get a new password for each new connection.
 func TestAuthCommandThatRotates(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "admin")
 	r := newRotating(t, ":admin@"+addr)
@@ -114,7 +114,7 @@ func TestAuthCommandThatRotates(t *testing.T) {
 	}
 }
 
-// The commands that print a password, in the forms that are accepted, and the URL's user.
+// --auth-command accepts several forms of output, and works with the URL's user.
 func TestPasswordsFromElsewhere(t *testing.T) {
 	addr := startRedis(t)
 	do(t, admin(t, addr), "ACL", "SETUSER", "ann", "on", ">pass word", "~*", "+@all")
@@ -160,7 +160,7 @@ func TestPasswordsFromElsewhere(t *testing.T) {
 	}
 }
 
-// A suggested command has the same way to find the password, and no secret.
+// A suggested command finds the password in the same way, and contains no secret.
 func TestPasswordsInSuggestions(t *testing.T) {
 	for _, tt := range []struct{ env, command, want string }{
 		{"", "echo secret", " --redis redis://USER@h:1 --auth-command COMMAND"},
@@ -178,7 +178,8 @@ func TestPasswordsInSuggestions(t *testing.T) {
 	}
 }
 
-// A command that fails later is reported for each server, and the next run counts.
+// If the password command fails later, the error is reported for each server, and the next run can
+// succeed.
 func TestAuthCommandThatFailsLater(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	p := &passwords{command: "cat '" + file + "' 2>/dev/null", timeout: time.Minute, ctx: t.Context()}
@@ -212,7 +213,7 @@ func TestAuthCommandThatFailsLater(t *testing.T) {
 	<-p.last.done
 }
 
-// No command prints a password of its URL, when no server answers or when the URL is wrong.
+// No command prints the password in its URL, even if no server replies or the URL is wrong.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/m\n"})
 	arguments := map[string][]string{

@@ -63,7 +63,7 @@ func (a *app) printPlan(plan loader.Plan, diff bool) {
 		return
 	}
 	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil {
-		return // the error says it all
+		return // the error already names the nodes
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", "PLAN"}}
 	for _, n := range plan.Nodes {

@@ -149,7 +149,7 @@ type policyScreen struct {
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
 		if look.table == "" {
-			look.table = p.last.table // the last result is better than nothing
+			look.table = p.last.table // keep showing the last result
 		}
 		p.last = look
 	}
@@ -169,7 +169,7 @@ func (p *policyScreen) View() tea.View {
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
-	Uncounted []string            `json:"uncounted"` // those whose library is too old to count
+	Uncounted []string            `json:"uncounted"` // primaries whose library is too old to count
 	Policies  []policyCallsReport `json:"policies"`
 	Error     string              `json:"error,omitempty"`
 }
@@ -193,7 +193,7 @@ type canaryReport struct {
 type callsReport struct {
 	Counted bool `json:"counted"` // false if no server that replied counts
 	usage.Count
-	PerSec *usage.Rate `json:"per_second,omitempty"` // with --watch, since the pass before
+	PerSec *usage.Rate `json:"per_second,omitempty"` // rates since the previous pass, with --watch
 }
 
 func newPoliciesReport(look policyLook) policiesReport {
@@ -211,7 +211,7 @@ func newPoliciesReport(look policyLook) policiesReport {
 	return report
 }
 
-// printPolicyCalls prints a reading, unless an error is its only result.
+// printPolicyCalls prints a reading, unless it has only an error.
 func (a *app) printPolicyCalls(look policyLook) error {
 	if a.json {
 		return a.printJSONLine(newPoliciesReport(look))
@@ -258,7 +258,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	return text
 }
 
-// kind describes a policy or a canary, whose own kind begins the text.
+// kind describes a policy or a canary. own is the first word of the text.
 func kind(own string, shadow bool) string {
 	switch {
 	case own == "" && shadow:

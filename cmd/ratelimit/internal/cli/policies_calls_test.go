@@ -99,7 +99,7 @@ note: the library is too old to count calls on `+srv.Addr()+`; load a newer one 
 	}
 }
 
-// The rows of canaries, and of policies that the user may not read.
+// TestPolicyTable checks the rows of canaries and of policies that the user may not read.
 func TestPolicyTable(t *testing.T) {
 	calls := func(allowed, denied int64, rate *usage.Rate) policycalls.Calls {
 		return policycalls.Calls{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}, PerSec: rate}
@@ -127,7 +127,7 @@ POLICY  KIND                 ALLOWED  DENIED  DENIED %  ALLOWED/S  DENIED/S  LIM
 		`"canary":{"share_per_mille":50,"limits":["60/m"],"shadow":false,"counted":true,"allowed":1,"denied":2}}`)
 }
 
-// The primaries that reply are shown, and each of the others is an error.
+// The output shows the primaries that reply, and an error for each of the others.
 func TestPoliciesOfServersThatFail(t *testing.T) {
 	srv, _ := withPolicies(t)
 	took(t, srv, 1, "@api", "k")
@@ -168,7 +168,7 @@ func TestPoliciesOfServersThatFail(t *testing.T) {
 	m.fails(nil, "policies", "--redis", "redis://"+refuses)
 }
 
-// An interrupted command says so, because its table may lack servers.
+// An interrupted command says that it was interrupted, because its table may lack servers.
 func TestPoliciesInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	addr := fakeServer(t, func(words []string) string {
@@ -186,8 +186,8 @@ func TestPoliciesInterrupted(t *testing.T) {
 	}
 }
 
-// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON, with
-// rates from the second on. An interruption is a normal end.
+// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON,
+// with rates from the second pass on. An interruption is a normal end.
 func TestPoliciesWatchIntoAPipe(t *testing.T) {
 	srv, _ := withPolicies(t)
 	for i, flags := range [][]string{nil, {"--json"}, nil} {

@@ -57,7 +57,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		"foreign":          []any{[]any{"library_name", "ratelimit", "engine", evil, "functions", []any{}, "library_code", evil}},
 		"no list":          evil,
 	}
-	// The server's replies, by the beginning of the command.
+	// replies maps the beginning of a command to the server's reply.
 	replies := []map[string]any{
 		{"HELLO": []any{"server", "redis" + evil, "version", "7.0.15" + evil, "proto", 2, "mode", "standalone", "role", "master"}},
 		{"HELLO": []any{"server", "redis", "version", evil, "proto", 2, "mode", "cluster", "role", "replica"}, "ROLE": []any{"slave", evil, 7, "connect", 0}},

@@ -8,7 +8,7 @@ import (
 )
 
 // If the user may not run one of the commands that doctor, status, top, policies or the dashboard
-// send, they say so: no output looks as if everything were fine.
+// send, they report it. No output looks as if everything were fine.
 func TestRefusedEachCommand(t *testing.T) {
 	addr := startRedis(t, "--appendonly", "yes")
 	rdb := admin(t, addr)
@@ -20,11 +20,12 @@ func TestRefusedEachCommand(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
-	// enough has a text of the output of commands that do without a right.
+	// enough has, for commands that work without a certain right, a text that their output must
+	// contain.
 	enough := map[string]string{
 		"top hmget": "1 key may not be read by this user", "top dbsize": "user:1  ", "policies function|list": "@api  ",
 	}
-	// look runs a command as a user, and returns whether it reports a problem, and what it says.
+	// look runs a command as a user, and returns its output and whether it reports a problem.
 	look := func(command, user string) (troubled bool, said string) {
 		at := user + ":pw@" + addr
 		switch command {
@@ -51,7 +52,7 @@ func TestRefusedEachCommand(t *testing.T) {
 		for _, found := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):`).FindAllStringSubmatch(stats, -1) {
 			right := found[1]
 			if slices.Contains([]string{"info", "config|resetstat"}, right) && command != "doctor" || slices.Contains([]string{"hello", "config|resetstat"}, right) {
-				continue // of this test, or allowed to every user
+				continue // a command of this test, or one that every user may run
 			}
 			tested++
 			do(t, rdb, "ACL", "SETUSER", "one", "reset", "on", ">pw", "~*", "+@all", "-"+right)

@@ -159,7 +159,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	case ctx.Err() != nil:
 		refusal = "interrupted; nothing was deleted"
 	}
-	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still after the question
+	if _, err := fmt.Fprintln(a.stderr); err != nil { // end the line of the question
 		return written(err)
 	}
 	return errors.New(refusal)

@@ -99,7 +99,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 					failed, said = got.code == exitDiffers || strings.Contains(got.stdout, "not checked: "), got.stdout
 				}
 				mu.Lock()
-				wasAsked := asked // a connection that the command left behind may still send commands
+				wasAsked := asked // copied, because a connection that is still open may send more commands
 				mu.Unlock()
 				if !wasAsked || !failed || !strings.Contains(said, "127.0.0.1:") && !strings.Contains(said, " returned ") && !strings.Contains(said, "redis: nil") {
 					t.Errorf("%s, %s replied with %s: exit code %d, %s", tt.command, step, name, got.code, got.stdout+got.stderr)

@@ -78,8 +78,8 @@ type decide struct {
 
 // words are the words of a sentence about a decision.
 type words struct {
-	allowed, denied string // begin the sentence
-	after           string // follows the number of units that an allowed call leaves
+	allowed, denied string // beginning of the sentence
+	after           string // text after the number of units that an allowed call leaves
 }
 
 var (
@@ -210,7 +210,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		limit := req.Limits[0] // of a single policy
+		limit := req.Limits[0] // the limit of a single policy
 		if len(req.Limits) == len(req.Keys) {
 			limit = req.Limits[res.Index-1]
 		}

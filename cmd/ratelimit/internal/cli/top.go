@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	mostRows  = 1000 // limits the memory of top, because keys may be long
+	mostRows  = 1000 // bounds the memory of top, because keys may be long
 	topRights = "+scan +hmget +time +ping"
 )
 
@@ -175,7 +175,7 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-// printPass prints a pass, unless an error is its only result.
+// printPass prints a pass, unless it has only an error.
 func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))

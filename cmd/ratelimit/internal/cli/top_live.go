@@ -26,9 +26,9 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	return shown.pass.err
 }
 
-// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. A pass has the
-// first keys in each of the given orders. If running is not nil, topPasses also shows the first pass
-// while it runs.
+// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. A pass has
+// the first keys of each of the given orders. If running is not nil, topPasses also shows the first
+// pass while it runs.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
@@ -74,7 +74,7 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pass:
 		if msg.err != nil && msg.found.Tracked == 0 {
-			msg.found, msg.before = t.pass.found, t.pass.before // the last result is better than nothing
+			msg.found, msg.before = t.pass.found, t.pass.before // keep showing the last result
 		}
 		t.pass, t.any = msg, true
 	case tea.KeyPressMsg:

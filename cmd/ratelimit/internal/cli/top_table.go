@@ -16,7 +16,7 @@ import (
 // topColumn is a column of numbers after the key.
 type topColumn struct {
 	head  string
-	spare int // if not all columns fit, the one with the highest value is dropped first
+	spare int // if not all columns fit, the column with the highest spare is dropped first
 	cell  func(p pass, r usage.Record) string
 }
 
@@ -111,7 +111,7 @@ func widest(cells []string) int {
 	return most
 }
 
-// topSummary describes all keys of a scan together.
+// topSummary summarizes all keys of a scan.
 func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	var text string
 	switch {
@@ -155,7 +155,7 @@ func perSecond(rate float64) string {
 	return grouped(int64(rate + 0.5))
 }
 
-// ago formats how long ago something was.
+// ago formats the time since an event.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Second:

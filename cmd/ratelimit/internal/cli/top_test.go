@@ -68,7 +68,7 @@ user:1        2       0       0.03         0     1 min      1 min
 	}
 }
 
-// In a pipe, one long key does not widen every line.
+// If the output is a pipe, one long key does not widen the other lines.
 func TestTopOfALongKeyInAPipe(t *testing.T) {
 	srv := withLibrary(t)
 	long := strings.Repeat("long-", 200)
@@ -168,7 +168,7 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
-// The rates of a pass are those since the pass before, in every order.
+// In every order, the rates of a pass count from the previous pass.
 func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
@@ -222,7 +222,7 @@ func TestTopWatchIntoAPipe(t *testing.T) {
 	}
 }
 
-// An interruption shows what was found until then, and how many keys were examined.
+// An interrupted scan shows its results so far, and how many keys it examined.
 func TestInterruptedScans(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

@@ -94,7 +94,7 @@ KEY             LIMIT                    ENDS IN     BLOCKED FOR
 	})
 }
 
-// The list says what it leaves out.
+// The list says how many overrides it leaves out.
 func TestOverridesThatAreNotShown(t *testing.T) {
 	var stdout bytes.Buffer
 	a := testApp(nil, &stdout, nil)

@@ -18,7 +18,7 @@ import (
 // verifyReport is the output of verify --json.
 type verifyReport struct {
 	OK       bool            `json:"ok"`
-	Digest   string          `json:"digest"` // of the verified text
+	Digest   string          `json:"digest"` // digest of the verified text
 	Bytes    int             `json:"bytes"`
 	Vectors  int             `json:"vectors"`
 	Steps    int             `json:"steps"` // steps that were run
@@ -39,7 +39,7 @@ type verifiedFile struct {
 type verifyFailure struct {
 	File    string `json:"file"`
 	Vector  string `json:"vector"`
-	Step    int    `json:"step"`    // from 1
+	Step    int    `json:"step"`    // number of the step, from 1
 	AfterUS int64  `json:"at_us"`   // the clock, in microseconds after the vector's start
 	Says    string `json:"problem"` // the call, its reply, and the expected reply
 }

@@ -78,8 +78,8 @@ func (r *reach) state() string {
 	return text.String()
 }
 
-// missing lists the functions that no vector calls, and those without the flag no-writes that never
-// changed a key.
+// missing lists the functions that no vector calls, and the functions without the flag no-writes
+// that never changed a key.
 func (r *reach) missing() []string {
 	var rules []string
 	for function, reads := range r.reads {

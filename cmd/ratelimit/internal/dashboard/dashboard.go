@@ -1,6 +1,6 @@
-// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `policies` and `status`
-// show in a terminal, and serves the calls of policies to Prometheus. It changes nothing, and sends
-// nothing to the servers while it has no viewers, except for requests.
+// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `policies` and
+// `status` show in a terminal, and serves the calls of policies to Prometheus. It changes nothing.
+// Without viewers, it sends nothing to the servers except to answer HTTP requests.
 //
 // The files: read.go reads keys and policies from the servers; look.go polls the servers and makes
 // the state that the page shows; http.go serves the page, its state, and single keys; metrics.go
@@ -63,7 +63,7 @@ type Dashboard struct {
 	viewers map[chan []byte]bool // each channel contains the newest state, if not sent yet
 	came    chan struct{}        // signals a new viewer
 
-	// Used only by Run.
+	// Only Run uses the following fields.
 	looks  int
 	before *usage.Snapshot
 	reader policycalls.Reader

@@ -87,8 +87,8 @@ func allowed(r *http.Request, token string) bool {
 }
 
 // fromElsewhere reports whether a browser sends the request on behalf of a page from another
-// origin. Links to this page do not count. Browsers report the origin in Sec-Fetch-Site, for local
-// addresses and over TLS; otherwise in Origin, if at all.
+// origin. Links to this page do not count. For local addresses and over TLS, browsers report the
+// origin in Sec-Fetch-Site. Otherwise they may report it in Origin.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":

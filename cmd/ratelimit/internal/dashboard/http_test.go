@@ -51,8 +51,8 @@ func TestHost(t *testing.T) {
 }
 
 // A page of another site, or of another port of this machine, can make a browser send requests
-// here. It could not read the replies, but each request for /events would count as a viewer, and
-// every other request would send commands to the servers. So only links to the page itself are
+// here. The page could not read the replies. But each request for /events would count as a viewer,
+// and other requests would send commands to the servers. So only links to the page itself are
 // served.
 func TestOtherSites(t *testing.T) {
 	type headers map[string]string
@@ -90,7 +90,7 @@ func TestOtherSites(t *testing.T) {
 					}
 					r.Header.Set("Authorization", bearer)
 					ctx, gone := context.WithCancel(r.Context())
-					gone() // otherwise /events would not end
+					gone() // ends /events
 					*r = *r.WithContext(ctx)
 				})
 				served := tt.rest
@@ -211,8 +211,8 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// A viewer gets the newest state, even if it reads slowly. The number of viewers is limited; when
-// one leaves, another can come.
+// A viewer gets the newest state, even if it reads slowly. The number of viewers is limited; when a
+// viewer leaves, another can connect.
 func TestViewers(t *testing.T) {
 	d := New(Source{Name: "redis://a"})
 	server := httptest.NewServer(d.Handler(""))

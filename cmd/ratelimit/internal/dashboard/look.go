@@ -25,18 +25,18 @@ type state struct {
 	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count the calls of policies
 
 	NowMS    int64              `json:"now_ms"`
-	Progress string             `json:"progress"` // of the first poll while it runs, else ""
+	Progress string             `json:"progress"` // progress of the first poll while it runs; "" afterwards
 	Keys     int64              `json:"keys"`     // keys with usage
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
-	Points   []point            `json:"points"` // of each poll, the newest last
-	Top      map[string][]entry `json:"top"`    // by order
+	Points   []point            `json:"points"` // rates of each poll, the newest last
+	Top      map[string][]entry `json:"top"`    // usage keys by order
 }
 
-// point is PerSec after a poll.
+// point holds the rates after one poll.
 type point struct {
-	AtMS int64 `json:"at_ms"` // by this machine's clock
+	AtMS int64 `json:"at_ms"` // time by this machine's clock
 	usage.Rate
 }
 
@@ -72,7 +72,7 @@ const (
 // look polls the servers once and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // the servers are unreachable; other errors would say the same
+	dead := false // whether the servers are unreachable, so that further errors add nothing
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
@@ -97,7 +97,7 @@ func (d *Dashboard) look(ctx context.Context) {
 		return
 	}
 	policies, more, uncounted, err := d.policies(ctx, rdb)
-	if policies != nil { // some servers replied
+	if policies != nil { // policies is nil if no server replied
 		d.publish(func(s *state) { s.Policies, s.More, s.Uncounted = policies, more, uncounted })
 	}
 	if !dead {

@@ -92,7 +92,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A canary follows its policy. A server whose library does not count is named.
+// A canary is listed after its policy. The page names a server whose library does not count.
 func TestPolicies(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Key: "user", Limit: "1/d"}}, Canary: &functions.Canary{Limits: []string{"2/d"}, Share: 1000, Shadow: true}},

@@ -10,8 +10,8 @@ import (
 )
 
 // metrics serves the calls of policies in the text format of Prometheus. Each server has its own
-// series, because each counts since it loaded its library: a sum would fall when one server does not
-// reply or begins at 0, and Prometheus would take that for new calls.
+// series, because each counts since it loaded its library: a sum would fall if one server does not
+// reply or starts again at 0, and Prometheus would treat the later rise as new calls.
 func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {
 	rdb, err := d.connection(r.Context())
 	if err != nil {

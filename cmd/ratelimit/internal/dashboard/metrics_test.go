@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-// The text of the metrics, which examples/monitoring reads too: every server has its own series, and
-// so has a canary. Names are escaped.
+// Every server and every canary has its own series, and names are escaped. examples/monitoring
+// reads the same text.
 func TestMetricsText(t *testing.T) {
 	d := New(Source{NodeName: func(addr string) string { return addr }})
 	got := d.metricsText([]policycalls.Node{
@@ -45,8 +45,8 @@ func TestMetricsText(t *testing.T) {
 	}
 }
 
-// A scrape asks all primaries, with the token if the dashboard has one. It fails only if none of
-// them is known.
+// A scrape asks all primaries, with the token if the dashboard has one. It fails only if no primary
+// is known.
 func TestMetrics(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true}))
 	if err != nil {

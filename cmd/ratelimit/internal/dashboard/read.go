@@ -58,8 +58,8 @@ func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.
 	}
 }
 
-// policies returns the rows of the table of policies: those that denied the most come first, and each
-// canary follows its policy. more is the number of rows that the list leaves out.
+// policies returns the rows of the table of policies: the policies that denied the most calls come
+// first, and each canary follows its policy. more is the number of rows that the list leaves out.
 func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, uncounted []string, _ error) {
 	fleet, err := d.reader.Read(ctx, rdb)
 	if fleet.Replied == 0 {

@@ -17,8 +17,8 @@ type Expectation struct {
 
 	comparison string
 	value      float64 // seconds for a latency, percent if percent is set
-	percent    bool    // of all decisions
-	share      float64 // of a latency
+	percent    bool    // value is a percentage of all decisions
+	share      float64 // share of the replies, for a latency
 }
 
 // Metrics lists the metrics of expectations.
@@ -72,7 +72,7 @@ func ParseExpectation(text string) (Expectation, error) {
 	return e, nil
 }
 
-// Check compares the expectation with a report. It returns the measured value for people. Without
+// Check compares the expectation with a report. It returns the measured value as text. Without
 // replies, no expectation of a latency is met.
 func (e Expectation) Check(r *Report) (measured string, met bool) {
 	var value float64

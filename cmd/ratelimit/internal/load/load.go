@@ -1,10 +1,10 @@
-// Package load sends requests to a limiter, at a given rate or as fast as possible, and reports how
-// it replied.
+// Package load sends requests to a limiter, at a given rate or as fast as possible, and reports the
+// replies.
 //
 // In a closed loop each worker sends its next request after it has a reply, so a slow server gets
 // fewer requests. In an open loop requests are due at fixed times, regardless of the server's
 // speed, and latency counts from the due time: a request that waits for a free worker is slow, too.
-// (Gil Tene calls the mistake of not counting this coordinated omission.)
+// (Leaving this wait out is the mistake known as coordinated omission.)
 package load
 
 import (
@@ -47,8 +47,8 @@ type Report struct {
 	Took        time.Duration
 	NotBegun    int64     // decisions of an open loop that were due within Options.For, but had no free worker
 	Interrupted bool      // the context ended before the run was over
-	Seconds     []Counts  // by the second in which they ended
-	Steps       []Step    // of a ramp, by the time at which they were due
+	Seconds     []Counts  // counts by the second in which the decisions ended
+	Steps       []Step    // steps of a ramp; a decision counts in the step in which it was due
 	Messages    []Message // error messages in the order of their first occurrence; at most 5 kinds
 	latency     *hdrhistogram.Histogram
 }
@@ -78,7 +78,7 @@ type Message struct {
 
 const (
 	mostMessages = 5
-	longest      = 10 * time.Minute // longer latencies count as this
+	longest      = 10 * time.Minute // longer latencies count as 10 minutes
 	digits       = 3                // significant digits of a latency
 	progressing  = 100 * time.Millisecond
 )

@@ -87,7 +87,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A rate that cannot be reached does not lengthen the run: due decisions without a worker are
+// A rate that is too high does not lengthen the run. Due decisions without a free worker are
 // counted.
 func TestRateAboveWhatIsPossible(t *testing.T) {
 	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
@@ -188,8 +188,8 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A ramp's decisions are due at the rising rate. A step has the decisions that were due in it, with
-// their own latencies.
+// A ramp's decisions are due at the rising rate. Each step reports the decisions that were due in
+// it, and their latencies.
 func TestRamp(t *testing.T) {
 	for _, tt := range []struct {
 		ramp  load.Ramp

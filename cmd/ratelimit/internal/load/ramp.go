@@ -11,7 +11,7 @@ import (
 // Options.For.
 type Ramp struct{ From, To float64 }
 
-// A Step is a tenth of a ramp. It has the decisions that were due in it.
+// A Step is a tenth of a ramp, with the decisions that were due in that time.
 type Step struct {
 	Start, End time.Duration
 	Rate       float64 // decisions per second in the middle of the step
@@ -36,7 +36,7 @@ func (o Options) due(n int64) time.Duration {
 	// After t seconds, From*t + slope*t²/2 decisions were due.
 	slope := (o.Ramp.To - o.Ramp.From) / o.For.Seconds()
 	root := o.Ramp.From*o.Ramp.From + 2*slope*float64(n)
-	if root < 0 { // the rate has fallen to 0 before
+	if root < 0 { // the rate falls to 0 before decision n
 		return math.MaxInt64
 	}
 	seconds := 2 * float64(n) / (o.Ramp.From + math.Sqrt(root))
@@ -83,7 +83,7 @@ func (r *Report) step(due, of time.Duration) *Step {
 // [Report.Latency].
 func (s Step) Latency(share float64) time.Duration { return latency(s.latency, share) }
 
-// LatencyText returns Latency for people, and "-" if there were no replies.
+// LatencyText formats Latency for display; it returns "-" if there were no replies.
 func (s Step) LatencyText(share float64) string {
 	if s.Allowed+s.Denied == 0 {
 		return "-"

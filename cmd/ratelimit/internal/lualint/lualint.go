@@ -14,7 +14,7 @@ import (
 // Problem is one violation of a rule.
 type Problem struct {
 	File string // the source file that the build marks, or "" if there are no marks
-	Line int    // in File, or in the text
+	Line int    // line in File, or in the text
 	Says string
 }
 
@@ -135,7 +135,7 @@ func isKey(e ast.Expr) bool {
 	return ok && lastName(element.Object) == "keys"
 }
 
-// concat refuses operands that are certainly numbers.
+// concat reports an operand that is certainly a number.
 func (c *checker) concat(operand ast.Expr, line int) {
 	what := ""
 	switch o := operand.(type) {

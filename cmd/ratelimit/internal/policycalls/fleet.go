@@ -16,8 +16,8 @@ import (
 // Fleet is the result of one reading.
 type Fleet struct {
 	Replied   int      // number of primaries that replied
-	Uncounted []string // addresses of those whose library is too old to count
-	Policies  []Policy // by name
+	Uncounted []string // addresses of the primaries whose library is too old to count
+	Policies  []Policy // sorted by name
 }
 
 // Policy is a policy. If the user may not read the library's text, Limits is nil and Track is
@@ -33,7 +33,7 @@ type Policy struct {
 
 // Canary decides instead of its policy for a share of the keys.
 type Canary struct {
-	Share  int64 // of the keys, in thousandths
+	Share  int64 // share of the keys, in thousandths
 	Limits []string
 	Shadow bool
 	Calls
@@ -41,16 +41,16 @@ type Canary struct {
 
 // Calls holds the sums of the primaries' counts for a policy (without its canary) or for a canary.
 type Calls struct {
-	Counted bool // whether a primary counts
+	Counted bool // whether any primary counts
 	usage.Count
-	PerSec *usage.Rate // since the reading before; nil if no primary has counted calls in both readings
+	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
 }
 
 // Reader reads fleets one after another. It is not safe for concurrent use.
 type Reader struct {
 	Timeout time.Duration // timeout of a call
 
-	texts  map[string][]functions.Policy // by build ID
+	texts  map[string][]functions.Policy // policies by build ID
 	before map[string]Node               // the last reply of each node, by address
 }
 
@@ -70,7 +70,7 @@ func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, er
 	return fleet, err
 }
 
-// describe adds what the text of a library says about a policy.
+// describe adds the fields that come from the text of a library.
 func (p *Policy) describe(text functions.Policy) {
 	p.Limits, p.Shadow, p.Track = nil, text.Shadow, text.Track
 	for _, limit := range text.Limits {
@@ -137,7 +137,8 @@ func (r *Reader) sum(nodes []Node) Fleet {
 	return fleet
 }
 
-// add adds the counts of one node. then are its counts of some time ago, or nothing if took is 0.
+// add adds the counts of one node. then holds its counts before the time took, and is ignored if
+// took is 0.
 func (p *Policy) add(now, then client.PolicyCalls, took time.Duration) {
 	p.Calls.add(usage.Count{Allowed: now.Allowed, Denied: now.Denied}, usage.Count{Allowed: then.Allowed, Denied: then.Denied}, took)
 	if now.Canary == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Node is what one primary replied.
+// Node is the reply of one primary.
 type Node struct {
 	Addr string
 	Err  error       // why the node did not reply, or nil

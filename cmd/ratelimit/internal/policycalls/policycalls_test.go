@@ -74,8 +74,8 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 	}
 }
 
-// TestRead checks that the counts of all primaries are added up. A dead server must be named, and
-// also a server whose library is too old to count. The other servers are still shown.
+// TestRead checks that the counts of all primaries are added up. Dead servers, and servers whose
+// library is too old to count, must be named. The other servers are still shown.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 
-	// The same policies in a library that does not count yet.
+	// older has the same policies, but does not count calls.
 	older := strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)
 	if older == build.Text() {
 		t.Fatal("the library has no field policy_calls")
@@ -136,7 +136,7 @@ func TestReadLess(t *testing.T) {
 	if got, err := r.Read(t.Context(), cluster(t, bare)); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
 		t.Errorf("without policies: %+v, %v", got, err)
 	}
-	// Another text that ReadPolicies does not understand stands for a missing right.
+	// A text that ReadPolicies cannot parse has the same effect as a missing right.
 	if err := bare.Load(strings.Replace(library(t).Text(), "local POLICIES = {", "local POLICIES =  {", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestReadLess(t *testing.T) {
 }
 
 // The rate of a policy is the sum of what each node counted since its own last reply. A node that
-// was not there before, or that did not count, adds nothing. One whose library was loaded again
-// counts from 0.
+// is new, or that did not count before, adds nothing. A node whose library was loaded again counts
+// from 0.
 func TestRates(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	reply := func(addr string, second int, calls map[string]client.PolicyCalls) Node {

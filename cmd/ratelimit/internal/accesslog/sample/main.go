@@ -1,7 +1,7 @@
 // Command sample prints a made-up access log of one day, for trying out `ratelimit backtest`. The
 // log is in the Combined Log Format, as written by nginx. Many clients send few requests, and a few
-// clients send many, more by day than by night. One client crawls pages all day, and one sometimes
-// sends a burst. The same arguments always print the same log.
+// clients send many, more by day than by night. One client crawls pages all day, and another
+// sometimes sends a burst. The same arguments always print the same log.
 package main
 
 import (
