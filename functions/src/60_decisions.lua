@@ -93,7 +93,7 @@ local function decide_one_cost(keys, request, cost, peeks)
   local size, binding, whole = 0
   for i = 1, request.count do
     local limit = request.limits[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost)
+    local other = limit.form.load(keys[i], limit, size + 1, cost, request.head, request.left)
     if other then
       if other.err then return other end
       limit = replace(request, i, other)
@@ -349,8 +349,9 @@ end
 
 local one, keys_of_one = { limits = {}, count = 1 }, {}
 
--- one_key decides over one key and writes. It returns the reply or the error.
-function decisions.one_key(key, limit, cost)
-  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+-- one_key decides over one key and writes. head and left are what limit.decide has read, or nil: see
+-- src/45_limits.lua. It returns the reply or the error.
+function decisions.one_key(key, limit, cost, head, left)
+  keys_of_one[1], one.limits[1], one.cost, one.head, one.left = key, limit, cost, head, left
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
