@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd8a5960178a7'
+local BUILD_ID = '3c51f86340b4'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
@@ -1493,7 +1493,7 @@ do
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
---   cost            one cost for all limits, in a request without UPTO, EACH and shadow policies
+--   cost            one cost for all limits, in a request without UPTO and shadow policies
 --   costs           one cost for each limit, in any other request; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
@@ -1673,7 +1673,7 @@ local function spread()
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.EACH and not request.groups then
+  elseif #costs == 1 and not upto and not request.groups then
     request.cost = costs[1]
     return nil
   elseif upto then
@@ -1714,11 +1714,13 @@ end
 -- The request of a call that read_known reads. The next such call reuses it.
 local plain = { limits = {}, cost = 1 }
 
--- read_known returns the request of a call whose arguments are only limits: one for each key, all
--- in limits.known, and within the bounds of one call. It returns nil for any other call.
+-- read_known returns the request of a call whose arguments are only limits, and perhaps EACH: one
+-- limit for each key, all in limits.known, and within the bounds of one call. It returns nil for any
+-- other call.
 local function read_known(keys, args)
   local list, known, rates, asked, count, counted = plain.limits, limits.known, 0, 0, #keys, false
-  if #args ~= count or count > MOST_LIMITS then return nil end
+  local each = #args == count + 1 and OPTIONS[args[#args]] == 'EACH'
+  if #args ~= count and not each or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
     if not limit then return nil end
@@ -1729,7 +1731,7 @@ local function read_known(keys, args)
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
   if rates > MOST_RATES_IN_CALL or asked > FEW or requests.repeated(keys) then return nil end
-  plain.count, plain.counted = count, counted
+  plain.count, plain.counted, plain.EACH = count, counted, each
   return plain
 end
 
@@ -1748,7 +1750,7 @@ function requests.read(keys, args, allowed)
   end
   local used
   used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.EACH or request.groups) then
+  if not err and (request.COST or request.UPTO or request.groups) then
     err = spread()
   end
   if not err and #keys ~= used then
@@ -1808,7 +1810,8 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here.
+-- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here. EACH
+-- adds its list afterwards.
 -- The code for groups of limits would take an eighth longer for such a call over several keys.
 
 -- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
@@ -2008,16 +2011,39 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
+local result, fields_of, with_each = {}, {}, {} -- of EACH; reused by the next call
+
 -- each returns the list of EACH.
 local function each(request)
-  local result, first = {}, 1
-  for i = 1, request.count do
-    local last = first + request.limits[i].size - 1
-    local fields = sum_up({}, first, last, nil, request.UPTO, request.FORCE)
+  local count, first = request.count, 1
+  for i = 1, count do
+    local fields, last = fields_of[i] or {}, first + request.limits[i].size - 1
+    sum_up(fields, first, last, nil, request.UPTO, request.FORCE)
     fields[6] = nil
-    result[i], first = fields, last + 1
+    result[i], fields_of[i], first = fields, fields, last + 1
+  end
+  for i = count + 1, #result do
+    result[i] = nil
   end
   return result
+end
+
+-- add_each returns the reply of a request with EACH that decide_one_cost has decided.
+local function add_each(request, cost, charged)
+  local at = 1
+  ENFORCED.charged = charged
+  for i = 1, request.count do
+    for _ = 1, request.limits[i].size do
+      local state = list[at]
+      state.index, state.cost, state.group = i, cost, ENFORCED
+      at = at + 1
+    end
+  end
+  for i = 1, 6 do
+    with_each[i] = reply[i]
+  end
+  with_each[7] = each(request)
+  return with_each
 end
 
 -- write stores the states that were changed. It reports whether there were any.
@@ -2075,17 +2101,16 @@ local function count(request, passes, cost)
   local group_of, at = request.group_of, 1
   for i = 1, request.count do
     local limit = request.limits[i]
-    local calls = limit.calls
-    if calls then
-      local group = group_of and group_of[i]
-      local last = at - 1
-      for j = i, i + limit.span - 1 do
+    local calls, group = limit.calls, group_of and group_of[i]
+    if calls and passes then
+      local allowed = group and group.denies and 0 or 1
+      calls[allowed] = calls[allowed] + 1
+    elseif calls and not group then
+      local last = at + limit.size - 1
+      for j = i + 1, i + limit.span - 1 do
         last = last + request.limits[j].size
       end
-      if passes or not group and denies(at, last, cost) then
-        local allowed = passes and not (group and group.denies) and 1 or 0
-        calls[allowed] = calls[allowed] + 1
-      end
+      if denies(at, last, cost) then calls[0] = calls[0] + 1 end
     end
     at = at + limit.size
   end
@@ -2100,6 +2125,7 @@ function decisions.decide(keys, request, verb, peeks)
     whole = decide_one_cost(keys, request, cost, peeks)
     passes = whole[1] == 1
     charges = passes
+    if request.EACH and not whole.err then whole = add_each(request, cost, passes) end
   else
     cost = nil
     whole, charges, passes = decide_request(keys, request, verb, peeks)
@@ -4159,7 +4185,7 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 and not request.FORCE then
+  if cost and request.count == 1 and not request.FORCE and not request.EACH then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
