@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ddb36a6aecb3'
+local BUILD_ID = 'dad4da99d6a6'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -347,28 +347,33 @@ end
 
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
+  local named = algorithms[string.match(head, '^([%a_]+):')]
+  if named and named.prefix then return named.stored_as or named end
   for _, algorithm in pairs(algorithms) do
-    local prefix, holds = algorithm.prefix, algorithm.holds
-    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.stored_as or algorithm end
+    local holds = algorithm.holds
+    if holds and holds(head) then return algorithm end
   end
   return nil
 end
 
--- look determines what a key holds, and reads only the first bytes of the value. It returns nil and
--- the error if no limiter can have written the key, and otherwise a table:
+-- look determines what a key holds, and reads only the first bytes of the value. head and left are
+-- what the call has read already, or nil: the first bytes of the value, at least HEAD if it has as
+-- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
+-- have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
 --   from     where the state begins in the value, in bytes: after the block's part, if there is a block
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
+--   value    the state, if it is short enough to have been read; otherwise nil
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
 --   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
---            describe the override with the state under it. The override itself has from, expiry, owner and left of
---            that state
-function states.look(key)
-  local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
+--            describe the override with the state under it. The override itself has from, expiry, owner, value and
+--            left of that state
+function states.look(key, head, left)
+  head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
@@ -384,18 +389,20 @@ function states.look(key)
     found.from, found.expiry = from - 1, expiry
   end
   local state, inner = string.sub(head, found.from + 1), found
+  local is_whole = #head < HEAD
   if overrides.begins(state) then
-    inner, state = overrides.read(key, found.from)
+    inner, state, is_whole = overrides.read(key, found.from, is_whole and state)
     if not inner then return nil, states.unreadable(key) end
     found.override = inner
   end
+  inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
   found.request = bare and string.sub(state, 1, 5) == 'once:'
   if not (inner.owner or found.request or not bare and state == '') then
     return nil, states.unreadable(key)
   end
-  found.left = redis.call('PTTL', key)
+  found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
   elseif blocked then
@@ -445,10 +452,10 @@ end
 
 -- load_other loads a key that the load function of the limit's form cannot read: the key is
 -- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
--- that load_found has to convert. It returns the error, or the override that it has loaded instead of
--- the limit, or nil.
-function states.load_other(key, limit, at, cost)
-  local found, err = states.look(key)
+-- that load_found has to convert. head and left are as for look. It returns the error, or the override
+-- that it has loaded instead of the limit, or nil.
+function states.load_other(key, limit, at, cost, head, left)
+  local found, err = states.look(key, head, left)
   if err then
     return err
   elseif found.request then
@@ -606,12 +613,12 @@ local function load_value(key, limit, at, cost, value, from)
   return read_texts(key, limit, at, cost, value, first, from, size)
 end
 
-local function load(key, limit, at, cost)
-  local value = redis.pcall('GETRANGE', key, '0', LAST)
+local function load(key, limit, at, cost, head)
+  local value = head or redis.pcall('GETRANGE', key, '0', LAST)
   if value == '' then return load_empty(limit, at) end
   local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
-    return states.load_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost, value)
   end
   return load_value(key, limit, at, cost, value, '0')
 end
@@ -619,7 +626,7 @@ end
 -- load_found loads the limit's own state under a block that has ended, or in another form.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
-  local value = redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
+  local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
   if string.sub(value, 1, #prefix) == prefix or not convert then
     return load_value(key, limit, at, cost, value, found.from)
   end
@@ -777,7 +784,7 @@ end
 -- if it has to be written again. The debt is nil if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local value = redis.pcall('GETRANGE', key, '0', '127')
   local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
   if left == 0 then value = nil end
   return debt, value
@@ -816,7 +823,8 @@ function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
+  if not debt then return decisions.one_key(key, limit, cost, value, left) end
+  if debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
   local after = debt + cost * interval
   local room = full - after
   if room < 0 then
@@ -839,8 +847,9 @@ local function load_empty(limit, at)
   fill_in(at, limit.rate, 0, nil, 1)
 end
 
-local function load(key, limit, at, cost)
-  local left, now
+local function load(key, limit, at, cost, head, left)
+  if head then return states.load_other(key, limit, at, cost, head, left) end
+  local now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
   else
@@ -850,7 +859,7 @@ local function load(key, limit, at, cost)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
-    return states.load_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost, value, left)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
@@ -860,7 +869,7 @@ end
 
 -- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, redis.call('GETRANGE', key, found.from, found.from + 31)
+  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
   fill_in(at, limit.rate, debt, nil, cost)
 end
@@ -949,7 +958,7 @@ local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
   if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
-    return decisions.one_key(key, limit, cost)
+    return decisions.one_key(key, limit, cost, value)
   end
   local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
   local binding, retry = 0, 0
@@ -1203,12 +1212,13 @@ do
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key. The
---             default is decisions.one_key
+--             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key, to
+--             which it may pass the first 512 bytes of the value. The default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
---               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
---                                             rate. A stored state that is impossible under this limit leaves room for
---                                             a call of this cost. Returns the error, or the override (see
+--               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
+--                                             for each rate. A stored state that is impossible under this limit leaves
+--                                             room for a call of this cost. head and left are nil, or what decide has
+--                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
@@ -1449,14 +1459,14 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '63' -- with a block before it, an override begins at byte 42 at the latest
+local HEAD = '127' -- with a block before it, an override begins at byte 42 at the latest
 
 local form = {
   load = function(key, limit, at, cost)
     states.new(at, limit.rate).free = 0
     local head = redis.pcall('GETRANGE', key, '0', HEAD)
-    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key)
-    return found and overrides.active(found) and states.load_other(key, limit, at, cost)
+    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key, head)
+    return found and overrides.active(found) and states.load_other(key, limit, at, cost, head)
   end,
   write = nothing,
 }
@@ -1488,7 +1498,7 @@ do
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
---   cost            one cost for all limits, in a request without UPTO, EACH and shadow policies
+--   cost            one cost for all limits, in a request without UPTO and shadow policies
 --   costs           one cost for each limit, in any other request; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
@@ -1668,7 +1678,7 @@ local function spread()
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.EACH and not request.groups then
+  elseif #costs == 1 and not upto and not request.groups then
     request.cost = costs[1]
     return nil
   elseif upto then
@@ -1709,11 +1719,13 @@ end
 -- plain is the request that read_known returns. Every call of read_known reuses it.
 local plain = { limits = {}, cost = 1 }
 
--- read_known returns the request of a call whose arguments are only limits: one for each key, all
--- in limits.known, and within the bounds of one call. It returns nil for any other call.
+-- read_known returns the request of a call whose arguments are only limits, and perhaps EACH: one
+-- limit for each key, all in limits.known, and within the bounds of one call. It returns nil for any
+-- other call.
 local function read_known(keys, args)
   local list, known, rates, asked, count, counted = plain.limits, limits.known, 0, 0, #keys, false
-  if #args ~= count or count > MOST_LIMITS then return nil end
+  local each = #args == count + 1 and OPTIONS[args[#args]] == 'EACH'
+  if #args ~= count and not each or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
     if not limit then return nil end
@@ -1724,7 +1736,7 @@ local function read_known(keys, args)
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
   if rates > MOST_RATES_IN_CALL or asked > FEW or requests.repeated(keys) then return nil end
-  plain.count, plain.counted = count, counted
+  plain.count, plain.counted, plain.EACH = count, counted, each
   return plain
 end
 
@@ -1743,7 +1755,7 @@ function requests.read(keys, args, allowed)
   end
   local used
   used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.EACH or request.groups) then
+  if not err and (request.COST or request.UPTO or request.groups) then
     err = spread()
   end
   if not err and #keys ~= used then
@@ -1805,8 +1817,8 @@ end
 ------------------------------------------------------------------- one cost for all limits
 
 -- The functions of this section decide takes and peeks with one cost above 0, without UPTO and
--- without shadow policies. The code for groups of limits takes an eighth longer for these calls if
--- they have several keys.
+-- without shadow policies. For EACH, they add the list afterwards. The code for groups of limits takes
+-- an eighth longer for these calls if they have several keys.
 
 -- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
 -- by later states.
@@ -1854,7 +1866,7 @@ local function decide_one_cost(keys, request, cost, peeks)
   local size, binding, whole = 0
   for i = 1, request.count do
     local limit = request.limits[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost)
+    local other = limit.form.load(keys[i], limit, size + 1, cost, request.head, request.left)
     if other then
       if other.err then return other end
       limit = replace(request, i, other)
@@ -2005,16 +2017,39 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
+local result, fields_of, with_each = {}, {}, {} -- of EACH; reused by the next call
+
 -- each returns the list that EACH adds to the reply.
 local function each(request)
-  local result, first = {}, 1
-  for i = 1, request.count do
-    local last = first + request.limits[i].size - 1
-    local fields = sum_up({}, first, last, nil, request.UPTO, request.FORCE)
+  local count, first = request.count, 1
+  for i = 1, count do
+    local fields, last = fields_of[i] or {}, first + request.limits[i].size - 1
+    sum_up(fields, first, last, nil, request.UPTO, request.FORCE)
     fields[6] = nil
-    result[i], first = fields, last + 1
+    result[i], fields_of[i], first = fields, fields, last + 1
+  end
+  for i = count + 1, #result do
+    result[i] = nil
   end
   return result
+end
+
+-- add_each returns the reply of a request with EACH that decide_one_cost has decided.
+local function add_each(request, cost, charged)
+  local at = 1
+  ENFORCED.charged = charged
+  for i = 1, request.count do
+    for _ = 1, request.limits[i].size do
+      local state = list[at]
+      state.index, state.cost, state.group = i, cost, ENFORCED
+      at = at + 1
+    end
+  end
+  for i = 1, 6 do
+    with_each[i] = reply[i]
+  end
+  with_each[7] = each(request)
+  return with_each
 end
 
 -- write stores the states that were changed. It reports whether any state was changed.
@@ -2072,17 +2107,16 @@ local function count(request, passes, cost)
   local group_of, at = request.group_of, 1
   for i = 1, request.count do
     local limit = request.limits[i]
-    local calls = limit.calls
-    if calls then
-      local group = group_of and group_of[i]
-      local last = at - 1
-      for j = i, i + limit.span - 1 do
+    local calls, group = limit.calls, group_of and group_of[i]
+    if calls and passes then
+      local allowed = group and group.denies and 0 or 1
+      calls[allowed] = calls[allowed] + 1
+    elseif calls and not group then
+      local last = at + limit.size - 1
+      for j = i + 1, i + limit.span - 1 do
         last = last + request.limits[j].size
       end
-      if passes or not group and denies(at, last, cost) then
-        local allowed = passes and not (group and group.denies) and 1 or 0
-        calls[allowed] = calls[allowed] + 1
-      end
+      if denies(at, last, cost) then calls[0] = calls[0] + 1 end
     end
     at = at + limit.size
   end
@@ -2097,6 +2131,7 @@ function decisions.decide(keys, request, verb, peeks)
     whole = decide_one_cost(keys, request, cost, peeks)
     passes = whole[1] == 1
     charges = passes
+    if request.EACH and not whole.err then whole = add_each(request, cost, passes) end
   else
     cost = nil
     whole, charges, passes = decide_request(keys, request, verb, peeks)
@@ -2110,9 +2145,10 @@ end
 
 local one, keys_of_one = { limits = {}, count = 1 }, {}
 
--- one_key decides on one key and writes. It returns the reply or the error.
-function decisions.one_key(key, limit, cost)
-  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+-- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
+-- src/45_limits.lua. It returns the reply or the error.
+function decisions.one_key(key, limit, cost, head, left)
+  keys_of_one[1], one.limits[1], one.cost, one.head, one.left = key, limit, cost, head, left
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
 end
@@ -2324,7 +2360,7 @@ do
 -- has
 --   limit    the parsed limit, and text, what was written
 --   ends     in ms since the epoch
--- and the fields from, expiry, owner and left of the state under it, as in the result of states.look.
+-- and the fields from, expiry, owner, value and left of the state under it, as in the result of states.look.
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
@@ -2362,9 +2398,7 @@ end
 
 -- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
 -- it returns nil and the error.
-function overrides.limit(text)
-  return limits.checked(text, parse)
-end
+overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores the states of an override with the override before them.
 local function write(key, override, at)
@@ -2375,10 +2409,11 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a value, and the first bytes of the state
--- under it. It returns nil if the value is broken.
-function overrides.read(key, from)
-  local value = redis.call('GETRANGE', key, from, from + LAST)
+-- read returns the override that begins after byte `from` of a key's value, the first bytes of the
+-- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
+-- read. read returns nil if the value is broken.
+function overrides.read(key, from, value)
+  value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
   ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
   if not (ends and expiry and length) then return nil end
@@ -2388,7 +2423,7 @@ function overrides.read(key, from)
   return {
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
     from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length)
+  }, string.sub(value, at + length), #value <= LAST
 end
 
 -- active returns the override in the result of states.look, if it has not ended.
@@ -3051,9 +3086,9 @@ end
 -- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local value = redis.pcall('GETRANGE', key, '0', '511')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count or cost == 0 then return decisions.one_key(key, limit, cost) end
+  if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
   local free = capacity - count
@@ -3071,12 +3106,12 @@ local function decide(key, limit, cost)
   return decisions.answer(1, capacity, free - cost, 0, left)
 end
 
-local function load(key, limit, at, cost)
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+local function load(key, limit, at, cost, head)
+  local value = head or redis.pcall('GETRANGE', key, '0', '511')
   if value == '' then return packed.form.load_empty(limit, at) end
   local count = type(value) == 'string' and plain_count(value)
   local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost) end
+  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
   open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
   return nil
 end
@@ -3187,7 +3222,7 @@ algorithms.gcra = {
   prefix = 'gcra:',
   options = { burst = numbers.positive_option },
   complete = complete,
-  holds = function(head) return gcra_expiry.holds(head) or gcra_value.is_old(head) end,
+  holds = gcra_expiry.holds,
   charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, spare = gcra_debt.spare,
   reset = gcra_debt.reset, wait = gcra_debt.wait,
   read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
@@ -3454,9 +3489,9 @@ end
 -- read. If the value is not a single log, load_log calls the function another instead: the value
 -- may hold several rates, or may not have been written by a limiter.
 local function load_log(key, limit, at, cost, text, offset, another)
-  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
+  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost, text) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
-  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
+  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost, text) end
   local state, size = states.new(at, limit.rate), #text
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
@@ -3476,11 +3511,11 @@ local function load(key, limit, at, cost)
   elseif type(text) == 'string' then
     return load_log(key, limit, at, cost, text, 0, states.load_other)
   end
-  return states.load_other(key, limit, at, cost)
+  return states.load_other(key, limit, at, cost, text)
 end
 
 local function load_found(key, limit, at, cost, found)
-  local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
+  local text = found.value or redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
   return load_log(key, limit, at, cost, text, found.from, function()
     return packed.form.load_found(key, limit, at, cost, found)
   end)
@@ -3669,7 +3704,7 @@ local denied = { counts = {} } -- what wait needs of a state, for decide; reused
 -- leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
-  local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
+  local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width
   local current = (now - into) / width
@@ -3677,7 +3712,7 @@ local function decide(key, limit, cost)
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost, value) end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then
@@ -3822,13 +3857,13 @@ end
 -- decide decides the common call with one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
-  local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
+  local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity
   local tokens, added = capacity, now
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
-    if not tokens or not added then return decisions.one_key(key, limit, cost) end
+    if not tokens or not added then return decisions.one_key(key, limit, cost, value) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
   if cost > tokens then
@@ -4160,7 +4195,7 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 and not request.FORCE then
+  if cost and request.count == 1 and not request.FORCE and not request.EACH then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0

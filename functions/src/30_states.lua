@@ -107,28 +107,33 @@ end
 
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
+  local named = algorithms[string.match(head, '^([%a_]+):')]
+  if named and named.prefix then return named.stored_as or named end
   for _, algorithm in pairs(algorithms) do
-    local prefix, holds = algorithm.prefix, algorithm.holds
-    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.stored_as or algorithm end
+    local holds = algorithm.holds
+    if holds and holds(head) then return algorithm end
   end
   return nil
 end
 
--- look determines what a key holds, and reads only the first bytes of the value. It returns nil and
--- the error if no limiter can have written the key, and otherwise a table:
+-- look determines what a key holds, and reads only the first bytes of the value. head and left are
+-- what the call has read already, or nil: the first bytes of the value, at least HEAD if it has as
+-- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
+-- have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
 --   from     where the state begins in the value, in bytes: after the block's part, if there is a block
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
+--   value    the state, if it is short enough to have been read; otherwise nil
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
 --   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
---            describe the override with the state under it. The override itself has from, expiry, owner and left of
---            that state
-function states.look(key)
-  local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
+--            describe the override with the state under it. The override itself has from, expiry, owner, value and
+--            left of that state
+function states.look(key, head, left)
+  head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
@@ -144,18 +149,20 @@ function states.look(key)
     found.from, found.expiry = from - 1, expiry
   end
   local state, inner = string.sub(head, found.from + 1), found
+  local is_whole = #head < HEAD
   if overrides.begins(state) then
-    inner, state = overrides.read(key, found.from)
+    inner, state, is_whole = overrides.read(key, found.from, is_whole and state)
     if not inner then return nil, states.unreadable(key) end
     found.override = inner
   end
+  inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
   found.request = bare and string.sub(state, 1, 5) == 'once:'
   if not (inner.owner or found.request or not bare and state == '') then
     return nil, states.unreadable(key)
   end
-  found.left = redis.call('PTTL', key)
+  found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
   elseif blocked then
@@ -205,10 +212,10 @@ end
 
 -- load_other loads a key that the load function of the limit's form cannot read: the key is
 -- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
--- that load_found has to convert. It returns the error, or the override that it has loaded instead of
--- the limit, or nil.
-function states.load_other(key, limit, at, cost)
-  local found, err = states.look(key)
+-- that load_found has to convert. head and left are as for look. It returns the error, or the override
+-- that it has loaded instead of the limit, or nil.
+function states.load_other(key, limit, at, cost, head, left)
+  local found, err = states.look(key, head, left)
   if err then
     return err
   elseif found.request then

@@ -95,12 +95,12 @@ local function load_value(key, limit, at, cost, value, from)
   return read_texts(key, limit, at, cost, value, first, from, size)
 end
 
-local function load(key, limit, at, cost)
-  local value = redis.pcall('GETRANGE', key, '0', LAST)
+local function load(key, limit, at, cost, head)
+  local value = head or redis.pcall('GETRANGE', key, '0', LAST)
   if value == '' then return load_empty(limit, at) end
   local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
-    return states.load_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost, value)
   end
   return load_value(key, limit, at, cost, value, '0')
 end
@@ -108,7 +108,7 @@ end
 -- load_found loads the limit's own state under a block that has ended, or in another form.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
-  local value = redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
+  local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
   if string.sub(value, 1, #prefix) == prefix or not convert then
     return load_value(key, limit, at, cost, value, found.from)
   end

@@ -30,7 +30,7 @@ end
 -- if it has to be written again. The debt is nil if the value has another form.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local value = redis.pcall('GETRANGE', key, '0', '127')
   local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
   if left == 0 then value = nil end
   return debt, value
@@ -69,7 +69,8 @@ function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
+  if not debt then return decisions.one_key(key, limit, cost, value, left) end
+  if debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
   local after = debt + cost * interval
   local room = full - after
   if room < 0 then
@@ -92,8 +93,9 @@ local function load_empty(limit, at)
   fill_in(at, limit.rate, 0, nil, 1)
 end
 
-local function load(key, limit, at, cost)
-  local left, now
+local function load(key, limit, at, cost, head, left)
+  if head then return states.load_other(key, limit, at, cost, head, left) end
+  local now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
   else
@@ -103,7 +105,7 @@ local function load(key, limit, at, cost)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
-    return states.load_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost, value, left)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
@@ -113,7 +115,7 @@ end
 
 -- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, redis.call('GETRANGE', key, found.from, found.from + 31)
+  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
   fill_in(at, limit.rate, debt, nil, cost)
 end

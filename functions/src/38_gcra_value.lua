@@ -64,7 +64,7 @@ local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
   if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
-    return decisions.one_key(key, limit, cost)
+    return decisions.one_key(key, limit, cost, value)
   end
   local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
   local binding, retry = 0, 0

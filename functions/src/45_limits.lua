@@ -36,12 +36,13 @@
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key. The
---             default is decisions.one_key
+--             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key, to
+--             which it may pass the first 512 bytes of the value. The default is decisions.one_key
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
---               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
---                                             rate. A stored state that is impossible under this limit leaves room for
---                                             a call of this cost. Returns the error, or the override (see
+--               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
+--                                             for each rate. A stored state that is impossible under this limit leaves
+--                                             room for a call of this cost. head and left are nil, or what decide has
+--                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,

@@ -7,14 +7,14 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '63' -- with a block before it, an override begins at byte 42 at the latest
+local HEAD = '127' -- with a block before it, an override begins at byte 42 at the latest
 
 local form = {
   load = function(key, limit, at, cost)
     states.new(at, limit.rate).free = 0
     local head = redis.pcall('GETRANGE', key, '0', HEAD)
-    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key)
-    return found and overrides.active(found) and states.load_other(key, limit, at, cost)
+    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key, head)
+    return found and overrides.active(found) and states.load_other(key, limit, at, cost, head)
   end,
   write = nothing,
 }

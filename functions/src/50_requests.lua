@@ -5,7 +5,7 @@
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
---   cost            one cost for all limits, in a request without UPTO, EACH and shadow policies
+--   cost            one cost for all limits, in a request without UPTO and shadow policies
 --   costs           one cost for each limit, in any other request; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
@@ -185,7 +185,7 @@ local function spread()
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.EACH and not request.groups then
+  elseif #costs == 1 and not upto and not request.groups then
     request.cost = costs[1]
     return nil
   elseif upto then
@@ -226,11 +226,13 @@ end
 -- plain is the request that read_known returns. Every call of read_known reuses it.
 local plain = { limits = {}, cost = 1 }
 
--- read_known returns the request of a call whose arguments are only limits: one for each key, all
--- in limits.known, and within the bounds of one call. It returns nil for any other call.
+-- read_known returns the request of a call whose arguments are only limits, and perhaps EACH: one
+-- limit for each key, all in limits.known, and within the bounds of one call. It returns nil for any
+-- other call.
 local function read_known(keys, args)
   local list, known, rates, asked, count, counted = plain.limits, limits.known, 0, 0, #keys, false
-  if #args ~= count or count > MOST_LIMITS then return nil end
+  local each = #args == count + 1 and OPTIONS[args[#args]] == 'EACH'
+  if #args ~= count and not each or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
     if not limit then return nil end
@@ -241,7 +243,7 @@ local function read_known(keys, args)
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
   if rates > MOST_RATES_IN_CALL or asked > FEW or requests.repeated(keys) then return nil end
-  plain.count, plain.counted = count, counted
+  plain.count, plain.counted, plain.EACH = count, counted, each
   return plain
 end
 
@@ -260,7 +262,7 @@ function requests.read(keys, args, allowed)
   end
   local used
   used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.EACH or request.groups) then
+  if not err and (request.COST or request.UPTO or request.groups) then
     err = spread()
   end
   if not err and #keys ~= used then

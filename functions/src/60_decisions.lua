@@ -46,8 +46,8 @@ end
 ------------------------------------------------------------------- one cost for all limits
 
 -- The functions of this section decide takes and peeks with one cost above 0, without UPTO and
--- without shadow policies. The code for groups of limits takes an eighth longer for these calls if
--- they have several keys.
+-- without shadow policies. For EACH, they add the list afterwards. The code for groups of limits takes
+-- an eighth longer for these calls if they have several keys.
 
 -- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
 -- by later states.
@@ -95,7 +95,7 @@ local function decide_one_cost(keys, request, cost, peeks)
   local size, binding, whole = 0
   for i = 1, request.count do
     local limit = request.limits[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost)
+    local other = limit.form.load(keys[i], limit, size + 1, cost, request.head, request.left)
     if other then
       if other.err then return other end
       limit = replace(request, i, other)
@@ -246,16 +246,39 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
+local result, fields_of, with_each = {}, {}, {} -- of EACH; reused by the next call
+
 -- each returns the list that EACH adds to the reply.
 local function each(request)
-  local result, first = {}, 1
-  for i = 1, request.count do
-    local last = first + request.limits[i].size - 1
-    local fields = sum_up({}, first, last, nil, request.UPTO, request.FORCE)
+  local count, first = request.count, 1
+  for i = 1, count do
+    local fields, last = fields_of[i] or {}, first + request.limits[i].size - 1
+    sum_up(fields, first, last, nil, request.UPTO, request.FORCE)
     fields[6] = nil
-    result[i], first = fields, last + 1
+    result[i], fields_of[i], first = fields, fields, last + 1
+  end
+  for i = count + 1, #result do
+    result[i] = nil
   end
   return result
+end
+
+-- add_each returns the reply of a request with EACH that decide_one_cost has decided.
+local function add_each(request, cost, charged)
+  local at = 1
+  ENFORCED.charged = charged
+  for i = 1, request.count do
+    for _ = 1, request.limits[i].size do
+      local state = list[at]
+      state.index, state.cost, state.group = i, cost, ENFORCED
+      at = at + 1
+    end
+  end
+  for i = 1, 6 do
+    with_each[i] = reply[i]
+  end
+  with_each[7] = each(request)
+  return with_each
 end
 
 -- write stores the states that were changed. It reports whether any state was changed.
@@ -313,17 +336,16 @@ local function count(request, passes, cost)
   local group_of, at = request.group_of, 1
   for i = 1, request.count do
     local limit = request.limits[i]
-    local calls = limit.calls
-    if calls then
-      local group = group_of and group_of[i]
-      local last = at - 1
-      for j = i, i + limit.span - 1 do
+    local calls, group = limit.calls, group_of and group_of[i]
+    if calls and passes then
+      local allowed = group and group.denies and 0 or 1
+      calls[allowed] = calls[allowed] + 1
+    elseif calls and not group then
+      local last = at + limit.size - 1
+      for j = i + 1, i + limit.span - 1 do
         last = last + request.limits[j].size
       end
-      if passes or not group and denies(at, last, cost) then
-        local allowed = passes and not (group and group.denies) and 1 or 0
-        calls[allowed] = calls[allowed] + 1
-      end
+      if denies(at, last, cost) then calls[0] = calls[0] + 1 end
     end
     at = at + limit.size
   end
@@ -338,6 +360,7 @@ function decisions.decide(keys, request, verb, peeks)
     whole = decide_one_cost(keys, request, cost, peeks)
     passes = whole[1] == 1
     charges = passes
+    if request.EACH and not whole.err then whole = add_each(request, cost, passes) end
   else
     cost = nil
     whole, charges, passes = decide_request(keys, request, verb, peeks)
@@ -351,8 +374,9 @@ end
 
 local one, keys_of_one = { limits = {}, count = 1 }, {}
 
--- one_key decides on one key and writes. It returns the reply or the error.
-function decisions.one_key(key, limit, cost)
-  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+-- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
+-- src/45_limits.lua. It returns the reply or the error.
+function decisions.one_key(key, limit, cost, head, left)
+  keys_of_one[1], one.limits[1], one.cost, one.head, one.left = key, limit, cost, head, left
   return (decisions.decide(keys_of_one, one, 'charge'))
 end

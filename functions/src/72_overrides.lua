@@ -11,7 +11,7 @@
 -- has
 --   limit    the parsed limit, and text, what was written
 --   ends     in ms since the epoch
--- and the fields from, expiry, owner and left of the state under it, as in the result of states.look.
+-- and the fields from, expiry, owner, value and left of the state under it, as in the result of states.look.
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
@@ -49,9 +49,7 @@ end
 
 -- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
 -- it returns nil and the error.
-function overrides.limit(text)
-  return limits.checked(text, parse)
-end
+overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores the states of an override with the override before them.
 local function write(key, override, at)
@@ -62,10 +60,11 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a value, and the first bytes of the state
--- under it. It returns nil if the value is broken.
-function overrides.read(key, from)
-  local value = redis.call('GETRANGE', key, from, from + LAST)
+-- read returns the override that begins after byte `from` of a key's value, the first bytes of the
+-- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
+-- read. read returns nil if the value is broken.
+function overrides.read(key, from, value)
+  value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
   ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
   if not (ends and expiry and length) then return nil end
@@ -75,7 +74,7 @@ function overrides.read(key, from)
   return {
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
     from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length)
+  }, string.sub(value, at + length), #value <= LAST
 end
 
 -- active returns the override in the result of states.look, if it has not ended.

@@ -102,9 +102,9 @@ end
 -- nothing. It leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local value = redis.pcall('GETRANGE', key, '0', '511')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count or cost == 0 then return decisions.one_key(key, limit, cost) end
+  if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
   local free = capacity - count
@@ -122,12 +122,12 @@ local function decide(key, limit, cost)
   return decisions.answer(1, capacity, free - cost, 0, left)
 end
 
-local function load(key, limit, at, cost)
-  local value = redis.pcall('GETRANGE', key, '0', '31')
+local function load(key, limit, at, cost, head)
+  local value = head or redis.pcall('GETRANGE', key, '0', '511')
   if value == '' then return packed.form.load_empty(limit, at) end
   local count = type(value) == 'string' and plain_count(value)
   local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost) end
+  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
   open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
   return nil
 end

@@ -71,7 +71,7 @@ algorithms.gcra = {
   prefix = 'gcra:',
   options = { burst = numbers.positive_option },
   complete = complete,
-  holds = function(head) return gcra_expiry.holds(head) or gcra_value.is_old(head) end,
+  holds = gcra_expiry.holds,
   charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, spare = gcra_debt.spare,
   reset = gcra_debt.reset, wait = gcra_debt.wait,
   read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,

@@ -229,9 +229,9 @@ end
 -- read. If the value is not a single log, load_log calls the function another instead: the value
 -- may hold several rates, or may not have been written by a limiter.
 local function load_log(key, limit, at, cost, text, offset, another)
-  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
+  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost, text) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
-  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
+  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost, text) end
   local state, size = states.new(at, limit.rate), #text
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
@@ -251,11 +251,11 @@ local function load(key, limit, at, cost)
   elseif type(text) == 'string' then
     return load_log(key, limit, at, cost, text, 0, states.load_other)
   end
-  return states.load_other(key, limit, at, cost)
+  return states.load_other(key, limit, at, cost, text)
 end
 
 local function load_found(key, limit, at, cost, found)
-  local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
+  local text = found.value or redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
   return load_log(key, limit, at, cost, text, found.from, function()
     return packed.form.load_found(key, limit, at, cost, found)
   end)

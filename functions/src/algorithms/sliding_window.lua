@@ -142,7 +142,7 @@ local denied = { counts = {} } -- what wait needs of a state, for decide; reused
 -- leaves other calls to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
-  local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
+  local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width
   local current = (now - into) / width
@@ -150,7 +150,7 @@ local function decide(key, limit, cost)
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost, value) end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then

@@ -90,13 +90,13 @@ end
 -- decide decides the common call with one key without states.list. It leaves other calls to
 -- decisions.one_key.
 local function decide(key, limit, cost)
-  local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
+  local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity
   local tokens, added = capacity, now
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
-    if not tokens or not added then return decisions.one_key(key, limit, cost) end
+    if not tokens or not added then return decisions.one_key(key, limit, cost, value) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
   if cost > tokens then
