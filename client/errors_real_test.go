@@ -67,6 +67,29 @@ func TestErrorsOfRealServers(t *testing.T) {
 	if left := must[client.Result](t)(c.Peek(ctx, "within", "5/d")).Remaining; left != 3 {
 		t.Errorf("%d are left, want 3: the refused call had charged one", left)
 	}
+	// A long value is written with several commands. A user who lacks one of them does not destroy it.
+	const long = "sliding_log 1000/d"
+	for range 300 {
+		must[client.Result](t)(c.Allow(ctx, "long", long))
+	}
+	value := must[string](t)(rdb.Get(ctx, "long").Result())
+	for _, command := range []string{"append", "set", "getrange", "strlen"} {
+		if err := rdb.Do(ctx, "acl", "setuser", "without", "reset", "on", "nopass", "~*", "+@all", "-"+command).Err(); err != nil {
+			t.Fatal(err)
+		}
+		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "without", Password: "x"}))
+		for verb, err := range map[string]error{
+			"refund":   second(as.Refund(ctx, client.Request{Keys: []string{"long"}, Limits: []client.Limit{long}})),
+			"block":    as.Block(ctx, time.Minute, "long"),
+			"override": as.Override(ctx, "5/m", time.Minute, "long"),
+		} {
+			wantClasses(t, verb+" without "+command, err, client.ErrNoPermission, client.ErrOutcomeUnknown)
+		}
+		if left := must[string](t)(rdb.Get(ctx, "long").Result()); left != value {
+			t.Errorf("without %s, %d bytes became %d", command, len(value), len(left))
+			break
+		}
+	}
 	check("login", newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nobody", Password: "x"})), "k", "5/m",
 		"the server refuses the login", client.ErrNoPermission)
 

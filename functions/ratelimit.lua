@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'dad4da99d6a6'
+local BUILD_ID = '95dd58721c19'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -504,9 +504,11 @@ function states.copy(parts, key, first, last)
 end
 
 -- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key.
+-- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
+-- gets the error before SET cuts the value off.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
+  if is_long then redis.call('APPEND', key, '') end
   redis.call('SET', key, is_long and parts[1] or table.concat(parts), 'PXAT', numbers.argument(expiry))
   for i = 2, is_long and #parts or 1 do
     redis.call('APPEND', key, parts[i])

@@ -264,9 +264,11 @@ function states.copy(parts, key, first, last)
 end
 
 -- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key.
+-- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
+-- gets the error before SET cuts the value off.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
+  if is_long then redis.call('APPEND', key, '') end
   redis.call('SET', key, is_long and parts[1] or table.concat(parts), 'PXAT', numbers.argument(expiry))
   for i = 2, is_long and #parts or 1 do
     redis.call('APPEND', key, parts[i])
