@@ -52,6 +52,8 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 	deploy(exitFine, "plan", "--policies", "base.yaml")("nothing to change")
 	deploy(exitDiffers, "status", "--namespace", "payments", "--policies", "pay.yaml")()
+	deploy(exitFine, "status", "--namespace", "payments")()
+	deploy(exitFine, "status")()
 
 	// What becomes of keys in use, and the refusal if they would be denied.
 	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
@@ -79,7 +81,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 
 	// Without a file, the policies of a namespace are removed, if that is said.
 	deploy(exitError, "deploy", "--namespace", "payments")("ratelimit: " + addr + " runs the policies payments/api, payments/jobs, which this build does not have; " +
-		"give the file that has it with --policies, or add --remove-policies")
+		"give all policies with --policies, or add --remove-policies")
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 
