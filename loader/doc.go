@@ -13,7 +13,8 @@
 // receive the library from their primary.
 //
 //   - [Loader.Plan] returns what a deployment would change.
-//   - [Loader.Status] returns what each primary runs.
+//   - [Loader.Status] returns what each primary runs, compared with a build, and [Loader.Drift]
+//     compared with the last deployment.
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were. The servers keep
 //     the build that it replaced.
 //   - [Loader.Rollback] restores that build, from any machine, and [Loader.PlanRollback] returns what

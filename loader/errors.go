@@ -150,7 +150,11 @@ func failure(c *conn, step string, err error) *Error {
 	case "OOM":
 		return c.fail(step, ErrOutOfMemory, err, "raise its maxmemory or free memory"+again, "is out of memory and accepts no library")
 	case "MISCONF", "NOREPLICAS":
-		return c.fail(step, ErrNotWritable, err, "fix the cause"+again, "accepts no writes now (%s)", replyText(err))
+		remedy := "see its log: it cannot write to its disk"
+		if isCode(err, "NOREPLICAS") {
+			remedy = "start its replicas, or lower its min-replicas-to-write"
+		}
+		return c.fail(step, ErrNotWritable, err, remedy+again, "accepts no writes now (%s)", replyText(err))
 	case "BUSY":
 		return c.fail(step, ErrBusy, err, "wait for it, or end it with FUNCTION KILL or SCRIPT KILL"+again, "is busy with a script")
 	case "LOADING":

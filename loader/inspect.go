@@ -22,11 +22,73 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	}
 	s := l.session()
 	defer s.close()
-	f := s.look(ctx, want)
+	return s.look(ctx, want).status()
+}
+
+// Drift inspects every primary, as [Loader.Status] does, and compares what it runs with the last
+// deployment, of which the nodes keep a record. So it finds nodes that differ from the others, and
+// libraries that were loaded by hand, without the build that was deployed. If no node has a record,
+// Drift compares with build.
+//
+// Report.Wanted is what was deployed last. It has only a Digest if no node runs that.
+func (l *Loader) Drift(ctx context.Context, build Build) (Report, error) {
+	otherwise, err := l.readBuild(build)
+	if err != nil {
+		return Report{}, err
+	}
+	s := l.session()
+	defer s.close()
+	f := s.inspectFleet(ctx, otherwise)
+	if len(f.members) > 0 && !f.wantLast() {
+		f.compose()
+	}
+	return f.status()
+}
+
+// status returns the report, with a note for each node that lost its record.
+func (f *fleet) status() (Report, error) {
 	for _, m := range f.filter(f.lacksRecord) {
 		f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost its record for a rollback"))
 	}
 	return f.report, f.err(opStatus)
+}
+
+// wantLast makes the last deployment what all nodes should run. It returns false if no node has a
+// record of a deployment.
+func (f *fleet) wantLast() bool {
+	f.want = artifact{} // a record does not count because it names the build of the caller
+	last := f.last()
+	if last.deployment == 0 { // no node runs what its record names
+		for _, m := range f.members {
+			if m.record.deployment > last.deployment {
+				last = m.record
+			}
+		}
+	}
+	if last.deployment == 0 {
+		f.want = f.own.artifact
+		return false
+	}
+	f.want.Digest = last.deployed
+	if f.own.Digest == last.deployed {
+		f.want = f.own.artifact
+	}
+	for _, m := range f.members {
+		if m.node.Running.Digest == last.deployed {
+			f.want = artifact{m.node.Running, m.text}
+		}
+	}
+	f.report.Wanted = f.want.Library
+	for _, m := range f.members {
+		if !m.inspected() {
+			continue
+		}
+		m.show(m.held, f.want)
+		if f.s.l.namespace != "" {
+			m.node.Previous = f.previous(m)
+		}
+	}
+	return true
 }
 
 // about holds what a server reports about itself.
@@ -142,6 +204,11 @@ func (m *member) show(found held, want artifact) {
 	case want.Digest:
 		m.node.State, m.node.Taken = Same, nil
 	}
+}
+
+// inspected reports whether it is known what the node runs.
+func (m *member) inspected() bool {
+	return m.node.State == Same || m.node.State == Different || m.node.State == Absent
 }
 
 // readHeld reads the library, its record and its leases on the node.

@@ -130,7 +130,7 @@ func (f *fleet) compose() {
 	changed := want.text != f.want.text
 	f.want, f.report.Wanted = want, want.Library
 	for _, m := range f.members {
-		if m.node.State != Same && m.node.State != Different && m.node.State != Absent {
+		if !m.inspected() {
 			continue
 		}
 		if changed {

@@ -143,8 +143,17 @@ type fleet struct {
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 }
 
-// look inspects every node and writes nothing.
+// look inspects every node, and determines what all of them should run. It writes nothing.
 func (s *session) look(ctx context.Context, own owned) *fleet {
+	f := s.inspectFleet(ctx, own)
+	if len(f.members) > 0 {
+		f.compose()
+	}
+	return f
+}
+
+// inspectFleet inspects every node, and compares what it runs with own.
+func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	want := own.artifact
 	f := &fleet{s: s, own: own, want: want, report: Report{Wanted: want.Library}}
 	var shards []shard
@@ -158,7 +167,6 @@ func (s *session) look(ctx context.Context, own owned) *fleet {
 		members = s.replaceReplicas(ctx, want, members)
 	}
 	f.set(members)
-	f.compose()
 	return f
 }
 

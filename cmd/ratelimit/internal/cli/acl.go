@@ -86,7 +86,11 @@ gets those commands, on its own keys. This command contacts no server.`,
 				return fmt.Errorf("--format %q is not one of %s", format, strings.Join(formats, ", "))
 			}
 			if len(args) == 1 {
-				kinds = []loader.Access{loader.Access(args[0])}
+				kind := loader.Access(args[0])
+				if !slices.Contains(kinds, kind) {
+					return wrongUse("ratelimit acl application --prefix rl:", "%q is not a kind of user; there are application, peek and deployer", args[0])
+				}
+				kinds = []loader.Access{kind}
 			} else if user != "" {
 				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user needs the kind of the user: application, peek or deployer")
 			}

@@ -116,6 +116,36 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 }
 
+// Without files, status compares the servers with the last deployment, and not with the library in
+// this program.
+func TestStatusWithoutFiles(t *testing.T) {
+	addr := startRedis(t)
+	env := []string{redisURL(addr)}
+	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
+	deployed := run(t, env, "deploy", "--policies", "policies.yaml", "--json")
+	var report loader.Report
+	if err := json.Unmarshal([]byte(deployed.stdout), &report); err != nil || deployed.code != exitFine {
+		t.Fatalf("%v: %+v", err, deployed)
+	}
+	got := run(t, env, "status")
+	if got.code != exitFine || !strings.HasSuffix(got.stdout, name(report.Wanted)+"  in step\n") {
+		t.Errorf("%+v", got)
+	}
+	got = run(t, env, "status", "--json")
+	var found struct {
+		InStep bool           `json:"in_step"`
+		Wanted loader.Library `json:"wanted"`
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &found); err != nil || !found.InStep || found.Wanted != report.Wanted || got.code != exitFine {
+		t.Errorf("%v: %+v", err, got)
+	}
+	do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", functions.Source())
+	got = run(t, env, "status")
+	if end := "  differs from the last deployment\n\nnot on the last deployment: 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
+		t.Errorf("%+v, want at the end:\n%s", got, end)
+	}
+}
+
 // A cluster is discovered from one of its nodes, and every primary gets the library.
 func TestCluster(t *testing.T) {
 	first, second := startCluster(t)

@@ -73,7 +73,7 @@ func (a *app) printDiagnosis(d loader.Diagnosis) {
 	}
 	var missed []string
 	for _, u := range d.Unchecked {
-		missed = append(missed, fmt.Sprintf("%s of %s (%s)", u.What, serverList(u.Addrs, d.Nodes), u.Why))
+		missed = append(missed, fmt.Sprintf("%s on %s (%s)", u.What, serverList(u.Addrs, d.Nodes), u.Why))
 	}
 	if len(missed) > 0 {
 		a.printf("not checked: %s\n", strings.Join(missed, "; "))

@@ -77,8 +77,10 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	}
 	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  ~ policy api: 100/m becomes 200/m\n      keys in use: carry over: after ", " are left\n\ndeployed ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
+	has(run(t, env, "status"), exitFine, "in step; rollback: 0.1.0 build ")
 	has(run(t, env, "rollback"), exitFine, "  loaded\n", "\n  ~ policy api: 200/m becomes 100/m\n      keys in use: carry over: after ", " are left\n\nwent back to ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitDiffers, "differs from build ")
+	has(run(t, env, "status"), exitFine, "in step; rollback: 0.1.0 build ")
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
@@ -104,7 +106,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	fails(" 333;", "rollback", "--to", "333")
 	for _, command := range []string{"deploy", "plan", "status"} {
 		fails("not a build", command, "--library", policies)
-		fails("[library policies]", command, "--library", policies, "--policies", policies)
+		fails("--library and --policies exclude each other", command, "--library", policies, "--policies", policies)
 	}
 
 	// Without --yes, delete asks for confirmation.

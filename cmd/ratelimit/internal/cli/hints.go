@@ -103,7 +103,7 @@ func (a *app) expand(hint string, node *loader.Error) string {
 			if a.back {
 				return "see what changes with --plan, and add --remove-policies"
 			}
-			return "give the file that has it with --policies, or add --remove-policies"
+			return "give all policies with --policies, or add --remove-policies"
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":

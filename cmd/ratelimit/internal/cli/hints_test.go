@@ -232,7 +232,7 @@ func TestEditedLibrary(t *testing.T) {
 	do(t, admin(t, addr), "FUNCTION", "LOAD", functions.Source()+"-- by hand\n")
 	ours := functions.Version() + " build " + functions.BuildID()
 	got := run(t, env, "status")
-	if end := "  " + ours + "  same build id, other text\n\nnot on this program's text of build " + functions.BuildID() +
+	if end := "  " + ours + "  same build id, other text\n\nnot on the expected text of build " + functions.BuildID() +
 		": 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
 		t.Errorf("%+v, want at the end:\n%s", got, end)
 	}

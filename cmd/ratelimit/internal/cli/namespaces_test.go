@@ -52,6 +52,8 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 	deploy(exitFine, "plan", "--policies", "base.yaml")("nothing to change")
 	deploy(exitDiffers, "status", "--namespace", "payments", "--policies", "pay.yaml")()
+	deploy(exitFine, "status", "--namespace", "payments")()
+	deploy(exitFine, "status")()
 
 	// Plans show the effect on keys in use. A deployment that would deny them is refused.
 	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
@@ -79,7 +81,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 
 	// A deployment without a file removes the policies of a namespace, if a flag allows it.
 	deploy(exitError, "deploy", "--namespace", "payments")("ratelimit: " + addr + " runs the policies payments/api, payments/jobs, which this build does not have; " +
-		"give the file that has it with --policies, or add --remove-policies")
+		"give all policies with --policies, or add --remove-policies")
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 

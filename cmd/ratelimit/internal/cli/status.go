@@ -18,16 +18,21 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "status",
 		Short: "Show which build each server runs",
-		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
-nothing. With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION
-FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer version.
-Each event is a line, with --json a JSON object. With --namespace it compares, and restores, the policies of that
-namespace; a lost library comes back with the policies of all namespaces, as the other servers have it.
+		Long: `Show which build each server runs, compared by digest with the library in this program and --policies, or with
+--library. Without these files, each server is compared with the last deployment, of which the servers keep a record;
+if they have no record, with the library in this program. It changes nothing.
+
+With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION FLUSH,
+after a restart without persistence. The build is always that of the files, or the library in this program without
+policies. It never replaces a build that was deployed later, or a newer version. Each event is a line, with --json a
+JSON object. With --namespace and files it compares, and restores, the policies of that namespace; a lost library comes
+back with the policies of all namespaces, as the other servers have it.
 
 ` + deployerHelp + `
 
-Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
+Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
+  ratelimit status --policies policies.yaml
   ratelimit status --policies policies.yaml --watch`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,6 +47,9 @@ Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a 
 				return a.watch(cmd.Context(), build, interval)
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+				if a.library == "" && len(a.policies) == 0 {
+					return l.Drift(ctx, build)
+				}
 				return l.Status(ctx, build)
 			})
 			if err != nil {
@@ -54,16 +62,16 @@ Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a 
 			case report.InStep():
 				return nil
 			case !a.json:
-				out, text := 0, "not on build "
+				out, text := 0, "not on "
 				for _, n := range report.Nodes {
 					if n.State != loader.Same {
 						out++
 					}
 					if edited(n.Running, report.Wanted) {
-						text = "not on this program's text of build "
+						text = "not on the expected text of "
 					}
 				}
-				a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
+				a.printf("\n%s%s: %d of %s; %s\n", text, expected(report.Wanted), out,
 					plural(len(report.Nodes), "server"), a.loadHint(report))
 			}
 			return exitCode(exitDiffers)
@@ -84,6 +92,15 @@ func (a *app) loadHint(report loader.Report) string {
 	return a.expand("load it with: $deploy", nil)
 }
 
+// expected names the build that servers should run. Its ID is not known if no server runs what was
+// deployed last.
+func expected(wanted loader.Library) string {
+	if wanted.BuildID == "" {
+		return "the last deployment"
+	}
+	return "build " + wanted.BuildID
+}
+
 func inStep(n loader.Node, wanted loader.Library) string {
 	text := string(n.State)
 	switch {
@@ -94,7 +111,7 @@ func inStep(n loader.Node, wanted loader.Library) string {
 	case edited(n.Running, wanted):
 		text = "same build id, other text"
 	case n.State == loader.Different:
-		text = fmt.Sprintf("differs from build %s", wanted.BuildID)
+		text = "differs from " + expected(wanted)
 	}
 	for _, taken := range n.Taken {
 		text += fmt.Sprintf("; library %s holds %s", taken.Library, taken.Function)

@@ -1,0 +1,116 @@
+package loader_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// Drift compares the servers with the last deployment, and not with the build of the caller.
+func TestDrift(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	other := version("0.0.9", "000000000009")
+	forget := func(t *testing.T, addrs ...string) {
+		for _, addr := range addrs {
+			mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit_previous")
+		}
+	}
+	var next map[string]string // the libraries of a server after the next deployment
+	for _, tt := range []struct {
+		name   string
+		before func(t *testing.T)
+		states [3]loader.State
+		wanted string // the build ID, or "" if no server runs the last deployment
+		notes  int
+	}{
+		{"a healthy fleet", func(*testing.T) {}, [3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 0},
+		{"a server without libraries", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH") },
+			[3]loader.State{loader.Same, loader.Absent, loader.Same}, "00000000000a", 0},
+		{"another build on two servers", func(t *testing.T) { put(t, f.addrs[0], string(other)); put(t, f.addrs[1], string(other)) },
+			[3]loader.State{loader.Different, loader.Different, loader.Same}, "00000000000a", 0},
+		{"another build on all servers", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				put(t, addr, string(other))
+			}
+		}, [3]loader.State{loader.Different, loader.Different, loader.Different}, "", 0},
+		{"the caller's build on all servers", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				put(t, addr, string(buildB))
+			}
+		}, [3]loader.State{loader.Different, loader.Different, loader.Different}, "", 0},
+		{"a server without its record", func(t *testing.T) { forget(t, f.addrs[2]) }, [3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},
+		{"no record", func(t *testing.T) { forget(t, f.addrs...) }, [3]loader.State{loader.Different, loader.Different, loader.Different}, "00000000000b", 0},
+		{"no record, and the caller's build", func(t *testing.T) {
+			forget(t, f.addrs...)
+			put(t, f.addrs[1], string(buildB))
+		}, [3]loader.State{loader.Different, loader.Same, loader.Different}, "00000000000b", 0},
+		{"no libraries", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+			}
+		}, [3]loader.State{loader.Absent, loader.Absent, loader.Absent}, "00000000000b", 0},
+		{"a deployer that died after it wrote one record", func(t *testing.T) { put(t, f.addrs[0], next["ratelimit_previous"]) },
+			[3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},
+		{"a deployer that died after it loaded one server", func(t *testing.T) {
+			put(t, f.addrs[0], next["ratelimit_previous"])
+			put(t, f.addrs[0], next["ratelimit"])
+		}, [3]loader.State{loader.Same, loader.Different, loader.Different}, "00000000000c", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must[loader.Report](t)(l.Delete(ctx))
+			must[loader.Report](t)(l.Deploy(ctx, buildA))
+			must[loader.Report](t)(l.Deploy(ctx, buildC))
+			next = texts(t, f.addrs[0])
+			must[loader.Report](t)(l.Delete(ctx))
+			must[loader.Report](t)(l.Deploy(ctx, buildA))
+			tt.before(t)
+			report, err := l.Drift(ctx, buildB)
+			var found [3]loader.State
+			for i, n := range report.Nodes {
+				found[i] = n.State
+			}
+			if err != nil || found != tt.states || report.Wanted.BuildID != tt.wanted || report.Wanted.Digest == "" {
+				t.Errorf("%v, wanted %+v\n%s", err, report.Wanted, states(report))
+			}
+			if len(report.Notes) != tt.notes || tt.notes > 0 && !errors.Is(report.Notes[0], loader.ErrNoRecord) {
+				t.Errorf("%v", report.Notes)
+			}
+		})
+	}
+	if _, err := l.Drift(ctx, functions.Build{}); !errors.Is(err, loader.ErrBadBuild) {
+		t.Error(err)
+	}
+	f.stop[1]()
+	report, err := l.Drift(ctx, buildB)
+	if want(t, "a server that stopped", err, loader.ErrUnreachable); report.Wanted.BuildID != "00000000000c" || report.Nodes[1].State != loader.Unreachable {
+		t.Errorf("%+v\n%s", report.Wanted, states(report))
+	}
+}
+
+// The record covers the policies of all namespaces, and each namespace has its own way back.
+func TestDriftOfNamespaces(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	plain, payments := newLoader(t, f.ring), in(t, f.ring, "payments")
+	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/s")))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/s")))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 3/s")))
+	for _, l := range []*loader.Loader{plain, payments} {
+		if report := must[loader.Report](t)(l.Drift(ctx, set(t, ""))); !report.InStep() || len(report.Notes) != 0 {
+			t.Errorf("%v\n%s", report.Notes, states(report))
+		}
+	}
+	back := must[loader.Plan](t)(payments.PlanRollback(ctx)).Wanted
+	put(t, f.addrs[2], set(t, "api 1/s, payments/api 4/s").Text())
+	report := must[loader.Report](t)(payments.Drift(ctx, set(t, "")))
+	if slices.IndexFunc(report.Nodes, func(n loader.Node) bool { return n.State != loader.Same }) != 2 || report.Nodes[0].Previous != back {
+		t.Errorf("%+v\n%s", report.Nodes[0].Previous, states(report))
+	}
+}
