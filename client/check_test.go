@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 		{"fit", build.Text(), []client.Limit{"@calc", "@api"}, "", nil},
 		{"fit, no policies asked for", functions.Source(), nil, "", nil},
 		{"a library that cannot say, a policy", older, []client.Limit{"@api"}, "", nil},
-		{"no library", "", nil, "the server does not have the library (ERR Function not found); deploy the library with package loader", client.ErrNotDeployed},
+		{"no library", "", nil, "the server does not have the library (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader", client.ErrNotDeployed},
 		{"an older contract", speaks("0"), nil, "the library speaks contract 0, and this client contract 1; deploy the library of this client's version", client.ErrNotDeployed},
 		{"a newer contract", speaks("2"), nil, "the library speaks contract 2, and this client contract 1; build the program with a newer client", client.ErrBadReply},
 		{"another policy", build.Text(), []client.Limit{"@api", "@login"},
@@ -108,7 +108,7 @@ func TestCheckOfEachServer(t *testing.T) {
 	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
 	check(t, c.Check(ctx))
 	require(t, direct[1].FunctionFlush(ctx).Err())
-	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not have the library (ERR Function not found); deploy the library with package loader"
+	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not have the library (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader"
 	wantText(t, c.Check(ctx), want)
 	deploy(t, direct[1])
 	check(t, c.Check(ctx, "3/m"))
@@ -121,7 +121,7 @@ func TestCheckOfEachServer(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}})
 	t.Cleanup(func() { _ = ring.Close() })
 	c = newClient(t, ring, client.WithTimeout(slow))
-	want = "ratelimit: check: " + two.Addr + ": the server does not have the library (ERR Function not found); deploy the library with package loader"
+	want = "ratelimit: check: " + two.Addr + ": the server does not have the library (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader"
 	wantText(t, c.Check(ctx), want)
 	two.Stop()
 	eventually(t, "the ring finds that one is gone", func() bool {

@@ -185,7 +185,7 @@ const (
 	noCommand  = "the user lacks a right to a command that the function calls"
 	redirected = "the server is part of a cluster and does not have these keys"
 
-	deployIt   = "deploy the library with package loader"
+	deployIt   = "deploy the library with: ratelimit deploy, or with package loader"
 	grant      = "grant the user the rules that loader.Rules returns"
 	useCluster = "write redis+cluster:// in its URL, or use redis.NewClusterClient"
 	tryLater   = "try again later"

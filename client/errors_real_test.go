@@ -28,7 +28,7 @@ func TestErrorsOfRealServers(t *testing.T) {
 		wantClasses(t, name, err, class...)
 	}
 
-	check("not deployed", c, "k", "5/m", "(ERR Function not found); deploy the library with package loader", client.ErrNotDeployed)
+	check("not deployed", c, "k", "5/m", "(ERR Function not found); deploy the library with: ratelimit deploy, or with package loader", client.ErrNotDeployed)
 	deploy(t, rdb)
 	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, client.ErrBadLimit)
 	check("empty limit", c, "k", "", `BADLIMIT ""`, client.ErrBadLimit)

@@ -88,7 +88,7 @@ func TestForceOfAnOlderLibrary(t *testing.T) {
 	req := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Force: true}
 	_, err := c.Take(t.Context(), req)
 	wantText(t, err, `ratelimit: take "k": the library on the server is too old for Force `+
-		`(RATELIMIT BADCOST "FORCE": a cost is a whole number from 0 to 9007199254740992); deploy the library with package loader`)
+		`(RATELIMIT BADCOST "FORCE": a cost is a whole number from 0 to 9007199254740992); deploy the library with: ratelimit deploy, or with package loader`)
 	wantClasses(t, "older library", err, client.ErrNotDeployed)
 	if n := left(t, c, "k", "5/m"); n != 5 {
 		t.Errorf("%d are left of 5: something was counted", n)
@@ -101,7 +101,7 @@ func TestRefundOnceOfAnOlderLibrary(t *testing.T) {
 	must[client.Result](t)(c.Allow(t.Context(), "{k}", perDay))
 	_, err := c.Refund(t.Context(), withOnceKey("refund"))
 	wantText(t, err, `ratelimit: refund "{k}" "{k}:once:refund": the library on the server is too old for an OnceKey of Refund `+
-		`(RATELIMIT BADARGS "ONCE": not an option here); deploy the library with package loader`)
+		`(RATELIMIT BADARGS "ONCE": not an option here); deploy the library with: ratelimit deploy, or with package loader`)
 	wantClasses(t, "older library", err, client.ErrNotDeployed)
 	if n := left(t, c, "{k}", perDay); n != 9 {
 		t.Errorf("%d are left of 10 after one unit: something was given back", n)

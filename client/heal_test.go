@@ -107,7 +107,7 @@ func testHealingFails(t *testing.T) {
 	c := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(h.run))
 	for range 3 {
 		_, err := c.Allow(t.Context(), "k", perDay)
-		const want = `ratelimit: take "k": the server does not have the library, and the healer failed (NOPERM no) (ERR Function not found); deploy the library with package loader`
+		const want = `ratelimit: take "k": the server does not have the library, and the healer failed (NOPERM no) (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader`
 		wantText(t, err, want)
 		wantClasses(t, "not healed", err, client.ErrNotDeployed)
 	}
@@ -126,7 +126,7 @@ func testHealingFails(t *testing.T) {
 	}
 	// If the healer succeeds but the library is still missing, the call returns the server's error.
 	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
-	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not have the library (ERR Function not found); deploy the library with package loader") {
+	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not have the library (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader") {
 		t.Error(err)
 	}
 }

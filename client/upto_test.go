@@ -108,7 +108,7 @@ func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
 	_, err := c.AllowAtMost(t.Context(), "k", "5/m", 3)
 	want := `ratelimit: take "k": the library on the server is too old for UpTo ` +
-		`(RATELIMIT BADCOST "UPTO": a cost is a whole number from 0 to 9007199254740992); deploy the library with package loader`
+		`(RATELIMIT BADCOST "UPTO": a cost is a whole number from 0 to 9007199254740992); deploy the library with: ratelimit deploy, or with package loader`
 	wantText(t, err, want)
 	wantClasses(t, "older library", err, client.ErrNotDeployed)
 	if got := must[client.Result](t)(c.PeekN(t.Context(), "k", "5/m", 0)); got.Remaining != 5 {

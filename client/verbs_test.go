@@ -173,7 +173,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	_, err := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}).Info(ctx)
-	if want := "ratelimit: info: the server does not have the library (ERR Function not found); deploy the library with package loader"; err == nil || err.Error() != want {
+	if want := "ratelimit: info: the server does not have the library (ERR Function not found); deploy the library with: ratelimit deploy, or with package loader"; err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)

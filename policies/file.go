@@ -48,6 +48,9 @@ func Parse(name string, content []byte) (*File, error) {
 		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the file
 			s.Problems = nil
 			s.Wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
+		case isTests(root):
+			s.Problems = nil
+			s.Wrong(root, "this is a file of tests; name its policies, such as policies.yaml, or run the tests with the command test")
 		case len(s.Problems) > 0:
 			s.refused(file)
 		case len(file.Policies) == 0:
@@ -62,6 +65,17 @@ func Parse(name string, content []byte) (*File, error) {
 		return nil, err
 	}
 	return file, nil
+}
+
+// isTests reports whether a file with the field policies also has the field tests, which only a file
+// of tests has.
+func isTests(root *yaml.Node) bool {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "tests" {
+			return root.Kind == yaml.MappingNode
+		}
+	}
+	return false
 }
 
 // refused adds the problems of limits that the library refuses, so that the user sees them together

@@ -31,6 +31,7 @@ func TestSeveralFiles(t *testing.T) {
 		"c.yaml":     "# more\npolicies:\n  c: 5/x\n  d: 0/h\n",
 		"twice.yaml": "policies:\n  e: 1/s\n\n  api: 5/m\n  b: 1/s\n",
 		"wrong.yaml": "policies:\n  f: {limt: 1/s}\n",
+		"tests.yaml": "policies: a.yaml\ntests:\n  - name: t\n",
 		"large.yaml": "policies:\n" + many(functions.MostPolicies-1),
 	})
 	file, err := Read("a.yaml", "c.yaml")
@@ -55,6 +56,7 @@ a.yaml:3:3: "b" is given twice; the first is at a.yaml:3:3`,
 a.yaml:2:3: "api" is given twice; the first is at twice.yaml:4:3
 a.yaml:3:3: "b" is given twice; the first is at twice.yaml:5:3`,
 		"a.yaml large.yaml": `a.yaml, large.yaml: 10001 policies; a build has at most 10000`,
+		"tests.yaml a.yaml": `tests.yaml:1:1: this is a file of tests; name its policies, such as policies.yaml, or run the tests with the command test`,
 		"a.yaml none.yaml":  `open none.yaml: no such file or directory; name another file`,
 	} {
 		_, err := Read(strings.Fields(names)...)

@@ -63,6 +63,7 @@ type app struct {
 	policies  []string // files given with --policies
 	namespace string   // value of --namespace
 	back      bool     // the command is rollback
+	watches   bool     // the command is status --watch
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {
@@ -85,7 +86,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 		return err
 	}
 	root.SetArgs(append([]string{}, args...)) // with nil, cobra uses the arguments of the process
-	err := root.ExecuteContext(ctx)
+	err := groupError(root.ExecuteContext(ctx))
 	if a.unwritten != nil {
 		return a.unwritten
 	}

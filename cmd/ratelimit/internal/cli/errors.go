@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -52,9 +51,6 @@ func (a *app) explained(err error) string {
 	if own := a.reworded(err); own != "" {
 		return span.Correct(own)
 	}
-	if own := aboutFlags(text); own != "" {
-		return own
-	}
 	var inner []error
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
@@ -68,22 +64,6 @@ func (a *app) explained(err error) string {
 		}
 	}
 	return text
-}
-
-// flagGroup matches cobra's errors about flags that exclude each other or that need each other.
-var flagGroup = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set (?:none of the others can be; \[(.*)\] were all set|they must all be set; missing \[(.*)\])$`)
-
-// aboutFlags rewords an error of cobra about a group of flags. It returns "" for other errors.
-func aboutFlags(text string) string {
-	m := flagGroup.FindStringSubmatch(text)
-	if m == nil {
-		return ""
-	}
-	list := func(names string) string { return "--" + strings.ReplaceAll(names, " ", " and --") }
-	if m[2] != "" {
-		return list(m[2]) + " exclude each other; leave one out"
-	}
-	return list(m[1]) + " need each other; add " + list(m[3])
 }
 
 // reworded returns the command line's own text for some types of errors, and "" for all others.

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -61,6 +62,25 @@ func flagError(cmd *cobra.Command, err error) error {
 		hint = ", and -- goes before an argument that begins with a dash"
 	}
 	return fmt.Errorf("%w; %s --help lists the flags%s", err, cmd.CommandPath(), hint)
+}
+
+// flagGroup matches cobra's errors about flags that exclude each other or that need each other.
+var flagGroup = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set (?:none of the others can be; \[(.*)\] were all set|they must all be set; missing \[(.*)\])$`)
+
+// groupError rewords an error of cobra about a group of flags. It returns other errors unchanged.
+func groupError(err error) error {
+	if err == nil {
+		return nil
+	}
+	m := flagGroup.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	list := func(names string) string { return "--" + strings.ReplaceAll(names, " ", " and --") }
+	if m[2] != "" {
+		return fmt.Errorf("%s exclude each other; leave one out", list(m[2]))
+	}
+	return fmt.Errorf("%s need each other; add %s", list(m[1]), list(m[3]))
 }
 
 // notEmpty refuses empty flag values, because an empty value would look like a missing flag. It

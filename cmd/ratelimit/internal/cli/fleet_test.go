@@ -221,6 +221,25 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
+// The hint of a watch that leaves a server alone names no flag that only deploy has.
+func TestStatusWatchWithoutPolicies(t *testing.T) {
+	addr := startRedis(t)
+	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
+	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", "policies.yaml"); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	var stdout lockedBuffer
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	a := testApp([]string{redisURL(addr)}, &stdout, &stdout)
+	go func() { ended <- a.execute(ctx, []string{"status", "--watch"}) }()
+	eventually(t, "the first event", func() bool { return strings.HasSuffix(stdout.String(), "\n") })
+	cancel()
+	if code := <-ended; code != exitFine || !strings.HasSuffix(stdout.String(), "runs the policy api, which this build does not have; give all policies with --policies\n") {
+		t.Errorf("exit code %d: %s", code, stdout.String())
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}

@@ -103,6 +103,9 @@ func (a *app) expand(hint string, node *loader.Error) string {
 			if a.back {
 				return "see what changes with --plan, and add --remove-policies"
 			}
+			if a.watches { // a watch never removes policies
+				return "give all policies with --policies"
+			}
 			return "give all policies with --policies, or add --remove-policies"
 		case "watch":
 			return again("status", "--watch")

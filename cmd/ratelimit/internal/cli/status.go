@@ -129,6 +129,7 @@ func (a *app) watch(ctx context.Context, build loader.Build, interval time.Durat
 		return err
 	}
 	defer end()
+	a.watches = true
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	err = l.Watch(ctx, build, func(e loader.Event) {
