@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '95dd58721c19'
+local BUILD_ID = '307282169399'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1258,6 +1258,22 @@ local function names(of)
   return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
+local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }
+
+-- in_one_unit returns a sum of periods such as "1m30s" as one period. It returns nil for any other
+-- text, for 0 and for more than LONGEST.
+local function in_one_unit(text)
+  local ms = 0
+  local rest = string.gsub(text, '(%d+)(%a+)', function(k, unit)
+    ms = ms + k * (UNITS[unit] or math.huge)
+    return ''
+  end)
+  if rest ~= '' or ms == 0 or ms > LONGEST then return nil end
+  for _, unit in ipairs(FROM_LARGEST) do
+    if ms % UNITS[unit] == 0 then return string.format('%d%s', ms / UNITS[unit], unit) end
+  end
+end
+
 -- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. If
 -- with_calendar is true, it also accepts the units of the calendar, and returns ms, nil and the
 -- unit.
@@ -1277,6 +1293,8 @@ function limits.period(text, with_calendar)
   elseif longest then
     return nil, string.format('the period %s is not one week, month or year; write w, mo or y', errors.quote(text))
   elseif not factor then
+    local other = in_one_unit(text)
+    if other then return nil, string.format('the period %s has more than one unit; write %s', errors.quote(text), other) end
     return nil, string.format('the period %s does not begin with ' .. numbers.WHOLE, errors.quote(text), '1')
   end
   if factor * UNITS[unit] > LONGEST then

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // Findings holds the problems that Check found.
@@ -164,7 +163,7 @@ func (c *checker) call(words ...any) ([]any, error) {
 	switch {
 	case errors.As(err, &refused):
 		_, text, _ := strings.Cut(strings.TrimPrefix(refused.Error(), "RATELIMIT "), " ")
-		return nil, errors.New(span.Correct(text))
+		return nil, errors.New(text)
 	case err != nil:
 		c.failed = err
 		return nil, err

@@ -52,20 +52,3 @@ func Format(d time.Duration) string {
 	}
 	return d.String()
 }
-
-// sums matches the library's error for a period that does not begin with a number, which is also its
-// error for a sum such as 1m30s.
-var sums = regexp.MustCompile(`the period "(\w+)" does not begin with a whole number from 1 to \d+`)
-
-// Correct replaces the library's error for a period such as 1m30s: the period of a limit has one
-// unit. Other texts are returned unchanged.
-func Correct(text string) string {
-	return sums.ReplaceAllStringFunc(text, func(found string) string {
-		period := sums.FindStringSubmatch(found)[1]
-		d, err := Parse(period)
-		if err != nil || d == 0 {
-			return found
-		}
-		return fmt.Sprintf("the period %q has more than one unit; write %s", period, Format(d))
-	})
-}

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
@@ -47,9 +46,9 @@ func (a *app) report(err error) int {
 // explained returns the text of err for users of the command: hints replace the remedies for Go
 // programs.
 func (a *app) explained(err error) string {
-	text := span.Correct(err.Error())
+	text := err.Error()
 	if own := a.reworded(err); own != "" {
-		return span.Correct(own)
+		return own
 	}
 	var inner []error
 	switch e := err.(type) {
@@ -60,7 +59,7 @@ func (a *app) explained(err error) string {
 	}
 	for _, err := range inner {
 		if err != nil {
-			text = strings.Replace(text, span.Correct(err.Error()), a.explained(err), 1)
+			text = strings.Replace(text, err.Error(), a.explained(err), 1)
 		}
 	}
 	return text
