@@ -60,8 +60,9 @@ func WithPolicies(policies ...Policy) Option {
 // checkName returns an error for a name that cannot be used in a key or in a String of a structured
 // field.
 func checkName(name string) error {
-	if name == "" || len(name) > 64 {
-		return fmt.Errorf("the name %.80q has %d bytes; give 1 to 64", name, len(name))
+	const longest = 129 // a policy's namespace and name have 64 bytes each, with a slash between them
+	if name == "" || len(name) > longest {
+		return fmt.Errorf("the name %.80q has %d bytes; give 1 to %d", name, len(name), longest)
 	}
 	for _, c := range []byte(name) {
 		if c <= ' ' || c >= 0x7f || c == '|' || c == '{' || c == '}' || c == '"' || c == '\\' {

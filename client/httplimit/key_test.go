@@ -138,7 +138,7 @@ func TestNewRefuses(t *testing.T) {
 		{nil, "api", "1/s", key, nil, "the client is nil; make one with client.New or client.Open"},
 		{limiter, "api", "", key, nil, "the limit is empty; give one such as 100/m"},
 		{limiter, "", "1/s", key, nil, "the name is empty; give what is limited or called, such as api or partner"},
-		{limiter, strings.Repeat("x", 65), "1/s", key, nil, "has 65 bytes; give 1 to 64"},
+		{limiter, strings.Repeat("x", 130), "1/s", key, nil, "has 130 bytes; give 1 to 129"},
 		{limiter, "a|b", "1/s", key, nil, `the name "a|b" holds '|'; use letters, digits`},
 		{limiter, "a\r\nb", "1/s", key, nil, `holds '\r'`},
 		{limiter, "é", "1/s", key, nil, `the name "é" holds`},

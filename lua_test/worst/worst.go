@@ -34,7 +34,7 @@ const day = 24 * time.Hour
 
 // Bound is the maximum work that a call may cause. The calls at the bounds of CONTRACT.md need
 // almost as much, and take up to 10 ms.
-var Bound = counted.Work{Commands: 2250, Bytes: 6000000, Steps: 30000}
+var Bound = counted.Work{Commands: 2100, Bytes: 6000000, Steps: 30000}
 
 // Calls returns all calls on the list.
 func Calls() []Call {

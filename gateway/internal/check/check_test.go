@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,25 @@ func TestAnswers(t *testing.T) {
 	g.wantMetric(t, `requests_total{decision="denied",name="@none",source="check"} 1`)
 	if n := strings.Count(g.log.String(), "level=DEBUG msg=denied policy="); n != 5 {
 		t.Errorf("%d denials in the log\n%s", n, g.log.String())
+	}
+}
+
+// TestNamespaces checks that the slash in the name of a policy is written as %2F, and that the longest
+// name is a name.
+func TestNamespaces(t *testing.T) {
+	long := strings.Repeat("n", 64) + "/" + strings.Repeat("p", 64)
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "payments/api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
+		functions.Policy{Name: long, Limits: []functions.PolicyLimit{{Limit: "3/m"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateOn(t, "redis://"+embedded.Run(t, embedded.WithLibrary(build.Text())).Addr())
+	for _, name := range []string{"payments/api", long} {
+		answer := g.ask("GET", "/check/"+url.PathEscape(name)+"/address")
+		if answer.Code != http.StatusOK || answer.Header().Get("RateLimit-Policy") != `"`+name+`";q=3` {
+			t.Errorf("%s: %d %v %s", name, answer.Code, answer.Header(), answer.Body)
+		}
 	}
 }
 

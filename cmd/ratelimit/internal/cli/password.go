@@ -173,6 +173,9 @@ func runForPassword(ctx context.Context, command string, timeout time.Duration) 
 		return "", "", ctx.Err()
 	case limited.Err() != nil:
 		return "", "", fail("give it more time with --timeout", "has not ended within %v", timeout)
+	case errors.Is(err, exec.ErrWaitDelay):
+		return "", "", fail("send the output of that program elsewhere, as in: agent >/dev/null 2>&1 &",
+			"has ended, but a program that it left in the background keeps its output open")
 	case err != nil:
 		return "", "", fail("run it by itself", "failed (%v)%s", err, saidOf(messages.text, out.text))
 	case out.full:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +201,20 @@ func TestAuthCommandThatFailsLater(t *testing.T) {
 	}
 	if _, password, err := p.get(t.Context()); password != "p" || err != nil {
 		t.Errorf("the last run counts: password %q, %v", password, err)
+	}
+	left := filepath.Join(t.TempDir(), "left")
+	_, _, err = runForPassword(t.Context(), "sleep 1000 & echo $! > '"+left+"'; echo p", time.Minute)
+	if err == nil || err.Error() != "the command of --auth-command has ended, but a program that it left in the background keeps its output open; "+
+		"send the output of that program elsewhere, as in: agent >/dev/null 2>&1 &" {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if process, err := os.FindProcess(id); err != nil || process.Kill() != nil {
+		t.Errorf("the process %d is still there", id)
 	}
 	p = &passwords{command: "sleep 1000", timeout: time.Minute}
 	var end context.CancelFunc
