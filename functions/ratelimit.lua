@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '307282169399'
+local BUILD_ID = '28f4b787b43b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1038,9 +1038,12 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
+local sorted -- the names of all policies, once they have been sorted
+
 -- names returns the sorted names of all policies.
 function policies.names()
-  return sorted_keys(POLICIES)
+  sorted = sorted or sorted_keys(POLICIES)
+  return sorted
 end
 
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
@@ -1078,13 +1081,13 @@ local NO_CALLS = { [0] = 0, 0 }
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do
-    local policy, entry, shadow_denied = POLICIES[name], { name }, nil
-    for _, side in ipairs{ policy, policy.canary } do
-      local calls = side.calls or NO_CALLS
-      entry[#entry + 1] = side.share -- side is a canary
-      entry[#entry + 1] = calls[1]
-      entry[#entry + 1] = calls[0]
-      if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+    local policy = POLICIES[name]
+    local calls, canary = policy.calls or NO_CALLS, policy.canary
+    local entry, shadow_denied = { name, calls[1], calls[0] }, policy.shadow and calls[0]
+    if canary then
+      calls = canary.calls or NO_CALLS
+      entry[4], entry[5], entry[6] = canary.share, calls[1], calls[0]
+      if canary.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
     end
     list[i] = entry
     if shadow_denied then
@@ -3968,8 +3971,8 @@ end
 do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... } }, where the entry of
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
+--            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
 --            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
 --            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
 --            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
@@ -4002,12 +4005,11 @@ clock.register{
       return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))
     end
     local names = policies.names()
-    local calls, shadows = policies.counts(names)
-    local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows,
-      'policy_calls', calls,
-    }
-    if args[1] then
+    local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
+    if not args[1] then
+      local calls, shadows = policies.counts(names)
+      reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
+    else
       local limit, err = limits.of(args[1])
       if not limit then return err end
       local list, kinds = readings(limit)

@@ -37,15 +37,15 @@ func TestInfoOfALimit(t *testing.T) {
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
 		fields, _ := got.([]any)
-		if err != nil || len(fields) != 16 || fields[12] != "limit" || !reflect.DeepEqual(fields[13], any(want)) {
-			t.Errorf("%s: %v, %v\nwant %v", limit, fields[min(12, len(fields)):], err, want)
+		if err != nil || len(fields) != 12 || fields[8] != "limit" || !reflect.DeepEqual(fields[9], any(want)) {
+			t.Errorf("%s: %v, %v\nwant %v", limit, fields[min(8, len(fields)):], err, want)
 		}
 	}
 	for limit, want := range map[string][]any{
 		"100/m": {"gcra"}, "leaky_bucket 3/2s": {"leaky_bucket"}, "sliding_log 3/m": {"sliding_log"}, "sliding_log 0/m": {"sliding_log"}, "@calc": {"gcra", "gcra"}, "@try": {"gcra"},
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
-		if fields, _ := got.([]any); err != nil || len(fields) != 16 || fields[14] != "algorithms" || !reflect.DeepEqual(fields[15], any(want)) {
+		if fields, _ := got.([]any); err != nil || len(fields) != 12 || fields[10] != "algorithms" || !reflect.DeepEqual(fields[11], any(want)) {
 			t.Errorf("%s: %v, %v\nwant the algorithms %v", limit, got, err, want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestInfoOfALimit(t *testing.T) {
 		},
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
-		if fields, _ := got.([]any); err != nil || len(fields) != 20 || !reflect.DeepEqual(fields[12:], want) {
+		if fields, _ := got.([]any); err != nil || len(fields) != 16 || !reflect.DeepEqual(fields[8:], want) {
 			t.Errorf("%s: %v, %v\nwant %v", limit, got, err, want)
 		}
 	}

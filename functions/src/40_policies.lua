@@ -18,9 +18,12 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
+local sorted -- the names of all policies, once they have been sorted
+
 -- names returns the sorted names of all policies.
 function policies.names()
-  return sorted_keys(POLICIES)
+  sorted = sorted or sorted_keys(POLICIES)
+  return sorted
 end
 
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
@@ -58,13 +61,13 @@ local NO_CALLS = { [0] = 0, 0 }
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do
-    local policy, entry, shadow_denied = POLICIES[name], { name }, nil
-    for _, side in ipairs{ policy, policy.canary } do
-      local calls = side.calls or NO_CALLS
-      entry[#entry + 1] = side.share -- side is a canary
-      entry[#entry + 1] = calls[1]
-      entry[#entry + 1] = calls[0]
-      if side.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+    local policy = POLICIES[name]
+    local calls, canary = policy.calls or NO_CALLS, policy.canary
+    local entry, shadow_denied = { name, calls[1], calls[0] }, policy.shadow and calls[0]
+    if canary then
+      calls = canary.calls or NO_CALLS
+      entry[4], entry[5], entry[6] = canary.share, calls[1], calls[0]
+      if canary.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
     end
     list[i] = entry
     if shadow_denied then

@@ -1,7 +1,7 @@
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... } }, where the entry of
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
+--            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
 --            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
 --            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
 --            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
@@ -34,12 +34,11 @@ clock.register{
       return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))
     end
     local names = policies.names()
-    local calls, shadows = policies.counts(names)
-    local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows,
-      'policy_calls', calls,
-    }
-    if args[1] then
+    local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
+    if not args[1] then
+      local calls, shadows = policies.counts(names)
+      reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
+    else
       local limit, err = limits.of(args[1])
       if not limit then return err end
       local list, kinds = readings(limit)
