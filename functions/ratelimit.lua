@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '28f4b787b43b'
+local BUILD_ID = 'f9f1e02a4839'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2171,7 +2171,8 @@ local one, keys_of_one = { limits = {}, count = 1 }, {}
 -- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], one.limits[1], one.cost, one.head, one.left = key, limit, cost, head, left
+  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+  one.head, one.left = head or false, left or false -- nil in a new field would make Lua rehash the table
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
 end

@@ -377,6 +377,7 @@ local one, keys_of_one = { limits = {}, count = 1 }, {}
 -- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], one.limits[1], one.cost, one.head, one.left = key, limit, cost, head, left
+  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+  one.head, one.left = head or false, left or false -- nil in a new field would make Lua rehash the table
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
