@@ -113,7 +113,8 @@ func (t *sharedTimers) at(deadline time.Time, timeout time.Duration) <-chan stru
 	return t.done
 }
 
-// wait is like Done, but always with a timer, for a goroutine that waits on the channel.
+// wait is like Done, but first sets b.looks to 0, so the returned channel is always closed at the
+// deadline.
 func (b *bounded) wait() <-chan struct{} {
 	b.mu.Lock()
 	b.looks = 0

@@ -18,7 +18,7 @@ import (
 const (
 	failuresToOpen = 5
 	openFor        = 250 * time.Millisecond
-	probeFor       = 500 * time.Millisecond // the longest time of a probe
+	probeFor       = 500 * time.Millisecond // maximum duration of a probe
 )
 
 // shortest is the shortest time in which a call can expect a reply. If a call has less time, a
@@ -186,7 +186,9 @@ func (b *breaker) openError(call call) *Error {
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()
 		var timeout timedOut
-		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise it was another caller's deadline, which the error must not match
+		// If the last call failed because its own context's deadline passed, this call's error must
+		// not match context.DeadlineExceeded.
+		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) {
 			e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
 		}
 	}

@@ -166,8 +166,9 @@ func testHealingTakesLong(t *testing.T) {
 	}
 }
 
-// If the client is closed while a call waits for a healer, the error says so: the call's context
-// has not ended, and no Fallback decides.
+// If the client is closed while a call waits for a healer, the call's error says that the client is
+// closed. The error is not context.Canceled, because the call's own context has not ended. Fallback
+// does not apply.
 func TestHealingOfAClientThatIsClosed(t *testing.T) {
 	synctest.Test(t, testHealingOfAClientThatIsClosed)
 }

@@ -61,8 +61,9 @@ func (l *Loader) owns(a artifact) (owned, error) {
 // namespaced matches a policy of a namespace in any text that could be a library of policies.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
-// over returns what a node that runs base should run. It returns an error if that would lose
-// policies that it cannot read, or if the text would be too large.
+// over combines base, the library that a node runs now, with the build, and returns the library
+// that the node should run. It returns an error if base may have policies of other namespaces that
+// cannot be read, or if the library would be too large.
 func (w owned) over(base, namespace string) (string, error) {
 	if base == "" {
 		return w.text, nil
@@ -161,8 +162,8 @@ func (f *fleet) newest(runs []*member) *member {
 	return newest
 }
 
-// over is owned.over. A watch calls it with the same arguments in each round, so the last result is
-// kept.
+// over calls own.over and caches the last result, because a watch passes the same arguments in each
+// round.
 func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	if s.overBase == base && s.overOwn == own.text && s.overWant.text != "" {
 		return s.overWant, nil

@@ -103,8 +103,8 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("%s", states(status))
 	}
 
-	// A deployment must not remove a policy of its own namespace, and the names in other namespaces
-	// do not matter.
+	// Without RemovePolicies, a deployment must not remove a policy of its own namespace. Policies of
+	// other namespaces stay on the servers, although the build does not have them.
 	_, err := payments.Deploy(ctx, set(t, "payments/api 6/m"))
 	if e := want(t, "removed", err, loader.ErrRemovesPolicies); !slices.Equal(e.Policies, []string{"payments/b"}) {
 		t.Errorf("%v", e)

@@ -291,8 +291,8 @@ func policiesOf(code string) map[string]string {
 	return found
 }
 
-// canariesOf returns the canaries in a text by the names of their policies, each formatted for
-// display.
+// canariesOf returns the canaries in the source code of a library by policy name, each formatted
+// for display.
 func canariesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, _ := functions.ReadPolicies(code)

@@ -64,7 +64,7 @@ var verbs = map[string][]string{
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 }
 
-// has reports whether the verb has a property in verbs.
+// has reports whether verbs lists the property for the call's verb.
 func (c *call) has(property string) bool { return slices.Contains(verbs[c.verb], property) }
 
 // maxTimes limits how often one call is repeated, and maxCalls the number of calls in one file,

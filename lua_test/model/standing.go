@@ -13,7 +13,7 @@ type standing struct {
 	policy  int // the position of the limit or the policy in the call
 	limit   Limit
 	place   int   // the position of the rate in the limit
-	cost    int64 // the cost that the call has for this key
+	cost    int64 // the call's cost for this key
 	forced  bool  // whether the call has FORCE
 	state   state
 	blocked int64 // ms until the block ends; 0 if there is none
@@ -33,7 +33,7 @@ func (n nothing) refund(int64) state { return n }
 
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
-// at returns the rate's state at another time, if nothing else is taken before.
+// at returns the rate's state at the time us, if nothing is taken until then.
 func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }

@@ -170,8 +170,8 @@ func TestAnswersWhileRedisHangs(t *testing.T) {
 	redistest.Eventually(t, "the breaker is closed", func() bool { return breaker() == "0" })
 }
 
-// TestDeploys checks that Deploy loads the library on a server that lacks it, before the first
-// request and after a loss.
+// TestDeploys checks that Deploy loads the library before the first request, and again after the
+// server has lost it.
 func TestDeploys(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Run(t)

@@ -110,7 +110,7 @@ func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rd
 	return look
 }
 
-// eachLookAtPolicies shows reading after reading until ctx ends.
+// eachLookAtPolicies shows a reading now, and a new one after each interval, until ctx ends.
 func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration, show func(policyLook)) {
 	for ctx.Err() == nil {
 		look := a.lookAtPolicies(ctx, reader, rdb, s)
@@ -125,8 +125,8 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 	}
 }
 
-// policyCallsLive shows reading after reading on the whole terminal until the user ends it, and
-// leaves the last one on the screen.
+// policyCallsLive shows these readings on the full screen until the user quits, and leaves the last
+// one on the screen.
 func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
 	shown := &policyScreen{screen: screen{look: a.look()}}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
@@ -191,7 +191,7 @@ type canaryReport struct {
 }
 
 type callsReport struct {
-	Counted bool `json:"counted"` // false if no server that replied counts
+	Counted bool `json:"counted"` // whether any of the servers that replied counts calls
 	usage.Count
 	PerSec *usage.Rate `json:"per_second,omitempty"` // rates since the previous pass, with --watch
 }
