@@ -66,7 +66,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		c := newClient(t, b)
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
-		falls(t, c, empty+280<<10)
+		falls(t, c, empty+290<<10)
 		for i := range 1000 {
 			key := fmt.Sprint("state:", i)
 			for _, limit := range []string{"100/h", "7/s, 100/h", "token_bucket 5/s", "fixed_window 5/s", "sliding_window 5/s buckets=5", "sliding_log 5/s"} {
