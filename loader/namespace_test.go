@@ -188,6 +188,9 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 			}
 		}
 	}
+	if _, err := in(t, rdb, "search").Delete(t.Context()); !errors.Is(err, loader.ErrNamespace) {
+		t.Errorf("Delete in a namespace: %v", err)
+	}
 }
 
 // The next deployment, of any namespace, completes a deployment that was left half done. The newest

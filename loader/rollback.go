@@ -135,13 +135,18 @@ func (f *fleet) kept(id string) (owned, error) {
 
 // Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls
 // then return "ERR Function not found". The keys stay until they expire. An unrelated library of
-// the same name is left alone, unless [ReplaceForeign] is given.
+// the same name is left alone, unless [ReplaceForeign] is given. With [WithNamespace], Delete fails
+// with [ErrNamespace], because the library also holds the policies of other namespaces.
 //
 // If one node fails, Delete continues with the others; calling Delete again deletes the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
 		return Report{}, err
+	}
+	if l.namespace != "" {
+		return Report{}, &Error{Class: ErrNamespace, Problem: "Delete would delete the policies of all namespaces, and the Loader works for " + l.namespace,
+			Remedy: "call Delete of a Loader without WithNamespace, or Deploy a build without policies with RemovePolicies"}
 	}
 	s := l.session()
 	defer s.close()

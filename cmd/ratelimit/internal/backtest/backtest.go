@@ -221,7 +221,7 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	if found != nil {
 		report.Periods = r.periods(found)
 	}
-	if kept != nil && ctx.Err() == nil && report.Log.Requests > 0 {
+	if kept != nil && kept.size > 0 && ctx.Err() == nil {
 		if err := r.suggest(ctx, kept, report, steps); err != nil {
 			return nil, err
 		}

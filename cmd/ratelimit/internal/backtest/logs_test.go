@@ -252,3 +252,28 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d bytes a key", perKey)
 	}
 }
+
+// A log may have no line with the key of the suggestions, although the keys of a policy occur.
+func TestSuggestionsForAKeyThatDoesNotOccur(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "5/h"}, {Key: "b", Limit: "2/h"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(t)
+	opts.Library, opts.Key, opts.Share = build.Text(), mustKey(t, "user"), 0.99
+	opts.Candidates = []Candidate{{"@calc", []Key{mustKey(t, "client"), mustKey(t, "path/1")}}}
+	report := replay(t, opts, line(noon, "10.0.0.1", "-", "/x"))
+	if len(report.Limits) != 1 || report.Limits[0].Requests != 1 {
+		t.Errorf("%+v", report.Limits)
+	}
+}
+
+// Suggestions do not need a list of the worst keys.
+func TestSuggestionsWithoutTheWorstKeys(t *testing.T) {
+	opts := options(t)
+	opts.Share, opts.Worst = 0.99, 0
+	report := replay(t, opts, line(noon, "10.0.0.1", "-", "/x"))
+	if len(report.Limits) == 0 || report.Limits[0].Suggested.N != 1 {
+		t.Errorf("%+v", report.Limits)
+	}
+}

@@ -53,7 +53,7 @@ func (r *run) periods(found []*windows) []Period {
 		for _, w := range found {
 			w.eachMost(i, func(key uint32, most int64) {
 				all = append(all, most)
-				if at := len(worst) - 1; at < r.Worst-1 || most > worst[at].most {
+				if at := len(worst) - 1; at < r.Worst-1 || at >= 0 && most > worst[at].most {
 					worst = append(worst, named{key, most})
 					slices.SortStableFunc(worst, func(a, b named) int { return cmp.Or(cmp.Compare(b.most, a.most), cmp.Compare(a.key, b.key)) })
 					worst = worst[:min(len(worst), r.Worst)]
