@@ -66,7 +66,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		c := newClient(t, b)
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
-		falls(t, c, empty+290<<10)
+		falls(t, c, empty+320<<10)
 		for i := range 1000 {
 			key := fmt.Sprint("state:", i)
 			for _, limit := range []string{"100/h", "7/s, 100/h", "token_bucket 5/s", "fixed_window 5/s", "sliding_window 5/s buckets=5", "sliding_log 5/s"} {
@@ -75,7 +75,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 				}
 			}
 		}
-		falls(t, c, empty+300<<10)
+		falls(t, c, empty+340<<10)
 
 		// A call with a million limits is rejected.
 		args := make([]any, 1_000_000)
@@ -85,7 +85,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		if err := c.FCall(ctx, "ratelimit_take", []string{"state:0"}, args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
 			t.Fatalf("a million limits: %v", err)
 		}
-		falls(t, c, empty+300<<10)
+		falls(t, c, empty+340<<10)
 
 		// The number of cached limits is bounded, even for limits with many rates.
 		for _, rates := range []int{1, 16} {
