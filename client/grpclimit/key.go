@@ -48,8 +48,8 @@ func Method() Key {
 	return Func("method", func(_ context.Context, method string) (string, error) { return method, nil })
 }
 
-// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"); if
-// there are several values, by the first. The key contains the first 32 hexadecimal digits of the
+// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). If
+// there are several values, the first counts. The key contains the first 32 hexadecimal digits of the
 // value's SHA-256: "metadata:x-api-key~" and the digits.
 //
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor

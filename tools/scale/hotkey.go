@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A hotKey is one key that many processes use, each with its own batches, like clients with
-// client.WithBatches. Calls arrive at random (a Poisson process), each call at any process with the
-// same probability. Replies are immediate.
+// A hotKey is one key that many processes use, each with its own batches, as with
+// client.WithBatches. Calls arrive at random (a Poisson process), and each process is equally likely
+// to receive a call. Replies are immediate.
 type hotKey struct {
 	processes   int
 	rate, burst int64 // rate and burst of the limit

@@ -33,8 +33,8 @@ func (r Refusal) Error() string { return string(r) }
 // keys lists all keys in the generated calls.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
-// Repeat runs generated sequences until they have run wanted steps; generate.Wanted returns that
-// number. If the server and the model differ, Repeat fails the test with the shortest sequence that
+// Repeat runs generated sequences until they have made the wanted number of steps, which
+// generate.Wanted returns. If the server and the model differ, Repeat fails the test with the shortest sequence that
 // shows a difference. All databases must belong to one server.
 func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()

@@ -130,7 +130,7 @@ func (k *peak) add(at, period, cost, need int64) int64 {
 	return n
 }
 
-// eachMost calls each for every key of this worker, with the smallest n that always allows the key.
+// eachMost calls each for every key of this worker, with the smallest n that denies the key nothing.
 func (w *windows) eachMost(period int, each func(key uint32, most int64)) {
 	for i, first := range w.firsts {
 		switch {

@@ -125,8 +125,8 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 	}
 }
 
-// policyCallsLive shows these readings on the full screen until the user quits, and leaves the last
-// one on the screen.
+// policyCallsLive reads the calls of the policies at each interval and shows them on the full screen.
+// When the user quits, the last table stays on the screen.
 func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
 	shown := &policyScreen{screen: screen{look: a.look()}}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {

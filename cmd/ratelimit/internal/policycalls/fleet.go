@@ -20,8 +20,8 @@ type Fleet struct {
 	Policies  []Policy // sorted by name
 }
 
-// Policy is a policy. If the user may not read the library's text, Limits is nil and Track is
-// false, and if a policy or its canary is a shadow, both count as shadows.
+// Policy describes a deployed policy. If the user may not read the library's text, Limits is nil,
+// Track is false, and if the policy or its canary is a shadow, both count as shadows.
 type Policy struct {
 	Name   string
 	Limits []string // with the names of their keys
