@@ -12,7 +12,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Workloads of the cases. A key in use must have enough units for all calls of its case. A new key
+// Workloads of the cases. A key in use must have enough units for all calls in its case. A new key
 // should expire soon.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
@@ -123,8 +123,8 @@ func (b *caseBuilder) failed(doing string, err error) {
 	}
 }
 
-// add adds a case. ours returns the contender for a library, whose keys begin with the 3 bytes in
-// prefix. The other contenders take part only if there is one library.
+// add adds a case. The function ours returns the contender for a library; the contender's keys begin
+// with the 3 bytes in prefix. The contenders in others take part only if there is one library.
 func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) contender, others ...contender) {
 	for i, lib := range b.libraries {
 		contender := ours(lib, fmt.Sprintf("tk%d", i))
@@ -145,8 +145,8 @@ func takes(algorithm string, works ...workload) func(*library, string) contender
 	return func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }
 }
 
-// inUse returns a contender that takes units by gcra from keys in use. Other kinds of calls are
-// compared with it.
+// inUse returns a contender that takes units with gcra from keys in use. Other kinds of calls are
+// compared with this contender.
 func (b *caseBuilder) inUse() contender { return take(b.libraries[0], "tg0", "", wholeInUse) }
 
 func (b *caseBuilder) gcra(name, note string, aim float64, w workload, bare contender) {
@@ -164,7 +164,7 @@ func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload
 		b.seedLog(resource, consumer).aimed(aim), take(b.libraries[0], "tg0", "", resource, consumer), bare)
 }
 
-// several compares a call on three keys with calls on two keys and on one.
+// several compares a call with three keys with calls with two keys and one key.
 func (b *caseBuilder) several(name string, w workload) {
 	b.add(benchCase{name: name, note: "gcra, allowed, keys in use", work: w},
 		func(lib *library, prefix string) contender {

@@ -14,8 +14,8 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// A clientContender is a limiter called through its own Go API, with its own connections. All of
-// them use go-redis with its default pool of ten connections per processor.
+// A clientContender is a limiter called through its own Go API, with its own connections. All
+// contenders use go-redis with its default pool of ten connections per processor.
 type clientContender struct {
 	name    string
 	inPlots string // short name for plots

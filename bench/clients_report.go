@@ -23,8 +23,8 @@ type clientsReport struct {
 	figures map[clientScene][]*clientFigures // in the order of clientContenders; rates is empty for a contender that does not take part
 }
 
-// clientAims lists the aims of this project's client. Each aim is a minimum ratio between the
-// decisions per second of two contenders.
+// clientAims lists the aims of this project's client. Each aim is a minimum ratio of two
+// contenders' decisions per second.
 var clientAims = []struct {
 	says      string
 	hot       bool
@@ -59,8 +59,8 @@ func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
-// ratio returns the ratio of the decisions per second of one and other. It is the median of the
-// ratios of all rounds.
+// ratio divides the decisions per second of the contender called one by those of the contender called
+// other. It returns the median of this quotient over all rounds.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	rates := func(name string) []float64 {
 		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })
@@ -134,7 +134,7 @@ func (s clientScene) String() string {
 }
 
 // table returns a table with a row per contender that takes part, and a column per number of
-// goroutines.
+// goroutines. The function cell returns the text for a scene and an index in clientContenders.
 func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
 	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {

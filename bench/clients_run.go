@@ -56,7 +56,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(10, int64(time.Minute), 2)
 }
 
-// clientsRunner measures calls of the clients. It is not safe for concurrent use.
+// clientsRunner measures the clients' calls. It is not safe for concurrent use.
 type clientsRunner struct {
 	rounds     int
 	turn       time.Duration
@@ -113,7 +113,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
 	}
 	rand.Shuffle(len(r.keys), func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
-	askers := map[bool][]asker{} // the key is whether they use the hot key
+	askers := map[bool][]asker{} // true: with the hot key; false: with distinct keys
 	for hot, work := range map[bool]workload{false: distinctWork, true: hotWork} {
 		for _, c := range clientContenders {
 			a, err := c.open(url, work)
@@ -151,7 +151,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 	return figures, nil
 }
 
-// measure makes the calls of a contender's turn, and adds the measurements to the contender's
+// measure makes the calls in a contender's turn, and adds the measurements to the contender's
 // figures.
 func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix string, a asker, to *clientFigures) error {
 	runtime.GC() // collect the previous contender's garbage

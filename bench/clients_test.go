@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -19,13 +20,9 @@ import (
 func TestClientsMeasuresAndWrites(t *testing.T) {
 	folder := t.TempDir()
 	readme := filepath.Join(folder, "README.md")
-	if err := os.WriteFile(readme, []byte("before\n<!-- table: clients -->\n<!-- end of the table -->\nafter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(readme, []byte("before\n<!-- table: clients -->\n<!-- end of the table -->\nafter\n"), 0o600))
 	var stdout bytes.Buffer
-	if err := run(t.Context(), []string{"clients", "--redis=", "--rounds", "1", "--turn", "5ms", "--write", folder}, &stdout, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	require(t, run(t.Context(), []string{"clients", "--redis=", "--rounds", "1", "--turn", "5ms", "--write", folder}, &stdout, io.Discard))
 	page, err := os.ReadFile(readme)
 	if err != nil || string(page) != "before\n<!-- table: clients -->\n"+stdout.String()+"<!-- end of the table -->\nafter\n" {
 		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
@@ -61,14 +58,9 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 // everything would appear fast.
 func TestEveryClientDecides(t *testing.T) {
 	s := testServer(t)
-	if err := s.rdb.FunctionLoad(t.Context(), functions.Source()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.rdb.FunctionLoad(t.Context(), functions.Source()).Err())
 	for i, c := range clientContenders {
-		a, err := c.open(s.url, workload{count: 2, period: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must[asker](t)(c.open(s.url, workload{count: 2, period: time.Hour}))
 		defer a.close()
 		for call, want := range []bool{true, true, false} {
 			if got, err := a.allow(t.Context(), key("dec"+string(rune('a'+i)), 1)); err != nil || got != want {
@@ -81,10 +73,7 @@ func TestEveryClientDecides(t *testing.T) {
 func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
 	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, histograms: []*hdrhistogram.Histogram{newHistogram()}}
 	s := testServer(t)
-	a, err := plain(openRedisRate)(s.url, workload{count: 2, period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must[asker](t)(plain(openRedisRate)(s.url, workload{count: 2, period: time.Hour}))
 	defer a.close()
 	if err := r.measure(t.Context(), clientScene{true, 1}, "c:", a, newFigures()); err == nil || !strings.Contains(err.Error(), "the key c:hot was denied") {
 		t.Errorf("the error is %v, want one that names the key", err)

@@ -19,14 +19,8 @@ var statsAfter = map[string]string{
 }
 
 func TestCost(t *testing.T) {
-	before, err := parseCommandStats(statsBefore)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := parseCommandStats(statsAfter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must[commandStats](t)(parseCommandStats(statsBefore))
+	after := must[commandStats](t)(parseCommandStats(statsAfter))
 	for _, test := range []struct {
 		about    string
 		commands []string

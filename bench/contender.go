@@ -59,9 +59,9 @@ func (c contender) named(name string) contender {
 	return c
 }
 
-// taking returns a copy of the contender whose call takes the workload's cost from a key. The
-// copy's fill takes the workload's prefill. take returns the commands that take units from key
-// number n.
+// taking returns a copy of the contender. The copy's call takes the workload's cost from a key, and
+// its fill takes the workload's prefill. The function take returns the commands that take units from
+// key number n.
 func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
 	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
 	if w.prefill > 0 {
@@ -78,13 +78,13 @@ type outcome struct {
 
 const unknown = -1
 
-// library is the text of one version of this project's library.
+// library is the source code of one version of this project's library.
 type library struct {
 	name string // for reports
 	text string
 }
 
-// keyset says which keys the calls of a case use.
+// keyset describes which keys the calls in a case use.
 type keyset int
 
 const (
@@ -96,7 +96,7 @@ const (
 
 const hotKeys = 50
 
-// workload describes the calls of a case. All contenders of the case use the same workload.
+// workload describes the calls in a case. All contenders of the case use the same workload.
 type workload struct {
 	keys    keyset
 	allow   bool // whether every call is allowed; otherwise every call is denied

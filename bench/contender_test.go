@@ -70,9 +70,7 @@ func TestKeyNumberVisitsAllEqually(t *testing.T) {
 
 func TestPlanRefuses(t *testing.T) {
 	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls in two rounds, the first of which is not counted
-	if err := good.check(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, good.check())
 	if err := good.fits(workload{keys: inUse, allow: true, count: 30, cost: 1, prefill: 10}); err != nil {
 		t.Errorf("10 units beforehand and 20 visits of 1 do not fit 30: %v", err)
 	}

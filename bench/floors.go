@@ -178,8 +178,8 @@ func holdsLeases(key string) redis.Cmder {
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage returns the command that fills a key of a floor: it stores the state of gcra in the
-// first key, and a usage record in the second.
+// holdsUsage is a fill function for floor: the first key gets the state of gcra, the second a usage
+// record. key[3] is the position of the key.
 func holdsUsage(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)
@@ -187,8 +187,8 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst returns the command that stores the state of gcra in the first key of a floor, or
-// deletes the second key.
+// holdsFirst is a fill function for floor: it stores the state of gcra in the first key, and deletes
+// the second key. key[3] is the position of the key.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

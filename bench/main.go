@@ -91,8 +91,8 @@ func readLibraries(files []string) ([]*library, error) {
 	return list, nil
 }
 
-// withPolicies adds the policies @api and @new to a library text without policies. @new has a canary.
-// A build that predates canaries ignores it.
+// withPolicies adds the policies @api and @new to a library without policies. @new has a canary. A
+// build that predates canaries ignores it.
 func withPolicies(text string) string {
 	limit := "'" + wholeInUse.rate() + "'"
 	return strings.Replace(text, "local POLICIES = {}", "local POLICIES = { api = { "+limit+" }, "+

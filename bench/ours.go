@@ -13,7 +13,7 @@ import (
 
 const libraryName = functions.Name
 
-// fcall returns a call of the function ratelimit_VERB. For each prefix, the call contains the n-th
+// fcall returns a call to the function ratelimit_VERB. For each prefix, the call contains the n-th
 // key.
 func fcall(verb string, n int, prefixes []string, args ...any) []redis.Cmder {
 	words := []any{"fcall", "ratelimit_" + verb, len(prefixes)}
@@ -63,7 +63,7 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed call of leaky_bucket may have to wait
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed leaky_bucket call may have to wait
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
@@ -118,7 +118,8 @@ func takeWith(lib *library, prefix, option string, extra func(n int) string, wor
 	return c
 }
 
-// policy returns a function that takes one unit by a policy, as add requires.
+// policy returns a function for the parameter ours of add. The function's contender takes one unit
+// with a policy.
 func policy(name string) func(*library, string) contender {
 	return func(lib *library, prefix string) contender {
 		c := take(lib, prefix, "", wholeInUse).named("ratelimit_take " + strconv.Quote(name))

@@ -93,9 +93,9 @@ func (b *caseBuilder) ulule(w workload) contender {
 }
 
 // seedCounterScript is the script in the section "Implementation using counter" of an article about
-// limiting one's own calls to other APIs. This project grew from that article. KEYS[1] is the
-// counter; ARGV are the window in seconds and the limit. The script returns nil for an allowed call
-// and -1 for a denied one.
+// limiting calls to other APIs, on which this project is based. KEYS[1] is the counter; ARGV are
+// the window in seconds and the limit. The script returns nil for an allowed call and -1 for a
+// denied one.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -155,10 +155,10 @@ func incrExpire(w workload) contender {
 	})
 }
 
-// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), the project
-// from which this project grew. A resource and one of its consumers each have a sorted set with a
-// member for each call. KEYS are the resource and the consumer; ARGV are the window in seconds and
-// the limits of the resource and of the consumer. The script returns 'True' or 'False'.
+// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), this
+// project's predecessor. A resource and one of its consumers each have a sorted set with a member
+// for each call. KEYS are the resource and the consumer; ARGV are the window in seconds and the
+// limits of the resource and of the consumer. The script returns 'True' or 'False'.
 const seedLogScript = `local rlimit = 0+ARGV[2] local climit = 0+ARGV[3] local t = (redis.call('TIME')) ` +
 	`redis.call('ZREMRANGEBYSCORE',KEYS[1],'0',(t[1]-ARGV[1])) local rcount = (redis.call('ZCARD',KEYS[1])) ` +
 	`if (rcount == rlimit) then return 'False' ` +
@@ -183,9 +183,9 @@ func (b *caseBuilder) seedLog(resource, consumer workload) contender {
 
 // twoCounterScript is a sliding window of two counters, as articles and libraries implement it.
 // Each clock-aligned window has a key with a counter. The script multiplies the previous counter by
-// the part of its window that the sliding window still covers. KEYS[1] is the prefix of both keys;
-// ARGV are the period in ms and the limit. The script returns whether the call is allowed, how many
-// calls remain, and the ms until the current window ends.
+// the fraction of its window that the sliding window still covers. KEYS[1] is the prefix of both
+// keys; ARGV are the period in ms and the limit. The script returns whether the call is allowed,
+// how many calls remain, and the ms until the current window ends.
 const twoCounterScript = `
 local period, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -221,8 +221,8 @@ func (b *caseBuilder) twoCounters(w workload) contender {
 }
 
 // script loads a script and returns a contender that calls the script. The caller must set the
-// contender's read. args returns the number of keys, the keys and the arguments. A key is filled by
-// prefill calls.
+// contender's field read. The function args returns the number of keys, the keys and the arguments.
+// prefill is the number of calls that fill a key.
 func (b *caseBuilder) script(name, text string, prefill int64, args func(n int) []any) contender {
 	sha, err := b.rdb.ScriptLoad(b.ctx, text).Result()
 	b.failed("SCRIPT LOAD", err)

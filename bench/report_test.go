@@ -35,9 +35,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the ratio goes from %v to %v, want the same in each round", got.Least, got.Most)
 	}
 	var text strings.Builder
-	if err := r.writeText(&text); err != nil {
-		t.Fatal(err)
-	}
+	require(t, r.writeText(&text))
 	const wantText = `
 gcra (5/m): a note
   ours      2.00 (2.00 to 20.00)                 

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan says how much to measure.
+// plan describes how much to measure.
 type plan struct {
 	Keys   int `json:"keys"`   // keys of each contender, if a case uses existing keys
-	Calls  int `json:"calls"`  // timed calls of each contender in each round
+	Calls  int `json:"calls"`  // timed calls by each contender in each round
 	WarmUp int `json:"warmUp"` // untimed calls before the timed ones
 	Rounds int `json:"rounds"`
 	Batch  int `json:"batch"` // decisions sent per write
@@ -37,7 +37,7 @@ func (p plan) check() error {
 	return nil
 }
 
-// fits returns an error if all calls of a case should be allowed but would exceed the limits of
+// fits returns an error if all calls in a case should be allowed but would exceed the limits of
 // their keys.
 func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
@@ -148,7 +148,7 @@ func (r *runner) enter(ctx context.Context, c *contender) error {
 	return nil
 }
 
-// turn makes one contender's calls of one round, and returns the server time or the instructions
+// turn makes one contender's calls in one round, and returns the server time or the instructions
 // per decision.
 func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
 	if err := r.enter(ctx, c); err != nil {
@@ -253,7 +253,7 @@ func (r *runner) stats(ctx context.Context) (commandStats, error) {
 	return parseCommandStats(info["Commandstats"])
 }
 
-// send sends the commands of n decisions in batches, and calls check with the replies of each
+// send sends the commands of n decisions in batches, and calls check with the replies to each
 // decision. If check is nil, send only looks for errors.
 func (r *runner) send(ctx context.Context, n int, call func(int) []redis.Cmder, check func([]redis.Cmder) error) error {
 	for from := 0; from < n; from += r.plan.Batch {

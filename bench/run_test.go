@@ -13,19 +13,22 @@ import (
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 // small holds the flags of a short run in which every contender still makes decisions.
 var small = []string{"--redis=", "--keys", "200", "--calls", "200", "--warm-up", "20", "--rounds", "2"}
 
 func testServer(t *testing.T) *server {
 	t.Helper()
-	s, err := startServer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must[*server](t)(startServer(t.Context()))
 	t.Cleanup(s.close)
 	return s
 }
@@ -34,13 +37,9 @@ func testServer(t *testing.T) *server {
 // successful run shows that calls are allowed or denied as each case claims.
 func TestRunMeasuresEveryCase(t *testing.T) {
 	var stdout bytes.Buffer
-	if err := run(t.Context(), append(small, "--json"), &stdout, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	require(t, run(t.Context(), append(small, "--json"), &stdout, io.Discard))
 	var got report
-	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require(t, json.Unmarshal(stdout.Bytes(), &got))
 	if len(got.Cases) != 35 {
 		t.Errorf("%d cases were measured, want 35", len(got.Cases))
 	}
@@ -68,14 +67,9 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 
 func TestRunComparesLibraries(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "other.lua")
-	if err := os.WriteFile(file, []byte(functions.Source()+"\n-- the other one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte(functions.Source()+"\n-- the other one\n"), 0o600))
 	var stdout bytes.Buffer
-	err := run(t.Context(), append(small, "--only", "^gcra, denied$", "--library", file), &stdout, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, run(t.Context(), append(small, "--only", "^gcra, denied$", "--library", file), &stdout, io.Discard))
 	for _, want := range []string{"this checkout (build " + functions.BuildID() + ")", "other.lua"} {
 		if !strings.Contains(stdout.String(), "\n  "+want) {
 			t.Errorf("no row of %s in\n%s", want, stdout.String())
@@ -92,13 +86,8 @@ func TestEnterLoadsInTurns(t *testing.T) {
 	r := runner{rdb: s.rdb}
 	texts := []*library{{name: "a", text: functions.Source()}, {name: "b", text: functions.Source() + "\n"}}
 	for _, lib := range []*library{texts[0], texts[1], texts[1], texts[0]} {
-		if err := r.enter(t.Context(), &contender{library: lib}); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := s.rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, r.enter(t.Context(), &contender{library: lib}))
+		loaded := must[[]redis.Library](t)(s.rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Result())
 		if len(loaded) != 1 || loaded[0].Code != lib.text {
 			t.Fatalf("after entering %s another text is loaded", lib.name)
 		}
@@ -183,10 +172,7 @@ func TestOpenServerRefusesOneInUse(t *testing.T) {
 	refused(`holds the library "somebodys"`)
 	s.rdb.FunctionFlush(t.Context())
 
-	other, err := openServer(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must[*server](t)(openServer(t.Context(), url))
 	other.rdb.Set(t.Context(), "left", "behind", 0)
 	other.rdb.FunctionLoad(t.Context(), floorLibrary)
 	other.close()
@@ -200,9 +186,7 @@ func TestOpenServerRefusesOneInUse(t *testing.T) {
 
 func TestRunRefusesBadUsage(t *testing.T) {
 	notOurs := filepath.Join(t.TempDir(), "not.lua")
-	if err := os.WriteFile(notOurs, []byte("#!lua name=another\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(notOurs, []byte("#!lua name=another\n"), 0o600))
 	for _, test := range []struct {
 		args []string
 		want string

@@ -24,8 +24,8 @@ func (c refusable) SetErr(err error) {
 	}
 }
 
-// worst adds a case with the most expensive known valid calls of each verb. It measures each call a
-// few times, each time with a new state.
+// worst adds a case with the most expensive known valid calls for each verb. It measures each call
+// a few times, each time with a new state.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {
@@ -35,7 +35,7 @@ func (b *caseBuilder) worst() {
 		}
 		return redis.NewCmd(ctx, args...)
 	}
-	c := benchCase{name: "worst legal calls", note: "each over a state that is made anew before it", work: workload{keys: none, allow: true, cost: 1}, few: true}
+	c := benchCase{name: "worst legal calls", note: "the state is created again before each call", work: workload{keys: none, allow: true, cost: 1}, few: true}
 	for _, w := range worst.Calls() {
 		c.contenders = append(c.contenders, contender{
 			name: w.Name, library: b.libraries[0], commands: []string{"fcall"}, most: worstMicroseconds, refuses: w.Beyond, read: readAnything,

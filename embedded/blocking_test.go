@@ -29,8 +29,8 @@ func await(t *testing.T, condition func() bool, s *Server) {
 	}
 }
 
-// blocked returns a connection that has sent a blocking command, after it has become the n-th
-// waiter.
+// blocked sends a blocking command on a new connection, and returns the connection once it is the
+// n-th waiter.
 func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	t.Helper()
 	conn := pipe(t, s)
@@ -40,8 +40,8 @@ func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 }
 
 // TestWhoWaitsIsServedBeforeTheNextCommand checks that waiting commands are served as on Redis:
-// after a function, an EXEC or a command has written, and before the next command. The command that
-// has waited longest is served first.
+// after the command, function call or EXEC that wrote, and before the next command. The command
+// that has waited longest is served first.
 func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a', 'b', 'c') return redis.call('LLEN', keys[1])")))
 	conn := pipe(t, s)
@@ -58,8 +58,8 @@ func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	expect(t, conn, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:1\r\n:0\r\n")
 	expect(t, first, a)
 
-	// Serving the second waiter writes to the list q, for which the first one waits. Before that, q
-	// is a string for a while, and both waiters keep waiting.
+	// Serving the second waiter pushes to the list q, which serves the first waiter. While q is a
+	// string, both keep waiting.
 	first, second = blocked(t, s, 1, "BLPOP q 0\r\n"), blocked(t, s, 2, "BLMOVE from q LEFT RIGHT 0\r\n")
 	send(t, conn, "SET q 1\r\nDEL q\r\nRPUSH from a\r\nEXISTS from q\r\n")
 	expect(t, conn, "+OK\r\n:1\r\n:1\r\n:0\r\n")
@@ -72,11 +72,11 @@ func TestWhoWaitsMayLeave(t *testing.T) {
 	conn := pipe(t, s)
 	blocked(t, s, 1, "BLPOP q 0\r\nPING\r\n").Close()
 	awaitWaiters(t, s, 0)
-	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // DEL finds q, because the waiter that left has not taken a
+	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // DEL finds q, because the waiter that disconnected did not pop a
 	expect(t, conn, ":1\r\n:1\r\n")
 
 	again := blocked(t, s, 1, "BLPOP q 0\r\n")
-	send(t, again, "PING\r\n") // the server reads it early, and runs it after BLPOP
+	send(t, again, "PING\r\n") // the server reads PING early, but runs it after BLPOP
 	send(t, conn, "RPUSH q a\r\n")
 	expect(t, again, "*2\r\n$1\r\nq\r\n$1\r\na\r\n+PONG\r\n")
 

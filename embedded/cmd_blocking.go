@@ -22,7 +22,7 @@ type waiter struct {
 	reply   chan engine.Reply
 }
 
-// nullArray returns the reply of a blocking command that timed out, and of EXEC if a watched key
+// nullArray returns the reply to a blocking command that timed out, or to EXEC if a watched key
 // changed.
 func (c *session) nullArray() engine.Reply {
 	if c.resp3 || c.conn == nil {
@@ -31,7 +31,7 @@ func (c *session) nullArray() engine.Reply {
 	return raw("*-1\r\n")
 }
 
-// cmdBlocking returns the handler of a command that may block. The command never blocks in a
+// cmdBlocking returns the handler for a command that may block. The command never blocks in a
 // function or in EXEC.
 func cmdBlocking(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
@@ -86,7 +86,7 @@ func (s *Server) serveWaiters() {
 		}
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		w.reply <- r
-		i = -1 // this command may have written a key for which an earlier waiter waits
+		i = -1 // this command may have written a key that an earlier waiter needs
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *session) watchForEnd() (disconnected chan struct{}, stop func()) {
 	}
 }
 
-// cmdXRead returns the handler of XREAD or XREADGROUP, which do not block in this server.
+// cmdXRead returns the handler for XREAD or XREADGROUP, which rejects the option BLOCK.
 func cmdXRead(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		options := args[:max(indexFold(args, "STREAMS"), 0)]

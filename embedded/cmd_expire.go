@@ -7,7 +7,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdExpire returns the handler of EXPIRE, PEXPIRE, EXPIREAT or PEXPIREAT.
+// cmdExpire returns the handler for EXPIRE, PEXPIRE, EXPIREAT or PEXPIREAT. unit is the command's
+// unit of time in ms, and absolute reports whether its time counts from 1970.
 func cmdExpire(name string, unit int64, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		key, options := args[0], args[2:]
@@ -47,7 +48,8 @@ func cmdExpire(name string, unit int64, absolute bool) handler {
 	}
 }
 
-// cmdTTL returns the handler of TTL, PTTL, EXPIRETIME or PEXPIRETIME.
+// cmdTTL returns the handler for TTL, PTTL, EXPIRETIME or PEXPIRETIME. The reply is in seconds or
+// in ms, and absolute reports whether it counts from 1970.
 func cmdTTL(seconds, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		if !s.keyspace.DB(c.db).Exists(args[0]) {
@@ -72,8 +74,8 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
-// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so the handler
-// plans the expiry again under the new name.
+// cmdRename returns the handler for RENAME or RENAMENX. The key keeps its expiry, so the handler
+// queues the expiry under the new name.
 func cmdRename(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		r := s.pass(c, name, args[0], args[1])

@@ -29,7 +29,7 @@ func cmdInfo(s *Server, c *session, args []string) engine.Reply {
 	return strings.Join(sections, "\r\n")
 }
 
-// cmdCommand passes COMMAND to miniredis.
+// cmdCommand passes COMMAND to miniredis, and rejects its subcommands.
 func cmdCommand(s *Server, c *session, args []string) engine.Reply {
 	if len(args) > 0 {
 		return notSupported("COMMAND "+strings.ToUpper(args[0]), "only COMMAND alone is")
@@ -41,7 +41,8 @@ func cmdCluster(s *Server, c *session, args []string) engine.Reply {
 	return engine.Error("ERR This instance has cluster support disabled")
 }
 
-// cmdConfig returns the few settings that clients and tools ask for.
+// cmdConfig handles CONFIG GET for the few settings that clients and tools ask for. It rejects other
+// subcommands.
 func cmdConfig(s *Server, c *session, args []string) engine.Reply {
 	if !strings.EqualFold(args[0], "GET") {
 		return notSupported("CONFIG "+strings.ToUpper(args[0]), "it has no settings to change")

@@ -126,7 +126,7 @@ func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 	return sum, nil
 }
 
-// cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
+// cmdScores returns the handler for ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
 // score. The last arguments are pairs of a score and a member.
 func cmdScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {

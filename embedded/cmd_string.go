@@ -56,8 +56,9 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment converts the expiry in a command's options to milliseconds since 1970. It returns 0 if
-// expiry is not one of expiryUnits.
+// moment returns the time that amount stands for in the unit named expiry, in ms since 1970. It
+// returns 0 if expiry is not one of expiryUnits. If amount is invalid, it returns an error reply, in
+// which command is the command's name.
 func (s *Server) moment(expiry, amount, command string) (int64, engine.Reply) {
 	unit, ok := expiryUnits[expiry]
 	if !ok {
@@ -107,7 +108,8 @@ func cmdSet(s *Server, c *session, args []string) engine.Reply {
 	return ok
 }
 
-// store stores a string that expires at the time at, or that never expires if at is 0.
+// store sets key in database n to a string. at is the time when the key expires, in ms since 1970;
+// 0 means never.
 func (s *Server) store(n int, key, value string, at int64) {
 	db := s.keyspace.DB(n)
 	if db.Set(key, value) != nil { // the key holds another type
@@ -122,7 +124,7 @@ func (s *Server) store(n int, key, value string, at int64) {
 	}
 }
 
-// cmdSetEx returns the handler of SETEX or PSETEX.
+// cmdSetEx returns the handler for SETEX or PSETEX.
 func cmdSetEx(unit, name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		at, e := s.moment(unit, args[1], name)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// command describes a command for the dispatcher. The data come from COMMAND in Redis 7.0, for the
-// commands that this server supports.
+// command describes a command for the dispatcher. The data comes from Redis 7.0's reply to COMMAND,
+// for the commands that this server supports.
 type command struct {
 	name     string // in upper case
 	arity    int    // as in COMMAND: includes the name; negative for a minimum

@@ -15,22 +15,13 @@ const conformanceFile = "testdata/conformance.json"
 // TestConformance compares this server's replies with replies recorded from real servers. The
 // integration tests compare real servers with the same file.
 func TestConformance(t *testing.T) {
-	file, err := conformance.Load(conformanceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := conformance.Dial(Run(t).Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*conformance.File](t)(conformance.Load(conformanceFile))
+	conn := must[*conformance.Conn](t)(conformance.Dial(Run(t).Addr()))
 	t.Cleanup(func() { conn.Close() })
 	for i := range file.Cases {
 		c := &file.Cases[i]
 		t.Run(c.Name, func(t *testing.T) {
-			got, err := c.Run(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must[string](t)(c.Run(conn))
 			switch {
 			case c.AcceptsEmbedded(got):
 			case *record != "":
@@ -41,9 +32,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	if *record != "" {
-		if err := file.Save(conformanceFile); err != nil {
-			t.Fatal(err)
-		}
+		require(t, file.Save(conformanceFile))
 	}
 }
 
@@ -52,34 +41,22 @@ func TestConformance(t *testing.T) {
 const differencesFile = "../docs/offline.md"
 
 func TestDifferencesAreAsThePageSays(t *testing.T) {
-	sections, err := conformance.LoadPage(differencesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sections := must[[]conformance.Section](t)(conformance.LoadPage(differencesFile))
 	server := Run(t)
 	server.engine.CallLimit = 2 * time.Minute // long enough even for a busy machine
-	conn, err := conformance.Dial(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must[*conformance.Conn](t)(conformance.Dial(server.Addr()))
 	t.Cleanup(func() { conn.Close() })
 	listed := map[string]bool{}
 	for _, section := range sections {
 		listed[section.Name] = true
 		for _, e := range section.Examples {
-			got, err := e.Case().Run(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must[string](t)(e.Case().Run(conn))
 			if !conformance.Same(got, e.Here) || conformance.SameExceptLuaErrors(got, e.Redis) {
 				t.Errorf("%s: %s\n got %s\nwant %s, which differs from %s", section.Name, e.Lua, got, e.Here, e.Redis)
 			}
 		}
 	}
-	file, err := conformance.Load(conformanceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*conformance.File](t)(conformance.Load(conformanceFile))
 	for _, c := range file.Cases {
 		for _, d := range c.Differs {
 			if len(d.On) == 1 && d.On[0] == conformance.Embedded && !listed[d.Why] {

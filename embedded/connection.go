@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// session is the state of one connection, or of calls within the process.
+// session is the state of one connection, or of in-process calls.
 type session struct {
 	id   int64
 	db   int
@@ -32,7 +32,7 @@ type session struct {
 func (s *Server) newSession(conn net.Conn) *session {
 	s.nextID++
 	c := &session{id: s.nextID, peer: server.NewPeer(s.capture.w), conn: conn}
-	c.peer.Resp3 = conn == nil // use RESP3 within the process, because its scores differ from strings; see parseReply
+	c.peer.Resp3 = conn == nil // in-process sessions use RESP3, which distinguishes scores from strings; see parseReply
 	if conn != nil {
 		c.out.conn = conn
 		c.in = bufio.NewReaderSize(c, 4<<10)
@@ -74,7 +74,7 @@ func (s *Server) serve(c *session) {
 			c.closing = true
 		case len(words) == 0:
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
-			c.closing = true // this is HTTP, which a web page can make a browser send
+			c.closing = true // an HTTP request, perhaps sent by a browser for a malicious web page
 		default:
 			r := s.run(c, words)
 			if w, ok := r.(*waiter); ok {

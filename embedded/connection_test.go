@@ -24,9 +24,7 @@ func pipe(t *testing.T, s *Server) net.Conn {
 	here, there := net.Pipe()
 	s.admit(there)
 	t.Cleanup(func() { here.Close() })
-	if err := here.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require(t, here.SetDeadline(time.Now().Add(time.Minute)))
 	return here
 }
 
@@ -146,15 +144,10 @@ func TestPipelineIsReadOn(t *testing.T) {
 	send(t, conn, strings.Repeat("PING\r\n", n))
 	expect(t, conn, strings.Repeat("+PONG\r\n", n))
 
-	tcp, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must[net.Conn](t)(net.Dial("tcp", s.Addr()))
 	defer tcp.Close()
 	send(t, tcp, strings.Repeat("PING\r\n", n))
-	if err := tcp.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, tcp.(*net.TCPConn).CloseWrite())
 	if got, err := io.ReadAll(tcp); err != nil || len(got) != n*len("+PONG\r\n") {
 		t.Errorf("after the end of the commands %d bytes were read, %v", len(got), err)
 	}
@@ -181,8 +174,8 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestALongReplyIsNotMade checks that a panic stops miniredis from writing a reply that gets too
-// long. The keys that the connection watches then count as changed.
+// TestALongReplyIsNotMade checks that a reply that gets too long is stopped with a panic while
+// miniredis writes it. The connection's watched keys then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {

@@ -6,16 +6,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// Error is an error reply: its code, a space, and the text, such as "ERR Function not found".
+// Error is an error reply: its code, a space, and the message, such as "ERR Function not found".
 type Error string
 
-// Error returns the reply's text.
+// Error returns the reply.
 func (e Error) Error() string { return string(e) }
 
-// Do runs one command without the network. It checks and locks like a command from a connection.
-// Arguments may be strings, []byte, integers, floats and bools. The result is an int64, a string
-// (for bulk and simple strings), nil, or a []any of these. An error within an array is an Error
-// value. An error reply is returned as an Error.
+// Do runs one command without the network. The command is checked like a command from a connection,
+// and is never interleaved with other commands. Arguments may be strings, []byte, integers, floats
+// and bools. The result is an int64, a string (for bulk and simple strings), nil, or a []any of
+// these. An error within an array is an Error value. An error reply is returned as an Error.
 //
 // Do rejects commands that belong to a connection: MULTI, WATCH, SELECT and commands that block. To
 // run them, connect a client to Addr.

@@ -7,17 +7,17 @@
 //	srv.Advance(time.Minute)
 //
 // The server speaks RESP2 and RESP3 to any client. FUNCTION LOAD, LIST, DELETE, FLUSH and STATS,
-// FCALL and FCALL_RO behave as on Redis 7. gopher-lua runs the library text, and miniredis runs the
-// commands that functions call. A command, a transaction or a function call is never interleaved
-// with those of another connection. The clock can be stopped, set and moved (SetTime, Advance).
-// Keys expire by this clock, to the millisecond, as on Redis.
+// FCALL and FCALL_RO behave as on Redis 7. gopher-lua runs the library's code, and miniredis runs
+// the commands that functions call. A command, a transaction or a function call is never
+// interleaved with those of another connection. The clock can be stopped, set and moved (SetTime,
+// Advance). Keys expire by this clock, to the millisecond, as on Redis.
 //
 // # Differences from Redis
 //
 // docs/offline.md lists the differences in Lua, with examples. If gopher-lua would run code
-// differently than Redis, the package corrects or rejects the code: FUNCTION LOAD returns an error
+// differently from Redis, the package corrects or rejects the code: FUNCTION LOAD returns an error
 // with the line, or the call returns an error. A function may only access keys that are in its
-// KEYS. A standalone Redis does not check its keys, but a cluster may refuse access to other keys.
+// KEYS. A standalone Redis does not check this rule, but a cluster may refuse access to other keys.
 //
 // Functions see Redis version 7.2.4. The time does not change during a call, and numbers passed to
 // redis.call are written in their shortest form (Redis 7.0 writes "%.17g"). There is no EVAL, no
@@ -34,10 +34,10 @@
 //
 // No function can crash the process. A function ends with an error if it runs for more than five
 // seconds, makes the heap of the process grow by more than a GiB, or makes a string of more than 64
-// MiB. The function may first complete the current command or string operation. A library's text
-// may run for five seconds, ten times as long as on Redis. It may have at most 3 MiB, 1048576
-// tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred MiB of
-// memory.
+// MiB. The function may first complete the current command or string operation. A library's code
+// may run for five seconds when it is loaded, ten times as long as on Redis. It may have at most 3
+// MiB, 1048576 tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred
+// MiB of memory.
 //
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
 // regardless of the length that the request announces. A malformed request is rejected, as in
@@ -53,7 +53,7 @@
 // Do runs a command without the network, so a program can make decisions at chosen times: SetTime,
 // then Do. A server runs one call at a time. To run more, start several servers and distribute the
 // keys over them by hash, as BenchmarkDecisions does. A larger GOGC helps, because functions
-// produce much garbage.
+// produce a lot of garbage.
 //
 // # Files
 //
@@ -63,7 +63,7 @@
 //	resp.go        reads commands; reply.go writes replies
 //	dispatch.go    checks a command, queues it after MULTI, or runs it
 //	refusals.go    the rejected commands, and why
-//	commands.go    all commands, and which run here; cmd_*.go: those
+//	commands.go    the table of all commands; cmd_*.go: those that run here
 //	miniredis.go   passes the other commands to miniredis, which stores the keys
 //	fcall.go       calls functions, and checks the commands that they call
 //	functions.go   FUNCTION: loads and lists libraries
@@ -71,6 +71,6 @@
 //	clock.go       the time: SetTime, Advance
 //	internal/engine  libraries and function calls: load.go, call.go, budget.go for
 //	                 time and memory, api.go for redis.call and the rest of the Lua API
-//	internal/lualib  Lua library functions for which gopher-lua returns other values
+//	internal/lualib  Lua library functions whose results differ in gopher-lua
 //	../internal/luasource  corrects or rejects what gopher-lua compiles wrongly
 package embedded

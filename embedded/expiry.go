@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// expiry records when keys expire, soonest first. miniredis only counts TTLs down, so the server
-// stores a key's absolute expiry as the key's TTL in miniredis: one nanosecond of the TTL stands
-// for one millisecond since 1970. Therefore the expiry still moves with the key in miniredis
-// (RENAME, COPY, DEL, SET), and a running clock costs nothing until a key expires.
+// expiry records when keys expire, soonest first. miniredis stores only TTLs, so the server stores
+// a key's absolute expiry as the key's TTL in miniredis: one nanosecond of the TTL stands for one
+// millisecond since 1970. This way, miniredis moves and deletes the expiry with the key (RENAME,
+// COPY, DEL, SET), and a running clock costs nothing until a key expires.
 type expiry struct {
 	queue   dueQueue
 	planned map[dbKey]int64
@@ -34,7 +34,7 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// expireAt sets a key's expiry like setExpiry, but deletes the key if that time has passed.
+// expireAt is like setExpiry, but deletes the key if the time at is not in the future.
 func (s *Server) expireAt(db int, key string, at int64) {
 	if at <= s.clock.ms() {
 		s.keyspace.DB(db).Del(key)

@@ -26,9 +26,7 @@ func TestRefused(t *testing.T) {
 		{"return redis.pcall('FUNCTION', 'LOAD', 'x')", "ERR This Redis command is not allowed from script"},
 		{"error({})", "ERR function f raised a table without a text in its field err"},
 	} {
-		if err := s.Load(lib(tc.body)); err != nil {
-			t.Fatal(err)
-		}
+		require(t, s.Load(lib(tc.body)))
 		_, err := s.Do("FCALL", "f", 1, "k")
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s:\n got %v\nwant %s", tc.body, err, tc.want)
@@ -50,7 +48,7 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	}
 }
 
-// TestStateLastsBetweenCallsAndNotBetweenLoads checks that a library's text runs once for each
+// TestStateLastsBetweenCallsAndNotBetweenLoads checks that a library's code runs once for each
 // load, and that the library's functions share its variables.
 func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 	text := "#!lua name=t\nlocal n, seen = 0, {}\nredis.register_function('f', function(keys, args) n = n + 1; seen[args[1]] = true; local k = 0; for _ in pairs(seen) do k = k + 1 end; return {n, k} end)"
@@ -60,9 +58,7 @@ func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 			t.Errorf("call %d: %v, %v; want %s", i, r, err, want)
 		}
 	}
-	if err := s.Load(text); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.Load(text))
 	if r, err := s.Do("FCALL", "f", 0, "a"); err != nil || fmt.Sprint(r) != "[1 1]" {
 		t.Errorf("after a load: %v, %v", r, err)
 	}

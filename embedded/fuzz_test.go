@@ -39,7 +39,7 @@ func readAll(r io.Reader) (commands [][]string, err error) {
 	}
 }
 
-// FuzzReadCommand checks that input is parsed in the same way however it is split. Commands must
+// FuzzReadCommand checks that parsing does not depend on how the input is split. Commands must
 // contain only bytes that arrived, memory must be used only for bytes that arrived, and a command
 // that is encoded as an array must parse to the same command.
 func FuzzReadCommand(f *testing.F) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Beginnings of the errors of calls that the engine stops.
+// Prefixes of the errors from calls that the engine stops.
 const (
 	tooLong = "ERR function f ran for more than "
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
@@ -71,9 +71,7 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 				t.Errorf("%.300v, want %s", err, row.want)
 			}
 			s.engine.CallLimit = time.Minute
-			if err := s.Load(lib("return 'served'")); err != nil {
-				t.Fatal(err)
-			}
+			require(t, s.Load(lib("return 'served'")))
 			if r, err := s.Do("FCALL", "f", 0); err != nil || r != "served" {
 				t.Errorf("the next call: %v, %v", r, err)
 			}
@@ -84,8 +82,9 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// callLimit returns the CallLimit for a call whose error should begin with want. If want is
-// tooLong, the limit is short. Otherwise it is long, so that the call ends for another reason.
+// callLimit returns the CallLimit for a test that expects an error that begins with want. The limit
+// is short if tooLong begins with want. Otherwise it is long, so that the call ends for another
+// reason.
 func callLimit(want string) time.Duration {
 	if strings.HasPrefix(tooLong, want) && want != "ERR " {
 		return 20 * time.Millisecond
@@ -101,8 +100,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestTableInItself checks that the reply for a table that contains itself is as deep as Redis's
-// reply.
+// TestTableInItself checks that the reply for a table that contains itself is as deep as in Redis.
 func TestTableInItself(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
 	r, err := s.Do("FCALL", "f", 0)

@@ -49,7 +49,7 @@ func (c *capture) reset() {
 type raw []byte
 
 // pass runs a command on miniredis and returns its reply: a raw reply for a connection, and a
-// parsed reply for a session within the process.
+// parsed reply for an in-process session.
 func (s *Server) pass(c *session, words ...string) engine.Reply {
 	return c.reply(s.passRaw(c, words))
 }
@@ -86,8 +86,8 @@ func (s *Server) reopen(c *session) {
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 
-// reply converts a reply of miniredis to what this session needs: raw for a connection, and parsed
-// for a session within the process.
+// reply converts a reply from miniredis: to raw for a connection, and to a parsed reply for an
+// in-process session.
 func (c *session) reply(b []byte) engine.Reply {
 	if c.conn != nil {
 		return raw(bytes.Clone(b))

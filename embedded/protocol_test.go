@@ -9,10 +9,7 @@ import (
 // TestProtocol compares the bytes that this server sends with bytes recorded from real servers. The
 // integration tests compare real servers with the same file.
 func TestProtocol(t *testing.T) {
-	exchanges, err := conformance.LoadExchanges("testdata/protocol.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	exchanges := must[[]conformance.Exchange](t)(conformance.LoadExchanges("testdata/protocol.json"))
 	s := Run(t)
 	for _, e := range exchanges {
 		if err := e.Check(s.Addr()); err != nil {

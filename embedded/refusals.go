@@ -39,7 +39,7 @@ var onlyConnections = map[string]bool{
 }
 
 // touchesOthers lists commands that Redis allows in functions although they access undeclared keys.
-// The values say what each command does.
+// The values describe what each command does.
 var touchesOthers = map[string]string{
 	"FLUSHALL":  "deletes keys",
 	"FLUSHDB":   "deletes keys",
@@ -61,18 +61,19 @@ func unknownCommand(words []string) string {
 	return b.String()
 }
 
-// most is the maximum offset or count in the commands that have amounts, because miniredis needs
-// memory or time in proportion to the number. A command's amounts are the start and the end of the
-// range of words that may be an offset or a count. If the end is 0, the range ends with the
-// command.
+// most is the maximum offset or count in an argument, because miniredis needs memory or time in
+// proportion to the number.
 const most = 4 << 20
 
+// amounts maps a command to the range of its words that may be offsets or counts: the index of the
+// first word, and the index after the last word. If the second index is 0, the range includes the
+// last word of the command.
 var amounts = map[string][2]int{
 	"SETRANGE": {2, 3}, "SETBIT": {2, 3}, "LPOS": {3, 0}, "SPOP": {2, 0},
 	"SRANDMEMBER": {2, 0}, "HRANDFIELD": {2, 0}, "ZRANDMEMBER": {2, 0},
 }
 
-// tooMuch returns an error if an offset or a count is too large, or nil.
+// tooMuch returns an error if an offset or a count in words is too large. Otherwise it returns nil.
 func (c *command) tooMuch(words []string) engine.Reply {
 	first, end := c.amounts[0], c.amounts[1]
 	if end == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// appendBounded is like appendReply, but appends an error in place of a reply above maxReply.
+// appendBounded is like appendReply, but replaces a reply above maxReply with an error.
 func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
 	end := len(b) + maxReply
 	if all := appendReply(b, r, resp3, end); len(all) <= end {
@@ -18,7 +18,8 @@ func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
 	return appendReply(b, errReplyTooLong, resp3, end)
 }
 
-// appendReply appends a reply in RESP2 or RESP3. It may stop when b is longer than end.
+// appendReply appends a reply in RESP2 or RESP3. It may stop before the end of the reply when b has
+// more than end bytes.
 func appendReply(b []byte, r engine.Reply, resp3 bool, end int) []byte {
 	switch r := r.(type) {
 	case nil:
@@ -68,8 +69,8 @@ func appendList(b []byte, kind byte, n int, list []engine.Reply, resp3 bool, end
 	return b
 }
 
-// parseReply parses one reply of miniredis to a session within the process. It returns the reply
-// and the remaining bytes. Maps and sets become arrays, as in RESP2, and doubles become strings.
+// parseReply parses one reply from miniredis for an in-process session. It returns the reply and
+// the remaining bytes. Maps and sets become arrays, as in RESP2, and doubles become strings.
 func parseReply(b []byte) (engine.Reply, []byte, error) {
 	end := bytes.Index(b, []byte("\r\n"))
 	if end < 1 {

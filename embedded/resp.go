@@ -11,10 +11,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/words"
 )
 
-// Limits of a request, the defaults of Redis.
+// Limits on requests. These are Redis's defaults.
 const (
-	maxLine = 64 << 10  // bytes of a line
-	maxBulk = 512 << 20 // bytes of an argument
+	maxLine = 64 << 10  // bytes in a line
+	maxBulk = 512 << 20 // bytes in an argument
 	maxArgs = math.MaxInt32
 )
 
@@ -72,7 +72,8 @@ func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	return head, err
 }
 
-// readLine reads up to the byte end, and returns the line without it.
+// readLine reads up to the byte in the parameter end, and returns the line without this byte. If the
+// line is too long, it returns the error tooBig.
 func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	var line []byte
 	for {
@@ -89,8 +90,7 @@ func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	}
 }
 
-// readBulk reads a bulk string. It does not check the two bytes after the string, and neither does
-// Redis.
+// readBulk reads a bulk string. Like Redis, it does not check the two bytes after the string.
 func readBulk(r *bufio.Reader) (string, error) {
 	head, err := readHead(r, "too big bulk count string")
 	if err != nil {

@@ -19,8 +19,8 @@ type Server struct {
 	closing  chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
-	// mu is held while a command runs. So no command, EXEC or function call is interleaved with
-	// those of another connection.
+	// mu is held while a command, an EXEC or a function call runs, so these are never interleaved
+	// with the commands of another connection.
 	mu       sync.Mutex
 	keyspace *miniredis.Miniredis
 	engine   *engine.Engine
@@ -104,8 +104,8 @@ func Run(tb TB, opts ...Option) *Server {
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close stops the server, closes all connections, and waits until they and the running function
-// have ended. Waiting and later calls return an error. A closed server cannot be used again.
-// Further calls of Close do nothing.
+// have ended. Calls that are waiting, and later calls, return an error. A closed server cannot be
+// used again. Further calls to Close do nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -151,7 +151,7 @@ func (s *Server) accept() {
 }
 
 // Load loads a library, replacing a library with the same name, like FUNCTION LOAD REPLACE. If the
-// server rejects the library, the error is an Error with the server's text.
+// server rejects the library, the error is an Error with the server's reply.
 func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err

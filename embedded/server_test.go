@@ -11,7 +11,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -93,12 +99,8 @@ func TestStartFails(t *testing.T) {
 
 func TestCloseTwiceAndUseAfter(t *testing.T) {
 	s := Run(t)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.Close())
+	require(t, s.Close())
 	if _, err := s.Do("PING"); err == nil || err.Error() != "ERR the embedded server is closed" {
 		t.Errorf("Do after Close: %v", err)
 	}
@@ -161,10 +163,7 @@ func TestTimeStandsStillDuringACall(t *testing.T) {
 		for i = 1, 200000 do end
 		local b = redis.call('TIME')
 		return {a[1], a[2], b[1], b[2]}`)))
-	r, err := s.Do("FCALL", "f", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must[any](t)(s.Do("FCALL", "f", 0))
 	if v := r.([]any); v[0] != v[2] || v[1] != v[3] {
 		t.Errorf("TIME moved during a call: %v", v)
 	}
@@ -216,9 +215,7 @@ func TestProtocols(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
 			c := client(t, s, func(o *redis.Options) { o.Protocol = protocol })
-			if err := c.FunctionLoadReplace(ctx, lib("return {1, 'two', false, {3}}")).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, c.FunctionLoadReplace(ctx, lib("return {1, 'two', false, {3}}")).Err())
 			r, err := c.FCall(ctx, "f", nil).Result()
 			if err != nil || fmt.Sprint(r) != "[1 two <nil> [3]]" {
 				t.Errorf("FCall: %v, %v", r, err)

@@ -20,7 +20,7 @@ const Contract = 1
 // tag of a release is "v" followed by version.
 const version = "0.1.0"
 
-// The build replaces these marks in src/00_library.lua, except for policiesMark, which is in
+// The build replaces these marks, which are in src/00_library.lua, and policiesMark, which is in
 // src/40_policies.lua.
 const (
 	versionMark = "@VERSION@"
@@ -33,7 +33,7 @@ var sources embed.FS
 //go:embed ratelimit.lua
 var source string
 
-// Source returns the library's text without policies, which is the content of
+// Source returns the library's source code without policies, which is the content of
 // functions/ratelimit.lua.
 func Source() string { return source }
 
@@ -51,39 +51,39 @@ func BuildID() string {
 	return build.ID()
 }
 
-// Build is a library text that can be loaded. It is immutable and safe for concurrent use. The zero
-// value has an empty text.
+// Build is a library's source code, ready to be loaded. It is immutable and safe for concurrent
+// use. The zero value is empty.
 type Build struct {
 	text     string
 	id       string
 	policies []Policy
 }
 
-// Text returns the library's text, as FUNCTION LOAD expects it.
+// Text returns the library's source code, as FUNCTION LOAD expects it.
 func (b Build) Text() string { return b.text }
 
-// Version returns the version that the text reports.
+// Version returns the version that the library reports.
 func (b Build) Version() string { return version }
 
-// ID returns the build ID that the text reports. Equal sources and policies have equal IDs.
+// ID returns the build ID that the library reports. Equal sources and policies have equal IDs.
 func (b Build) ID() string { return b.id }
 
-// Policies returns a copy of the policies in the text, sorted by name.
+// Policies returns a copy of the policies in the build, sorted by name.
 func (b Build) Policies() []Policy { return clonePolicies(b.policies) }
 
-// Digest returns the SHA-256 of the text in hexadecimal. A server stores a library byte for byte,
-// so it runs this build if the text that it lists has the same digest.
+// Digest returns the SHA-256 of the source code in hexadecimal. A server stores a library byte for
+// byte, so it runs this build if the code that it lists has the same digest.
 func (b Build) Digest() string { return Digest(b.text) }
 
-// Digest returns the SHA-256 of a library text in hexadecimal.
+// Digest returns the SHA-256 of a library's source code in hexadecimal.
 func Digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
 // New builds the library from its sources, with the policies of WithPolicies. It returns an error
-// if the text would exceed 2 MiB or a policy is invalid; the error names the policy. It does not
-// parse limits: only the library can. Package policies calls the library to do so.
+// if the source code would exceed 2 MiB or a policy is invalid; the error names the policy. It does
+// not parse limits: only the library can. Package policies calls the library to do so.
 func New(opts ...Option) (Build, error) {
 	var o options
 	for _, opt := range opts {
@@ -92,8 +92,8 @@ func New(opts ...Option) (Build, error) {
 	return build(sources, o.policies)
 }
 
-// build joins the sources under src: the files in src by name, then those in src/algorithms and
-// src/verbs. Each file has its own scope, except the first. A file in src
+// build joins the sources under src: the files in src, sorted by name, and then those in
+// src/algorithms and src/verbs. Each file has its own scope, except the first. A file in src
 // exports to all others through the table named after it, which is declared after the first file:
 // src/45_limits.lua fills `limits`.
 func build(sources fs.FS, policies []Policy) (Build, error) {
@@ -134,7 +134,7 @@ func moduleOf(name string) string {
 	return strings.TrimLeft(module, "0123456789_")
 }
 
-// stamp writes the version, the policies and the build ID to the text.
+// stamp writes the version, the policies and the build ID into the source code.
 func stamp(text string, policies []Policy) (Build, error) {
 	for _, mark := range []string{versionMark, policiesMark, buildIDMark} {
 		if n := strings.Count(text, mark); n != 1 {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A namespace is the part of a policy's name before the slash: "payments" in "payments/api". Each
-// team deploys the policies of its own namespace, and the policies without a namespace are
-// those of the library's owner.
+// namespaceName matches a namespace: the part of a policy's name before the slash, such as
+// "payments" in "payments/api". Each team deploys the policies of its own namespace, and the
+// policies without a namespace are those of the library's owner.
 var namespaceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
 // CheckNamespace returns an error unless name is a valid namespace.
@@ -36,9 +36,9 @@ func (p Policy) Namespace() string {
 	return namespace
 }
 
-// Rebuild returns a library text with policies in place of its own. It accepts any text that New
-// built, also one of another version, and changes only the policies and the build ID. The result
-// for the text's own policies is the same text.
+// Rebuild returns a library's source code with the given policies instead of its own. It accepts
+// any code that New built, even in another version, and changes only the policies and the build ID.
+// If the policies are the code's own, the result is the same code.
 func Rebuild(text string, policies []Policy) (string, error) {
 	begin, _, end, ok := cutPolicies(text)
 	if !ok {
@@ -59,7 +59,8 @@ func Rebuild(text string, policies []Policy) (string, error) {
 	return head + id + tail, nil
 }
 
-// cutPolicies splits a library text into the parts before, in, and after the table of policies.
+// cutPolicies splits a library's source code into the parts before, in, and after the table of
+// policies.
 func cutPolicies(text string) (begin, table, end string, ok bool) {
 	begin, rest, found := strings.Cut(text, "\n"+policiesBegin)
 	if !found {

@@ -65,7 +65,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("%v, %+v", err, found)
 	}
 
-	// A text of another version keeps its code and its version.
+	// A library of another version keeps its code and its version.
 	old := strings.Replace(with.Text(), "local VERSION = '"+Version()+"'", "local VERSION = '0.0.1'", 1)
 	got, err := Rebuild(old, nil)
 	if err != nil || !strings.Contains(got, "local VERSION = '0.0.1'") || strings.Contains(got, "payments") || strings.Contains(got, with.ID()) {
@@ -78,8 +78,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// A build can have ten thousand namespaces. If its text is too large, the error names the largest
-// policies.
+// TestManyNamespaces checks that a build can have ten thousand namespaces, and that the error for a
+// library that is too large names the largest policies.
 func TestManyNamespaces(t *testing.T) {
 	var many []Policy
 	for i := range MostPolicies {

@@ -12,13 +12,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// Policy is a named limit, or several named limits over as many keys, that is deployed with the
+// Policy is a named limit, or a named list of limits for several keys, that is deployed with the
 // library. Callers write @name instead of the limits.
 //
 // A Policy is a plain value. Package policies reads policies from a file and checks their limits
 // with the library.
 type Policy struct {
-	Name   string        // 1 to 64 of a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
+	Name   string        // 1 to 64 characters from a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
 	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
@@ -38,6 +38,16 @@ type Canary struct {
 type PolicyLimit struct {
 	Key   string // what the key identifies, such as "consumer", for readers and errors; optional for a single limit
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
+}
+
+// String returns the limit after the name of its key, if it has one, as in "consumer: 100/m".
+func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Limit, ": ") }
+
+// Effect says what a change of a policy does to keys in use. Package policies determines it.
+type Effect struct {
+	Keys    string // such as "carry over: after 50 units of 100, 50 of 100 are left"
+	Denied  bool   // whether calls are denied although the new limit has room for the used units, or because they need another number of keys
+	Refused string // why the library cannot take the new policy, or ""
 }
 
 // Percent returns the share as a percentage, such as "5%" or "0.5%".
@@ -68,8 +78,8 @@ type Option func(*options)
 
 type options struct{ policies []Policy }
 
-// WithPolicies adds policies to the library's text. If it is given several times, the policies
-// accumulate. The text and the build ID do not depend on the order of the policies.
+// WithPolicies adds policies to the library. If it is given several times, the policies accumulate.
+// The source code and the build ID do not depend on the order of the policies.
 func WithPolicies(policies ...Policy) Option {
 	return func(o *options) { o.policies = append(o.policies, policies...) }
 }
@@ -124,7 +134,8 @@ func (p Policy) Faults() []Fault {
 	return faults
 }
 
-// faults returns the reasons why the canary of a policy with this number of limits cannot be built.
+// faults returns the reasons why the canary cannot be built. limits is the number of limits of the
+// policy.
 func (c Canary) faults(limits int) []Fault {
 	var faults []Fault
 	wrong := func(limit int, format string, args ...any) {
@@ -203,8 +214,8 @@ func bake(policies []Policy, room int) ([]Policy, string, error) {
 	return policies, string(text) + "\n", nil
 }
 
-// tooLarge returns an error that names the largest policies. total is the size of the text in
-// bytes.
+// tooLarge returns an error that names the largest policies. sizes holds the size of each policy, and
+// total is the size of the source code, in bytes.
 func tooLarge(policies []Policy, sizes []int, total int) error {
 	order := make([]int, len(sizes))
 	for i := range order {
@@ -271,8 +282,8 @@ func appendLiterals(b []byte, list []string) []byte {
 
 var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
 
-// ReadPolicies returns the policies in a library text built by New, sorted by name. A caller can
-// compare them with the policies that it is about to deploy. If New did not build the text,
+// ReadPolicies returns the policies in a library's source code, sorted by name. A caller can
+// compare them with the policies that it is about to deploy. If New did not build the code,
 // ReadPolicies returns an error.
 func ReadPolicies(text string) ([]Policy, error) {
 	_, table, _, ok := cutPolicies(text)
@@ -320,8 +331,8 @@ func readPolicy(line string) (Policy, bool) {
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 
-// literals returns the values of the Lua string literals at the beginning of text, and what follows
-// them and a comma.
+// literals returns the values of the Lua string literals at the beginning of text, and the rest of
+// text. It skips a comma and a space after each literal.
 func literals(text string) (list []string, rest string) {
 	for {
 		value, rest, ok := luastring.Cut(text)

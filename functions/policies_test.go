@@ -90,8 +90,8 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	}
 }
 
-// A limit text cannot leave its literal. For any bytes, the text that is read back is the same, and
-// the rest of the library is unchanged.
+// TestALimitCannotLeaveItsLiteral checks that no limit can end its string literal in the Lua code.
+// For any bytes, the limit that is read back is the same, and the rest of the library is unchanged.
 func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 	var every strings.Builder
 	for c := range 256 {
@@ -165,8 +165,8 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A library that is too large for servers is rejected before it is built, because a small file of
-// aliases can repeat the same long limits thousands of times.
+// TestTheTextIsBounded checks that a library that is too large for servers is rejected before it is
+// built, because a small file of aliases can repeat the same long limits thousands of times.
 func TestTheTextIsBounded(t *testing.T) {
 	bomb := func(n, bytes int) []Policy {
 		limits := make([]PolicyLimit, MostPolicyLimits)

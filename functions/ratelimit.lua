@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'f9f1e02a4839'
+local BUILD_ID = 'b0c5f40a6496'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -95,20 +95,9 @@ end
 --@ src/15_clock.lua
 do
 -- This file reads the server's time once per call, so that all limits of a call use the same time,
--- even on Redis 7.0, where the time advances during a call. Every function first clears clock.now:
--- clock.register adds this to most functions. ratelimit_take clears clock.now itself, to save a
--- function call.
-
--- register is like redis.register_function, but the registered function clears clock.now before it
--- runs.
-function clock.register(definition)
-  local callback = definition.callback
-  definition.callback = function(keys, args)
-    clock.now = nil
-    return callback(keys, args)
-  end
-  redis.register_function(definition)
-end
+-- even on Redis 7.0, where the time advances during a call. Each function that uses the time first
+-- sets clock.now to nil: ratelimit_take does so itself, and the others by calling requests.read,
+-- contents.of_all or leases.call.
 
 -- us returns the time in whole microseconds since the epoch.
 function clock.us()
@@ -150,12 +139,8 @@ numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
 -- because 2^53 + 1 would round down to 2^53.
 function numbers.parse(text)
-  if not string.find(text, '^%d+$') then
-    return nil
-  elseif #text >= #LARGEST then
-    text = string.match(text, '^0*(%d+)$')
-    if #text > #LARGEST or (#text == #LARGEST and text > LARGEST) then return nil end
-  end
+  text = string.match(text, '^0*(%d+)$')
+  if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)
 end
 
@@ -183,7 +168,7 @@ local last, last_text = 0, '0'
 
 -- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
 -- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
--- Several keys often get the same expiry, so the last text is kept.
+-- The last text is kept: the first takes of a limit all set the same expiry.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -208,9 +193,7 @@ function numbers.remembered(read, memory, sized)
     local value, err = memory.known[text], nil
     if value then return value end
     value = previous[text]
-    if not value then
-      value, err = read(text)
-    end
+    if not value then value, err = read(text) end
     if value then
       if size >= MOST_KNOWN then
         previous = memory.known
@@ -222,17 +205,6 @@ function numbers.remembered(read, memory, sized)
     end
     return value, err
   end
-end
-
--- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
--- algorithm).
-function numbers.common_divisor(a, b)
-  while b > 0 do
-    local rest = a % b
-    a = b
-    b = rest
-  end
-  return a
 end
 end
 
@@ -250,6 +222,7 @@ do
 --   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
+--   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -260,7 +233,7 @@ local list = {}
 states.list = list
 
 local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-states.large = false -- whether this call has read more than MOST_KEPT or SMALL
+local large = false -- whether this call has read more than MOST_KEPT or SMALL
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -268,44 +241,38 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
-    if at > MOST_KEPT then states.large = true end
+    if at > MOST_KEPT then large = true end
   end
-  state.rate, state.ends_in, state.reset = rate, 0, false
+  state.rate, state.ends_in, state.reset, state.delay = rate, 0, false, 0
   return state
 end
 
 -- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state that is impossible under this limit is replaced by one with this many units spent.
-function states.most_spent(capacity, cost)
-  return capacity - (cost > 1 and cost <= capacity and cost or 1)
-end
+-- stored state may be impossible under this limit, because the limit was lowered or the clock was set
+-- back. The call then continues as if this many units were spent.
+function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
 -- for at most two full refills.
-function states.most_owed(capacity)
-  return math.min(2 * capacity, numbers.MOST)
-end
+function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
 
--- A state that was written under a larger limit takes longer to read than this call's limits
--- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
--- bounds under any limit. A key holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
--- buckets.
+-- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
+-- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
+-- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. Every call that loads states calls begin first.
-function states.begin()
-  read.bytes, read.buckets = 0, 0
-end
+function states.begin() read.bytes, read.buckets = 0, 0 end
 
--- drop frees the states of a large call.
+-- drop frees the states if the call was large.
 function states.drop()
-  states.large = false
-  for at = #list, 1, -1 do
+  for at = large and #list or 0, 1, -1 do
     list[at] = nil
   end
+  large = false
 end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
@@ -315,7 +282,7 @@ end
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
-  states.large = states.large or sum > SMALL
+  large = large or sum > SMALL
   if sum <= MOST[what] then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
@@ -326,11 +293,7 @@ local HEAD = 128 -- bytes of a value that show its kind, its block and whether i
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
-function states.missing_expiry(key)
-  return errors.unusable(key, 'holds a limiter state without an expiry')
-end
-
-states.REQUEST = 'the reply to a request (ONCE)'
+function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
 
 -- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
@@ -341,8 +304,7 @@ end
 -- like a state. The error does not show the string, because it may be a secret and errors are
 -- logged.
 function states.unreadable(key)
-  local size = redis.call('STRLEN', key)
-  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
+  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
@@ -361,7 +323,7 @@ end
 -- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
 -- have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
---   request  whether the key holds the reply to a request (ONCE)
+--   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
 --   blocked  ms for which the key is still blocked, 0 if it is not
 --   from     where the state begins in the value, in bytes: after the block's part, if there is a block
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
@@ -374,7 +336,7 @@ end
 --            left of that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
@@ -385,9 +347,7 @@ function states.look(key, head, left)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
   ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
-  if blocked then
-    found.from, found.expiry = from - 1, expiry
-  end
+  if blocked then found.from, found.expiry = from - 1, expiry end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -398,8 +358,8 @@ function states.look(key, head, left)
   inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
-  found.request = bare and string.sub(state, 1, 5) == 'once:'
-  if not (inner.owner or found.request or not bare and state == '') then
+  found.use = bare and string.sub(state, 1, 5) == 'once:' and 'the reply to a request (ONCE)'
+  if not (inner.owner or found.use or not bare and state == '') then
     return nil, states.unreadable(key)
   end
   found.left = left or redis.call('PTTL', key)
@@ -414,20 +374,13 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- deny fills in the states of a blocked key.
-local function deny(limit, at, found)
-  for i, rate in ipairs(limit.rates) do
-    local state = states.new(at + i - 1, rate)
-    state.free, state.ends_in = -1, found.blocked
-  end
-end
-
--- carry_over fills in the states of a limit whose key holds another algorithm's state. The old
--- state counts as units spent now, so a change of algorithm grants no second burst and does not
--- lock the key, and callers with the old and the new limit share one allowance. If these units deny
--- a call, it has to wait until the old state has expired. If the old state lasts longer than the
--- rate needs to refill, it leaves room for just this call. If the old state says how many units are
--- left, the new rate keeps as many. carry_over returns the error, or nil.
+-- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
+--   the units that the old state counts, if its algorithm has the function spent
+--   otherwise the units that the rate refills until the old state expires
+-- But the rate keeps at least the units left in the old state, if they are known. If the old state
+-- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
+-- units deny waits until the old state has expired. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -438,28 +391,24 @@ local function carry_over(key, limit, at, cost, found)
   limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left * rate.count > most * rate.period then
-      most = states.most_spent(most, cost)
-    end
+    if left * rate.count > most * rate.period then most = states.most_spent(most, cost) end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
-    if most > 0 then
-      rate.algorithm.spend(state, most)
-    end
+    if most > 0 then (rate.algorithm.spend or rate.algorithm.charge)(state, most) end
     state.ends_in = left
   end
   return nil
 end
 
--- load_other loads a key that the load function of the limit's form cannot read: the key is
--- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
--- that load_found has to convert. head and left are as for look. It returns the error, or the override
--- that it has loaded instead of the limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
+-- override, with another algorithm's state, or with a state that load_found has to convert. head and
+-- left are as for look. load_other returns the error, or the override that it has loaded instead of the
+-- limit, or nil.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
     return err
-  elseif found.request then
-    return states.in_use(key, states.REQUEST)
+  elseif found.use then
+    return states.in_use(key, found.use)
   end
   local override, inner = overrides.active(found), found.override or found
   if override then
@@ -469,7 +418,10 @@ function states.load_other(key, limit, at, cost, head, left)
   end
   local is_own = inner.owner == (limit.algorithm.stored_as or limit.algorithm)
   if found.blocked > 0 then
-    deny(limit, at, found)
+    for i, rate in ipairs(limit.rates) do
+      local state = states.new(at + i - 1, rate)
+      state.free, state.ends_in = -1, found.blocked
+    end
   elseif not inner.owner or inner.left < 0 or inner.left == 0 and not is_own then
     limit.form.load_empty(limit, at)
   elseif is_own then
@@ -539,64 +491,42 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- next_text returns the text at byte `at` of the texts of several rates, and the position after it.
--- After the last text it returns ''. It returns nil if the texts are broken.
-local function next_text(texts, at)
-  if at > #texts then return '', at end
-  local _, last, digits = string.find(texts, '^(%d+):', at)
-  local length = numbers.parse_digits(digits)
-  if not length or last + length > #texts then return nil end
-  return string.sub(texts, last + 1, last + length), last + length + 1
-end
-
--- find finds the text whose length is at byte `from` of a key's value, in the form of pattern. It
--- returns the first and last byte of the text, or nil.
-local function find(key, from, pattern)
-  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
+-- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
+-- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+local function find(key, value, from, pattern)
+  local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
+  local digits, after = string.match(head, pattern)
   if not digits then return nil end
   local first = from + after - 1
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- next_of_long returns the text whose length is at byte `from` of a value of size bytes, or its
--- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
--- position after the text, and the text's offset and size. It returns nil if the texts are broken.
-local function next_of_long(key, from, size, is_list, most)
-  local first, last = from, size - 1
-  if is_list and from < size then
-    first, last = find(key, from, '^(%d+):()')
-    if not first or last >= size then return nil end
-  end
-  return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
-end
-
 -- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
--- If value is only the beginning of a long state, at byte `offset` of the key, size is the size of
--- the key's whole value. read_texts returns the error, or nil.
+-- If value is only the beginning of a long state, after `offset` bytes of the key's value, size is the
+-- size of that whole value. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
-  local following = is_list and from + 1 or #value + 1
-  if size then following = offset + from - (is_list and 0 or 1) end
+  local following, stop = is_list and from + 1 or from, size or #value
+  if size then following, value = following + offset, nil end
   for i = 1, limit.size do
-    local text, first, length, readable, err
-    if size then
-      text, following, first, length = next_of_long(key, following, size, is_list, algorithm.head or size)
-    elseif is_list or i > 1 then
-      text, following = next_text(value, following)
-    else
-      text = string.sub(value, from)
-    end
-    if text then
-      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, length)
+    local first, last, readable, err = following, stop, false, nil
+    if is_list and following <= stop then first, last = find(key, value, following, '^(%d+):()') end
+    if first and last <= stop then
+      local state = states.new(at + i - 1, limit.rates[i])
+      following = last + 1
+      if value then
+        readable, err = algorithm.read(state, string.sub(value, first, last), now, cost)
+      else
+        local text = redis.call('GETRANGE', key, first - 1, math.min(last, first + (algorithm.head or size) - 1) - 1)
+        readable, err = algorithm.read(state, text, now, cost, key, first - 1, last - first + 1)
+      end
     end
     if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
 
-local function load_empty(limit, at)
-  return read_texts(nil, limit, at, 1, '', 1)
-end
+local function load_empty(limit, at) return read_texts(nil, limit, at, 1, '', 1) end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
 -- the beginning of the key's value. The prefix alone is not a state.
@@ -604,11 +534,9 @@ local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
     size = redis.call('STRLEN', key)
-    local err = states.too_much('bytes', size)
+    local err = states.too_much('bytes', size - from)
     if err then return err end
-    if size <= LONG then
-      value, size = redis.call('GETRANGE', key, from, '-1'), nil
-    end
+    if size <= LONG then value, size = redis.call('GETRANGE', key, from, '-1'), nil end
   elseif #value < first then
     return states.unreadable(key)
   end
@@ -669,12 +597,12 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the first and last byte of the first rate's text in a key's value, or -1 for the last
--- byte of the value. The prefix begins at byte `from`.
+-- first returns the offsets of the first and last byte of the first rate's text in a key's value, or
+-- -1 for the last byte of the value. The prefix begins after `from` bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
-  local first, last = find(key, from, '^:(%d+):()')
-  return first or from, last or -1
+  local first, last = find(key, nil, from + 1, '^:(%d+):()')
+  return first and first - 1 or from, last and last - 1 or -1
 end
 
 -- first_text returns the first rate's text.
@@ -691,12 +619,11 @@ do
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A call of this limit leaves a debt of at most b*T, where b is the burst. Stored debts of up to
--- (2b - 1)T are kept, because a limit with up to twice this burst leaves no more once one T has
--- passed: at most 2b*T - T. A larger debt was stored before the period was lowered or the clock was
--- set back, and would lock the key for longer than a full refill. It is replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the
--- old burst again.
+-- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
+-- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
+-- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
+-- burst again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
@@ -713,9 +640,7 @@ function gcra_debt.set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
   local keeps = debt + interval <= 2 * full
-  if not keeps then
-    debt = interval * states.most_spent(rate.capacity, cost)
-  end
+  if not keeps then debt = interval * states.most_spent(rate.capacity, cost) end
   local room = full - debt
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
@@ -742,9 +667,7 @@ function gcra_debt.spare(state)
   return (room - room % interval) / interval
 end
 
-function gcra_debt.reset(state)
-  return ceil(state.debt, state.rate.ticks_per_ms)
-end
+function gcra_debt.reset(state) return ceil(state.debt, state.rate.ticks_per_ms) end
 
 function gcra_debt.wait(state, cost)
   local rate = state.rate
@@ -770,9 +693,7 @@ local text_of = numbers.remembered(function(part)
 end, {})
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>".
-function gcra_expiry.holds(value)
-  return part_of(value) ~= nil
-end
+function gcra_expiry.holds(value) return part_of(value) ~= nil end
 
 -- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
 -- form.
@@ -792,11 +713,10 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
--- always written. left is the time in ms until the key expires. If the value does not change, only
--- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
--- absolute time, unless value is nil. The absolute time counts from when left was read: the
--- argument now (ms) or, if now is nil, the old expiry minus left.
+-- store writes a debt to a key that expires in `left` ms. value is the value that the key holds, or nil
+-- if it must be written. If the value does not change, only the expiry is set. On Redis 7.0, the time
+-- advances during a call. The expiry is then counted from the time at which left was read: now (ms) or,
+-- if now is nil, the old expiry minus left. But if value is nil, the server adds the debt to its time.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -819,8 +739,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide decides a call over one key. It handles the common case without states.list, and passes
--- the other cases to decisions.one_key.
+-- decide is the limit's function decide (see src/45_limits.lua). It passes calls with cost 0, and keys
+-- that hold anything but a possible state of this form, to decisions.one_key.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -845,9 +765,7 @@ local function fill_in(at, rate, debt, value, cost, now)
   state.value, state.now = value, now
 end
 
-local function load_empty(limit, at)
-  fill_in(at, limit.rate, 0, nil, 1)
-end
+local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
 local function load(key, limit, at, cost, head, left)
   if head then return states.load_other(key, limit, at, cost, head, left) end
@@ -899,24 +817,15 @@ do
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
+local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
-  local debt = 0
+  local debt, ticks = 0, state.rate.ticks
   if text ~= '' then
-    local us, part = string.match(text, '^' .. TIME), ''
-    if #text > 16 then
-      part = string.match(text, '^%+(%d+)$', 17)
-    end
-    if not us or not part then
-      return false
-    elseif us - now >= 0 then
-      local ticks = state.rate.ticks
-      debt = (us - now) * ticks
-      if part ~= '' then
-        debt = debt + math.min(ticks, numbers.parse_digits(part) or ticks)
-      end
-    end
+    local us, plus, part = string.match(text, TEXT)
+    if not us or (plus == '') ~= (part == '') then return false end
+    if us - now >= 0 then debt = (us - now) * ticks + (part ~= '' and math.min(ticks, numbers.parse_digits(part) or ticks) or 0) end
   end
   state.now = now
   gcra_debt.set(state, debt, cost)
@@ -931,16 +840,10 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
-local OLD = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
-
-function gcra_value.is_old(value)
-  return string.sub(value, 1, #OLD) == OLD
-end
-
--- convert returns the texts for a value that does not begin with "gcra:".
+-- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
+-- leaky_bucket began with its name.
 function gcra_value.convert(value, expiry)
-  if gcra_value.is_old(value) then return string.sub(value, #OLD + 1) end
-  return string.format('%d', expiry * 1000)
+  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
 
 -- left returns the time in ms until the first rate of a value is full. The value begins at byte
@@ -953,9 +856,8 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states.list, for limits in which each T is a
--- whole number of us. If the key holds anything but the state of such a limit, decide leaves the
--- call to decisions.one_key.
+-- decide is the function decide of limits in which each T is a whole number of us. It passes calls
+-- with cost 0, and keys that hold anything but a possible state of such a limit, to decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -996,9 +898,7 @@ local function decide(key, limit, cost)
     end
     if tat > last then last = tat end
   end
-  if allowed then
-    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
-  end
+  if allowed then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
@@ -1160,9 +1060,9 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the time in ms until the open window ends, for a rate with shift.
+-- left returns the time in ms until the open window ends, for a rate with align=clock.
 function calendar.left(rate, now)
-  local here, step, from = now + rate.shift, rate.months, rate.from or 1
+  local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
   -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
   -- off. The search starts earlier, in a window that has begun.
@@ -1182,7 +1082,7 @@ do
 -- This file parses limits. No other file does.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
---                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
+--                                      period = w, mo or y, for fixed_window: see src/42_calendar.lua
 --                                      n = 0: see src/46_never.lua
 --   @policy
 --
@@ -1197,9 +1097,8 @@ do
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
--- A table with more than eight fields takes twice the memory; the first limit of a policy is such a table,
--- see counted. A rate has algorithm, count (n), period
--- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
+-- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
+-- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
 --
@@ -1209,20 +1108,21 @@ do
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
 --   spare     function(state): returns how many units FORCE may charge, including units that do not fit
---   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the time in ms until the rate is full
 --   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
---   complete_rate  function(rate): completes a rate, or returns what is wrong with it
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it. If it is calendar.complete, periods
+--             may be w, mo and y
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key, to
---             which it may pass the first 512 bytes of the value. The default is decisions.one_key
+--             reply or the error. The default is decisions.one_key. A faster one decides common calls without
+--             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
+--             read them
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
---                                             for each rate. A stored state that is impossible under this limit leaves
---                                             room for a call of this cost. head and left are nil, or what decide has
+--                                             for each rate. An impossible state (see states.most_spent) leaves room
+--                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
@@ -1232,7 +1132,8 @@ do
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
 --                                             all are full
---   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
+--   spend     function(state, units): charges a state that was full. The default is charge
+--   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
@@ -1240,7 +1141,6 @@ do
 --             nil without an error, as many units count as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
---   calendar  true if its periods may be w, mo and y
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -1257,9 +1157,7 @@ local function refuse(text, what, ...)
 end
 
 -- names returns the keys of a table for an error.
-local function names(of)
-  return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
-end
+local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }
 
@@ -1282,9 +1180,7 @@ end
 -- unit.
 function limits.period(text, with_calendar)
   local k, unit = '', text
-  if #text <= LONGEST_PERIOD then
-    k, unit = string.match(text, '^(.-)(%a*)$')
-  end
+  if #text <= LONGEST_PERIOD then k, unit = string.match(text, '^(.-)(%a*)$') end
   local longest = calendar.LONGEST[unit]
   if not (UNITS[unit] or longest and with_calendar) then
     local others = with_calendar and ', w, mo, y' or longest and '; only fixed_window with align=clock has w, mo and y' or ''
@@ -1332,7 +1228,7 @@ local function parse_rate(text, algorithm)
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '0')
   end
   local wrong
-  rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
+  rate.period, wrong, rate.unit = limits.period(period, algorithm.complete_rate == calendar.complete)
   if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
@@ -1386,63 +1282,6 @@ local function parse_rates(text, algorithm)
   return limit
 end
 
--- counted returns a copy of the first limit of a policy, or of a canary. Its decide counts calls. The
--- copy has two more fields:
---   calls   the counts of the policy or canary
---   span    the number of its limits
-local function counted(limit, calls, span)
-  local copy, decide = {}, limit.decide
-  for name, value in pairs(limit) do
-    copy[name] = value
-  end
-  copy.calls, copy.span = calls, span
-  copy.decide = function(key, of, cost)
-    local reply = decide(key, of, cost)
-    local allowed = reply[1] -- nil in an error
-    if allowed then calls[allowed] = calls[allowed] + 1 end
-    return reply
-  end
-  return copy
-end
-
--- parse_side parses the limits of a policy, or of its canary. It returns
--- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, size =, asks = },
--- or nil and the error.
-local function parse_side(name, side, policy)
-  local whole = { name = name, limits = {}, calls = policies.calls(side), keys = policy.keys, shadow = side.shadow, track = policy.track, size = 0, asks = 0 }
-  for i, part in ipairs(side) do
-    local limit, err = limits.of(part)
-    if err then return nil, err end
-    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
-  end
-  whole.limits[1] = counted(whole.limits[1], whole.calls, #side)
-  return whole
-end
-
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary, with the field share.
-local function parse_policy(text)
-  local policy, err = policies.find(text)
-  if not policy then return nil, err end
-  local name = string.sub(text, 2)
-  local whole
-  whole, err = parse_side(name, policy, policy)
-  local canary = policy.canary
-  if whole and canary then
-    whole.canary, err = parse_side(name, canary, policy)
-  end
-  if err then
-    return nil, err
-  elseif canary then
-    whole.canary.share = canary.share
-    return whole
-  elseif #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
-end
-
 -- checked parses a limit's text with the function read. It returns the result, or nil and the
 -- error.
 function limits.checked(text, read)
@@ -1452,8 +1291,7 @@ function limits.checked(text, read)
   return limit, wrong
 end
 
-local function parse(text)
-  if string.sub(text, 1, 1) == '@' then return parse_policy(text) end
+local function parse_limit(text)
   local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
   local algorithm = algorithms[word or 'gcra']
   if not algorithm then
@@ -1463,6 +1301,52 @@ local function parse(text)
   end
   return parse_rates(rates or text, algorithm)
 end
+
+-- parse_side parses the limits of a policy, or of its canary. It returns
+-- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
+-- or nil and the error. The first limit also gets the fields calls, and span: the number of limits.
+-- Its decide counts calls.
+local function parse_side(name, side, policy)
+  local calls = policies.calls(side)
+  local whole = {
+    name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
+    size = 0, asks = 0,
+  }
+  for i, part in ipairs(side) do
+    local limit, err = limits.checked(part, parse_limit)
+    if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+  end
+  local first = whole.limits[1]
+  local decide = first.decide
+  first.calls, first.span = calls, #side
+  first.decide = function(key, limit, cost)
+    local reply = decide(key, limit, cost)
+    local allowed = reply[1] -- nil in an error
+    if allowed then calls[allowed] = calls[allowed] + 1 end
+    return reply
+  end
+  return whole
+end
+
+-- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
+-- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
+-- has a canary, the field canary has the result of parse_side for the canary.
+local function parse_policy(text)
+  local policy, missing = policies.find(text)
+  if not policy then return nil, missing end
+  local name, canary = string.sub(text, 2), policy.canary
+  local whole, err = parse_side(name, policy, policy)
+  if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
+  if err then
+    return nil, err
+  elseif canary or #policy > 1 or policy.shadow or policy.track then
+    return whole
+  end
+  return whole.limits[1]
+end
+
+local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
 -- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
 -- limits are shared and must not be changed. They are kept in limits.known, which
@@ -1521,58 +1405,60 @@ do
 --
 -- A request has these fields:
 --   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
---   cost            one cost for all limits, in a request without UPTO and shadow policies
---   costs           one cost for each limit, in any other request; with UPTO, at most what the capacities allow
+--   costs           the cost for each limit; with UPTO, at most what the capacities allow
+--   COST            the number of costs in the arguments
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
 --   EACH            whether the reply has a list of what each limit says
 --   ONCE, TRACK     their keys
 --   ttl             of ONCE, in ms
 --   groups          its shadow policies, see src/60_decisions.lua
---   group_of        from a limit's position to its shadow policy
---   enforced        whether any limit is not in a shadow policy
---   composed        its policies with more than one limit or with other settings; composed.track: whether one has track
+--   group_of        from a limit's position to its shadow policy, if there are groups
+--   shadows         the number of limits in shadow policies
+--   composed        its policies with more than one limit or with other settings
+--   track           whether one of these has track
 --   counted         whether any limit is in a policy
--- A ninth field of the table costs a call about 3 %.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
-local MOST_LIMITS = 50
-local MOST_RATES_IN_CALL = 250
+local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
 
+-- plain is the request of a call without options and policies. All such calls reuse it: new tables
+-- would cost them 4 to 9 %.
+local plain = { limits = {}, costs = {} }
+
 local request -- the request of the current call
+
+-- extend replaces plain with a new request, to which options and policies may add fields.
+local function extend()
+  if request == plain then request = { limits = plain.limits, costs = plain.costs } end
+end
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
 local function join(policy, count)
+  local size, group = #policy.limits, nil
+  request.composed, request.track = request.composed or {}, request.track or policy.track
   request.composed[#request.composed + 1] = policy
-  if policy.track then request.composed.track = true end
-  local group = nil
   if policy.shadow then
     group = { denies = false }
-    request.groups = request.groups or {}
+    request.groups, request.group_of, request.shadows = request.groups or {}, request.group_of or {}, (request.shadows or 0) + size
     request.groups[#request.groups + 1] = group
-  else
-    request.enforced = true
   end
   for i, limit in ipairs(policy.limits) do
-    request.limits[count + i], request.group_of[count + i] = limit, group
+    request.limits[count + i], request.costs[count + i] = limit, 1
+    if group then request.group_of[count + i] = group end
   end
-  return count + #policy.limits
+  return count + size
 end
 
--- excess returns the error for limits that exceed the bounds of one call, or nil.
-local function excess(count, rates)
-  if count > MOST_LIMITS then
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
-  elseif rates > MOST_RATES_IN_CALL then
-    return errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES_IN_CALL)
-  end
+-- excess returns the error for limits that together exceed the bound of an algorithm, or nil.
+local function excess()
   local sums = {}
-  for i = 1, count do
+  for i = 1, request.count do
     local limit = request.limits[i]
     local most = limit.algorithm.most
     if most then
@@ -1585,33 +1471,39 @@ local function excess(count, rates)
   return nil
 end
 
--- read_limits reads the limits, and stops at the first limit that exceeds a bound. It returns the
--- position after them, or nil and the error.
+-- read_limits reads the limits, and stops when there are too many. It returns the position after
+-- them, or nil and the error.
 local function read_limits(keys, args)
-  local at, count, rates, asked = 1, 0, 0, 0
-  while args[at] and not OPTIONS[args[at]] do
-    local limit, err = limits.of(args[at])
-    if err then
-      return nil, err
-    elseif limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then
-      limit = limit.canary
+  local known, list, costs = limits.known, request.limits, request.costs
+  local at, count, rates, asked, text = 1, 0, 0, 0, args[1]
+  while text and not OPTIONS[text] do
+    local limit, err = known[text]
+    if not limit then limit, err = limits.of(text) end
+    if err then return nil, err end
+    if limit.calls then
+      extend()
+      request.counted = true
+      if limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then limit = limit.canary end
     end
-    if limit.calls then request.counted = true end
     if limit.limits then
       count = join(limit, count)
     else
       count = count + 1
-      request.limits[count], request.enforced = limit, true
+      list[count], costs[count] = limit, 1
     end
-    rates, asked = rates + limit.size, asked + limit.asks
-    if count > MOST_LIMITS or rates > MOST_RATES_IN_CALL or asked > FEW then
-      err = excess(count, rates)
-      if err then return nil, err end
+    rates, asked, at = rates + limit.size, asked + limit.asks, at + 1
+    if count > MOST_LIMITS then
+      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    elseif rates > MOST_RATES_IN_CALL then
+      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES_IN_CALL)
     end
-    at = at + 1
+    text = args[at]
   end
   request.count = count
-  return at
+  if count == 0 then
+    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
+  end
+  return at, asked > FEW and excess() or nil
 end
 
 -- misnumbered returns the error for a number of costs that is not the number of limits.
@@ -1620,21 +1512,22 @@ local function misnumbered(costs)
     costs, request.count)
 end
 
--- read_costs reads the numbers from position at on. It returns them, or nil and the error.
+-- read_costs reads the numbers from position at on. It returns how many there are, or nil and the
+-- error.
 local function read_costs(args, at)
-  local costs, last = {}, at
-  while args[last] and not OPTIONS[args[last]] do
-    last = last + 1
+  local given, costs = 0, request.costs
+  while args[at + given] and not OPTIONS[args[at + given]] do
+    given = given + 1
   end
-  if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
-  for i = at, last - 1 do
-    local cost = numbers.parse(args[i])
-    if not cost then
-      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
+  if given > MOST_LIMITS then return nil, misnumbered(given) end
+  for i = 1, given do
+    local text = args[at + i - 1]
+    costs[i] = numbers.parse(text)
+    if not costs[i] then
+      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
     end
-    costs[#costs + 1] = cost
   end
-  return costs
+  return given
 end
 
 -- read_options reads the arguments after the limits. allowed lists the options of the verb. It
@@ -1652,14 +1545,12 @@ local function read_options(keys, args, at, allowed)
     if word == 'COST' then
       request.COST, err = read_costs(args, at)
       if err then return nil, err end
-      at = at + #request.COST
-    elseif word == 'UPTO' then
-      request.UPTO = 1
-    elseif word == 'FORCE' or word == 'EACH' then
-      request[word] = true
-    else
+      at = at + request.COST
+    elseif word == 'ONCE' or word == 'TRACK' then
       used = used + 1
       request[word] = keys[used] or ''
+    else
+      request[word] = 1
     end
     if word == 'ONCE' then
       request.ttl = numbers.parse_positive(args[at] or '')
@@ -1673,45 +1564,41 @@ local function read_options(keys, args, at, allowed)
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
   end
-  if request.composed.track and allowed.TRACK and not request.TRACK then
+  if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
     request.TRACK = keys[used] or ''
   end
   return used
 end
 
--- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
--- among the limits that decide together.
-function requests.within_capacity()
-  local group_of, least, costs = request.group_of, {}, {}
+-- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
+-- limits that decide together.
+function requests.limit_costs()
+  local group_of, least = request.group_of, {}
   for i = 1, request.count do
-    local group = group_of[i] or false
+    local group = group_of and group_of[i] or 0
     least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
   end
   for i = 1, request.count do
-    costs[i] = least[group_of[i] or false]
+    request.costs[i] = least[group_of and group_of[i] or 0]
   end
-  return costs
 end
 
--- spread sets cost or costs. It returns the error, or nil.
+-- spread sets the cost for each limit. It returns the error, or nil.
 local function spread()
-  local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
-  if upto and #costs ~= 1 then
-    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
-  elseif #costs ~= 1 and #costs ~= count then
-    return misnumbered(#costs)
-  elseif #costs == 1 and not upto and not request.groups then
-    request.cost = costs[1]
-    return nil
-  elseif upto then
-    request.UPTO = costs[1]
-    costs = requests.within_capacity()
+  local given, costs, upto = request.COST or 1, request.costs, request.UPTO
+  if upto and given ~= 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', given)
+  elseif given ~= 1 and given ~= request.count then
+    return misnumbered(given)
   end
-  for i = #costs + 1, count do
+  for i = given + 1, request.count do
     costs[i] = costs[1]
   end
-  request.cost, request.costs = nil, costs
+  if upto then
+    request.UPTO = costs[1]
+    requests.limit_costs()
+  end
   return nil
 end
 
@@ -1731,7 +1618,7 @@ end
 -- TRACK if the verb takes a usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
-  for _, policy in ipairs(request.composed) do
+  for _, policy in ipairs(request.composed or {}) do
     local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
     text = text .. '; @' .. policy.name .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
   end
@@ -1739,52 +1626,21 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- plain is the request that read_known returns. Every call of read_known reuses it.
-local plain = { limits = {}, cost = 1 }
-
--- read_known returns the request of a call whose arguments are only limits, and perhaps EACH: one
--- limit for each key, all in limits.known, and within the bounds of one call. It returns nil for any
--- other call.
-local function read_known(keys, args)
-  local list, known, rates, asked, count, counted = plain.limits, limits.known, 0, 0, #keys, false
-  local each = #args == count + 1 and OPTIONS[args[#args]] == 'EACH'
-  if #args ~= count and not each or count > MOST_LIMITS then return nil end
-  for i = 1, count do
-    local limit = known[args[i]]
-    if not limit then return nil end
-    if limit.calls then
-      if limit.limits then return nil end
-      counted = true
-    end
-    list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
-  end
-  if rates > MOST_RATES_IN_CALL or asked > FEW or requests.repeated(keys) then return nil end
-  plain.count, plain.counted, plain.EACH = count, counted, each
-  return plain
-end
-
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
-  if #keys == 0 then
-    return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
-  end
-  request = read_known(keys, args)
-  if request then return request end
-  request = { limits = {}, group_of = {}, composed = {}, cost = 1 }
+  clock.now = nil
+  if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
+  request = plain
   local at, err = read_limits(keys, args)
   if err then return nil, err end
-  if request.count == 0 then
-    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
+  local used = request.count
+  if request ~= plain or args[at] then
+    extend()
+    request.count = used
+    used, err = read_options(keys, args, at, allowed)
+    err = err or spread()
   end
-  local used
-  used, err = read_options(keys, args, at, allowed)
-  if not err and (request.COST or request.UPTO or request.groups) then
-    err = spread()
-  end
-  if not err and #keys ~= used then
-    err = misnamed(keys, used, allowed)
-  end
-  err = err or requests.repeated(keys)
+  err = err or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end
@@ -1794,9 +1650,8 @@ end
 do
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
 -- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states
--- decide, are charged, and are combined into the reply. Finally, the charged states are written. (A
--- call with one cost is charged and written key by key, after all states have decided.) A call that
--- returns an error has therefore changed nothing.
+-- decide, are charged, and are combined into the reply. Finally, the charged states are written. A
+-- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
 -- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
@@ -1828,109 +1683,24 @@ local function wait(state, cost)
   return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
 end
 
--- replace replaces a limit of a request by the override of its key. The call still counts for the
--- limit's policy.
-local function replace(request, i, override)
-  local limit = request.limits[i]
-  override.calls, override.span = limit.calls, limit.span
-  request.limits[i] = override
-  return override
-end
-
-------------------------------------------------------------------- one cost for all limits
-
--- The functions of this section decide takes and peeks with one cost above 0, without UPTO and
--- without shadow policies. For EACH, they add the list afterwards. The code for groups of limits takes
--- an eighth longer for these calls if they have several keys.
-
--- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
--- by later states.
-local function deny(binding, size, cost)
-  local retry, longest, least = 0, 0, numbers.MOST
-  for at = 1, size do
-    local state, reset = list[at], 0
-    local free = state.free
-    if cost > free then
-      local ms = wait(state, cost)
-      if retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
-      reset = state.ends_in
-    end
-    if reset == 0 then reset = state.rate.algorithm.reset(state) end
-    if reset > longest then longest = reset end
-    if free < least then least = free > 0 and free or 0 end
-  end
-  return decisions.answer(0, list[binding].rate.capacity, least, retry, longest)
-end
-
--- allow charges the states, writes them unless the call only peeks, and fills in the reply. It also
--- returns the position of the binding state.
-local function allow(keys, request, cost, peeks)
-  local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    local algorithm, first = limit.algorithm, size + 1
-    size = size + limit.size
-    for at = first, size do
-      local state = list[at]
-      algorithm.charge(state, cost)
-      if algorithm.delays and state.delay > retry then retry = state.delay end
-      if state.reset > longest then longest = state.reset end
-      if state.free < least then
-        least, binding = state.free, at
-      end
-    end
-    if not peeks then limit.form.write(keys[i], limit, first) end
-  end
-  return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
-end
-
--- decide_one_cost decides a request with one cost above 0. It returns the reply, or the error.
-local function decide_one_cost(keys, request, cost, peeks)
-  local size, binding, whole = 0
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost, request.head, request.left)
-    if other then
-      if other.err then return other end
-      limit = replace(request, i, other)
-    end
-    for at = size + 1, size + limit.size do
-      if not binding and cost > list[at].free then binding = at end
-    end
-    size = size + limit.size
-  end
-  if binding then
-    whole = deny(binding, size, cost)
-  else
-    whole, binding = allow(keys, request, cost, peeks)
-  end
-  local i = 1
-  while binding > request.limits[i].size do
-    binding = binding - request.limits[i].size
-    i = i + 1
-  end
-  whole[6] = i
-  return whole
-end
-
-------------------------------------------------------------------- groups of limits
-
-local ENFORCED = {} -- the group of the limits that are enforced
+local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
 -- load loads every key of a request into states, and marks the groups that deny. It returns the
 -- number of states, or nil and the error. The costs of UPTO depend on the capacities, so if load
 -- finds overrides, it loads the keys again.
 local function load(keys, request, verb, again)
-  local costs, group_of, size, overridden = request.costs, request.group_of, 0, false
+  local named, costs, group_of, takes, size, overridden = request.limits, request.costs, request.group_of, verb == 'charge', 0, false
+  local head, left = request.head, request.left
   ENFORCED.denies = false
   for i = 1, request.count do
-    local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    local limit, group, cost = named[i], group_of and group_of[i] or ENFORCED, costs[i]
+    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost, head, left)
     if other then
       if other.err then return nil, other end
-      limit, overridden = replace(request, i, other), true
+      other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
+      named[i], limit, overridden = other, other, true
     end
-    if verb ~= 'charge' then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1940,7 +1710,7 @@ local function load(keys, request, verb, again)
   end
   if overridden and request.UPTO and not again then
     states.begin()
-    request.costs = requests.within_capacity()
+    requests.limit_costs()
     return load(keys, request, verb, true)
   end
   return size
@@ -1951,14 +1721,10 @@ end
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
-    if list[i].group == group then
-      fits = math.min(fits, list[i].cost, math.max(0, list[i].free))
-    end
+    if list[i].group == group then fits = math.min(fits, list[i].cost, math.max(0, list[i].free)) end
   end
   for i = 1, size do
-    if list[i].group == group then
-      list[i].cost = math.max(1, fits)
-    end
+    if list[i].group == group then list[i].cost = math.max(1, fits) end
   end
   group.denies = fits == 0
   return fits
@@ -1968,15 +1734,11 @@ end
 -- blocked key under a shadow policy does not prevent a refund to the other keys.
 local function decide_groups(size, request, verb)
   local units = request.UPTO
-  if units and units > 0 and request.enforced then
-    units = fit(size, ENFORCED, units)
-  end
+  if units and units > 0 then units = fit(size, ENFORCED, units) end
   ENFORCED.charged = not ENFORCED.denies
   if not request.groups then return end
   for _, group in ipairs(request.groups) do
-    if units and request.costs[1] > 0 then
-      fit(size, group, math.max(1, units))
-    end
+    if units and request.costs[1] > 0 then fit(size, group, math.max(1, units)) end
     group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
   end
 end
@@ -1990,13 +1752,12 @@ end
 
 -- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
 local function charge(size, request, verb)
-  local costs = request.costs
+  local costs, groups = request.costs, request.groups
   for i = 1, size do
     local state = list[i]
-    local cost = state.cost
-    if verb ~= 'charge' then cost = costs and costs[state.index] or request.cost end
-    if cost > 0 and state.group.charged then
-      local err = (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
+    if not groups or state.group.charged then
+      local cost = verb == 'charge' and state.cost or costs[state.index]
+      local err = cost > 0 and (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
       if err then return err end
     end
   end
@@ -2014,23 +1775,21 @@ local function sum_up(whole, first, last, group, upto, forced)
   for i = first, last do
     local state = list[i]
     if not group or state.group == group then
-      local algorithm, free, cost, ms, reset = state.rate.algorithm, state.free, state.cost, 0, 0
+      local free, cost, reset, ms = state.free, state.cost, state.reset, 0
       if cost > free and not state.group.charged then -- this rate denies
-        ms, reset = wait(state, cost), state.ends_in
-        if not denied then
-          binding, denied, retry = state, true, 0
-        end
+        ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+        if not denied then binding, denied, retry = state, true, 0 end
       elseif not denied then
         if free < least or not binding then binding = state end
         if forced and free == 0 then
           ms = wait(state, 1)
-        elseif algorithm.delays and cost > 0 and state.group.charged then
+        elseif not forced then
           ms = state.delay
         end
       end
-      if reset == 0 then reset = state.reset or algorithm.reset(state) end
+      reset = reset or state.rate.algorithm.reset(state)
       if reset > longest then longest = reset end
-      if ms ~= 0 and retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      if ms ~= 0 and retry >= 0 and (ms > retry or ms < 0) then retry = ms end
       if free < least then least = free > 0 and free or 0 end
       if upto and cost < units then units = cost end
     end
@@ -2040,16 +1799,15 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result, fields_of, with_each = {}, {}, {} -- of EACH; reused by the next call
+local result = {} -- of each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
   local count, first = request.count, 1
   for i = 1, count do
-    local fields, last = fields_of[i] or {}, first + request.limits[i].size - 1
-    sum_up(fields, first, last, nil, request.UPTO, request.FORCE)
-    fields[6] = nil
-    result[i], fields_of[i], first = fields, fields, last + 1
+    local last = first + request.limits[i].size - 1
+    result[i] = sum_up(result[i] or {}, first, last, nil, request.UPTO, request.FORCE)
+    result[i][6], first = nil, last + 1
   end
   for i = count + 1, #result do
     result[i] = nil
@@ -2057,30 +1815,12 @@ local function each(request)
   return result
 end
 
--- add_each returns the reply of a request with EACH that decide_one_cost has decided.
-local function add_each(request, cost, charged)
-  local at = 1
-  ENFORCED.charged = charged
-  for i = 1, request.count do
-    for _ = 1, request.limits[i].size do
-      local state = list[at]
-      state.index, state.cost, state.group = i, cost, ENFORCED
-      at = at + 1
-    end
-  end
-  for i = 1, 6 do
-    with_each[i] = reply[i]
-  end
-  with_each[7] = each(request)
-  return with_each
-end
-
 -- write stores the states that were changed. It reports whether any state was changed.
 local function write(keys, request)
-  local costs, at, any = request.costs, 1, false
+  local costs, groups, at, any = request.costs, request.groups, 1, false
   for i = 1, request.count do
     local limit = request.limits[i]
-    if (costs and costs[i] or request.cost) > 0 and list[at].group.charged then
+    if costs[i] > 0 and (not groups or list[at].group.charged) then
       limit.form.write(keys[i], limit, at)
       any = true
     end
@@ -2089,89 +1829,65 @@ local function write(keys, request)
   return any
 end
 
-local function decide_request(keys, request, verb, peeks)
-  local size, err = load(keys, request, verb)
-  if err then return err end
-  decide_groups(size, request, verb)
-  err = charge(size, request, verb)
-  if err then return err end
-  local upto, forced, whole = request.UPTO, request.FORCE, reply
-  if request.groups then
-    local would = sum_up({}, 1, size, nil, upto, forced)
-    whole = sum_up({}, 1, size, request.enforced and ENFORCED, upto, forced)
-    if not request.enforced then
-      whole[1], whole[4] = upto or 1, 0
-    end
-    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
-  else
-    if request.EACH then whole = {} end
-    sum_up(whole, 1, size, nil, upto, forced)
-  end
-  if request.EACH then
-    whole[#whole + 1] = each(request)
-  end
-  return whole, not peeks and write(keys, request), ENFORCED.charged
-end
-
-------------------------------------------------------------------- the counts of policies
-
--- denies reports whether one of the states from position `first` to `last`, which were not charged,
--- denies. cost is the cost for all states, or nil if each state has its own.
-local function denies(first, last, cost)
-  for i = first, last do
-    if (cost or list[i].cost) > list[i].free then return true end
-  end
-  return false
-end
-
 -- count adds a call to the counts of its policies. If the enforced limits deny a call, it is
--- counted only for the enforced policies that deny it. passes is whether the enforced limits allow.
-local function count(request, passes, cost)
-  local group_of, at = request.group_of, 1
+-- counted only for the enforced policies that deny it.
+local function count(request)
+  local at = 1
   for i = 1, request.count do
-    local limit = request.limits[i]
-    local calls, group = limit.calls, group_of and group_of[i]
-    if calls and passes then
+    local limit, group = request.limits[i], request.group_of and request.group_of[i]
+    local calls, last, denied = limit.calls, at - 1, 0
+    if calls and ENFORCED.charged then
       local allowed = group and group.denies and 0 or 1
       calls[allowed] = calls[allowed] + 1
     elseif calls and not group then
-      local last = at + limit.size - 1
-      for j = i + 1, i + limit.span - 1 do
+      for j = i, i + limit.span - 1 do
         last = last + request.limits[j].size
       end
-      if denies(at, last, cost) then calls[0] = calls[0] + 1 end
+      for j = at, last do
+        if list[j].cost > list[j].free then denied = 1 end
+      end
+      calls[0] = calls[0] + denied
     end
     at = at + limit.size
   end
 end
 
--- decide decides a request and writes unless it only peeks. verb is charge, force or refund. It
+local function decide(keys, request, verb, peeks)
+  local size, err = load(keys, request, verb)
+  if err then return err end
+  decide_groups(size, request, verb)
+  local changes = ENFORCED.charged or request.groups and verb == 'refund'
+  err = changes and charge(size, request, verb)
+  if err then return err end
+  local upto, forced = request.UPTO, request.FORCE
+  local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
+  if request.groups then
+    local would, enforced = whole, request.shadows < request.count
+    whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
+    if not enforced then whole[1], whole[4] = upto or 1, 0 end
+    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  end
+  if request.EACH then whole[#whole + 1] = each(request) end
+  changes = changes and not peeks and write(keys, request)
+  if request.counted and not peeks and verb ~= 'refund' then count(request) end
+  return whole, changes, ENFORCED.charged
+end
+
+-- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
 -- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
-  local cost, whole, charges, passes = request.cost
   states.begin()
-  if verb == 'charge' and cost and cost > 0 then
-    whole = decide_one_cost(keys, request, cost, peeks)
-    passes = whole[1] == 1
-    charges = passes
-    if request.EACH and not whole.err then whole = add_each(request, cost, passes) end
-  else
-    cost = nil
-    whole, charges, passes = decide_request(keys, request, verb, peeks)
-  end
-  if request.counted and not peeks and verb ~= 'refund' and whole[1] then
-    count(request, passes, cost)
-  end
-  if states.large then states.drop() end
+  local whole, charges, passes = decide(keys, request, verb, peeks)
+  states.drop()
   return whole, charges, passes
 end
 
-local one, keys_of_one = { limits = {}, count = 1 }, {}
+local one, keys_of_one = { limits = {}, costs = {}, count = 1 }, {}
 
 -- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+  keys_of_one[1], one.limits[1], one.costs[1] = key, limit, cost
   one.head, one.left = head or false, left or false -- nil in a new field would make Lua rehash the table
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
@@ -2236,9 +1952,7 @@ end
 local function forget_old(key, minute)
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
-    if at and (at <= minute - SERIES or at > minute) then
-      redis.call('HDEL', key, field)
-    end
+    if at and (at <= minute - SERIES or at > minute) then redis.call('HDEL', key, field) end
   end
 end
 
@@ -2283,9 +1997,7 @@ function tracking.usage(key)
   for minute = newest - SERIES + 1, newest do
     local name = string.format('%d', minute)
     local allowed, denied = held['a' .. name], held['d' .. name]
-    if allowed or denied then
-      series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 }
-    end
+    if allowed or denied then series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 } end
   end
   return {
     'allowed', held.allowed or 0, 'denied', held.denied or 0, 'cost', held.cost or 0, 'first_ms', held.first or 0,
@@ -2332,32 +2044,30 @@ local function parse_reply(value)
   return reply
 end
 
--- read returns the reply stored under key, or nil if there is none; or nil and the error.
+-- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', LONGEST)
   if value == '' then
     return nil
   elseif type(value) == 'table' then
-    return nil, errors.failed(key, value, 'is not a string')
+    return errors.failed(key, value, 'is not a string')
   end
   local reply = parse_reply(value)
   if reply then return reply end
   local owner = states.owner(value)
   if owner then
-    return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
+    return states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
   elseif string.find(value, '^blocked:') then
-    return nil, states.in_use(key, 'a block')
+    return states.in_use(key, 'a block')
   elseif overrides.begins(value) then
-    return nil, states.in_use(key, 'an override')
+    return states.in_use(key, 'an override')
   end
-  return nil, states.unreadable(key)
+  return states.unreadable(key)
 end
 
 function once.keep(key, reply, ttl)
   local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 8 then
-    fields = fields .. ',%d,%d,%d'
-  end
+  if #reply > 8 then fields = fields .. ',%d,%d,%d' end
   local value = string.format(fields, unpack(reply))
   local each = reply[#reply]
   if type(each) == 'table' then
@@ -2394,9 +2104,7 @@ local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 overrides.PREFIX = PREFIX
 
 -- begins reports whether a value, or what follows the part of its block, begins with an override.
-function overrides.begins(value)
-  return string.sub(value, 1, #PREFIX) == PREFIX
-end
+function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
 function overrides.part(override, expiry)
@@ -2493,11 +2201,6 @@ local AT_ONCE = 2000 -- the most scores and members in one command, and the most
 local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
 local LONGEST_ID = 256 -- bytes
 
--- unusable returns the error for a key whose scores were not written by a limiter.
-local function unusable(key)
-  return errors.unusable(key, NO_LEASES)
-end
-
 -- read_override returns the override in a member, or nil.
 local function read_override(member)
   local ends, n, lease = string.match(member, OVERRIDE)
@@ -2529,21 +2232,13 @@ function leases.last(key, from, override)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
   end
   if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
-    return nil, unusable(key)
+    return nil, errors.unusable(key, NO_LEASES)
   end
   return lapses, before, override
 end
 
--- settle sets the key's expiry to the time at which the last of its leases, block and override ends.
-local function settle(key)
-  local last, _, override = leases.last(key, '-1')
-  redis.call('PEXPIREAT', key, math.max(last or 0, override and override.ends or 0))
-end
-
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
-function leases.blocked_until(key)
-  return tonumber(redis.call('ZSCORE', key, BLOCK) or 0)
-end
+function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
 -- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
 -- returns nil if a lease or an override remains or the key is not a set of leases.
@@ -2555,17 +2250,20 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that contains only a block.
+-- put is contents.put for a set of leases, or for a string that contains only a block. The key
+-- expires when the last of its leases, block and override ends.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
+  local last = leases.last(key, '-1') or 0
   if override then
     local limit = override.limit
     redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+    last = math.max(last, override.ends)
   end
-  settle(key)
+  redis.call('PEXPIREAT', key, last)
 end
 
 -- set is the data that a call has read from a key:
@@ -2590,7 +2288,7 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.request or found.left >= 0 then return before end
+  if not found or found.use or found.left >= 0 then return before end
   set.blocked, set.string = found.blocked, true
   return nil
 end
@@ -2610,35 +2308,29 @@ local function read(key, limit, id)
     set.same, set.length = true, limit.lease
   elseif length then
     length = -tonumber(length)
-    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, unusable(key) end
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
     set.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
     set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
-  if set.blocked % 1 ~= 0 then return nil, unusable(key) end
+  if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
-end
-
--- count_overlong returns the number of overlong leases.
-local function count_overlong(key)
-  local length = set.length
-  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
-  local latest = set.now + length
-  if set.last <= latest then return 0 end
-  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), LAST)
-  return set.blocked > length and overlong - 1 or overlong
 end
 
 -- count returns how many leases are held, and how many count against a limit. If all leases are
 -- overlong, at most n - 1 count, to leave room for one.
 local function count(key, limit)
+  local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
-  if set.last <= set.now then return 0, 0 end
-  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), LAST), count_overlong(key)
-  set.live, set.overlong = all, overlong
-  if set.blocked > 0 then
-    all = all - 1
+  if set.last <= now then return 0, 0 end
+  local all = redis.call('ZCOUNT', key, string.format('(%d', now), LAST)
+  if not length then
+    overlong = redis.call('ZCOUNT', key, '-inf', string.format('(-%d', now))
+  elseif set.last > now + length then
+    overlong = redis.call('ZCOUNT', key, string.format('(%d', now + length), LAST) - (set.blocked > length and 1 or 0)
   end
+  set.live, set.overlong = all, overlong
+  if set.blocked > 0 then all = all - 1 end
   return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
 end
 
@@ -2657,9 +2349,7 @@ local function add(key, words)
 end
 
 -- given_of returns the member that records when a lease was granted.
-local function given_of(member)
-  return GIVEN .. string.sub(member, #MEMBER + 1)
-end
+local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
 -- record_given converts a set with one length for all leases into one that records when each lease
 -- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
@@ -2699,9 +2389,7 @@ end
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
-    if members[i] ~= BLOCK then
-      members[#members + 1] = given_of(members[i])
-    end
+    if members[i] ~= BLOCK then members[#members + 1] = given_of(members[i]) end
   end
   for from = 1, #members, AT_ONCE do
     redis.call('ZREM', key, unpack(members, from, math.min(from + AT_ONCE - 1, #members)))
@@ -2740,9 +2428,7 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then
-        redis.call('DEL', key)
-      end
+      if set.string then redis.call('DEL', key) end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -2754,52 +2440,34 @@ local function keep(key, limit, id, others)
       redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  if stays > lease or reset > lease then
-    lapses = numbers.argument(now + math.max(reset, stays))
-  end
+  if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- refuse returns the reply to a call that is denied a lease. counted is the second result of count.
-local function refuse(key, limit, counted, retry)
-  local last = set.last
-  if set.blocked > 0 and last > 0 then
-    last = last_lease(key)
-  end
-  return decisions.answer(0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now))
-end
-
--- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
--- second one.
-local function acquire(key, limit, id)
+-- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a second
+-- one. If renews is true, it only extends a held lease, even while the key is blocked. A lapsed lease
+-- stays lost: retry_after is -1.
+local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
   if err then
     return err
-  elseif set.blocked > 0 then
+  elseif set.blocked > 0 and not renews then
     return decisions.answer(0, limit.capacity, 0, set.blocked, set.blocked)
   end
   local all, counted = count(key, limit)
+  local free, retry, last = limit.capacity - counted, -1, set.last
   if set.lapses > set.now then
     return keep(key, limit, id, all - 1)
-  elseif counted < limit.capacity then
-    return keep(key, limit, id, all)
+  elseif not renews then
+    if free > 0 then return keep(key, limit, id, all) end
+    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+      'WITHSCORES')
+    retry = math.ceil(freeing[2] - set.now)
   end
-  local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
-    'WITHSCORES')
-  return refuse(key, limit, counted, math.ceil(freeing[2] - set.now))
-end
-
--- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
--- is -1.
-local function renew(key, limit, id)
-  local err
-  limit, err = read(key, limit, id)
-  if err then return err end
-  local all, counted = count(key, limit)
-  if set.lapses > set.now then return keep(key, limit, id, all - 1) end
-  return refuse(key, limit, counted, -1)
+  if set.blocked > 0 and last > 0 then last = last_lease(key) end
+  return decisions.answer(0, limit.capacity, math.max(0, free), retry, math.max(0, last - set.now))
 end
 
 -- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
@@ -2810,11 +2478,9 @@ local function release(key, _, id)
   local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
-  elseif lapses < set.last then
+  elseif lapses < set.last or stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-  elseif stays > set.now then
-    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-    redis.call('PEXPIREAT', key, numbers.argument(stays))
+    if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
   else
     redis.call('DEL', key)
   end
@@ -2846,16 +2512,9 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
-local decide = { acquire = acquire, renew = renew, release = release }
-
--- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
--- denied is allowed, but gets no lease.
-local function lenient(reply)
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
-end
-
 -- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
 function leases.call(verb, keys, args)
+  clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   elseif #args ~= 2 then
@@ -2873,20 +2532,21 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local reply = decide[verb](keys[1], limit, id)
+  local reply = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
   if not policy or verb == 'release' or reply.err then return reply end
   if verb == 'acquire' then
     local calls = policies.calls(policy)
     calls[reply[1]] = calls[reply[1]] + 1
   end
-  return policy.shadow and lenient(reply) or reply
+  if not policy.shadow then return reply end
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if denied, it gets no lease
 end
 end
 
 --@ src/80_contents.lua
 do
--- This file reads what keys hold, for the verbs whose calls name no limit to decide by: reset,
--- block, unblock, override, override_end.
+-- This file reads what keys hold, for the verbs that do not decide: reset, block, unblock, override,
+-- override_end.
 
 local MOST_KEYS = 250
 
@@ -2895,21 +2555,16 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look with one more field: if the key cannot be blocked or
--- overridden, in_use says what the key holds. For a usage record, only blocked and in_use are set.
--- For a set of leases, only leases, blocked, override and held are set. held is whether a lease or
--- an override lasts.
+-- of returns the result of states.look. For a usage record, only blocked and use are set. For a set of
+-- leases, only leases, blocked, override and held are set. held is whether a lease or an override lasts.
 local function of(key)
   local found, err = states.look(key)
-  if found and not found.leases then
-    found.in_use = found.request and states.REQUEST
-    return found
-  end
+  if found and not found.leases then return found end
   local last, _, override = leases.last(key, '-2')
   if last then
     return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
-    return { blocked = 0, in_use = 'a usage record' }
+    return { blocked = 0, use = 'a usage record' }
   end
   return nil, err
 end
@@ -2917,6 +2572,7 @@ end
 -- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
+  clock.now = nil
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
   elseif #keys > MOST_KEYS then
@@ -2937,7 +2593,7 @@ end
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
 -- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
 -- its content; if copies is nil, all keys are.
-function contents.too_large(keys, list, copies)
+local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
     local content = list[i]
@@ -2977,9 +2633,7 @@ function contents.put(key, content, blocked, override)
     states.copy(parts, key, inner.from, content.size - 1)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
-  if override then
-    parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry)
-  end
+  if override then parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry) end
   if blocked > 0 then
     parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
   end
@@ -2987,20 +2641,24 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- remove implements the verbs that remove something from the keys that have it. It returns the
--- number of these keys, or the error.
-function contents.remove(verb, keys, args, has, set)
-  local list, err = contents.of_all(verb, keys, args, 0)
-  err = err or contents.too_large(keys, list, has)
+-- change calls set for each key, or for those for which has returns true. It returns the number of
+-- these keys, or the error.
+function contents.change(keys, list, has, set)
+  local err, changed = too_large(keys, list, has), 0
   if err then return err end
-  local changed = 0
   for i, key in ipairs(keys) do
-    if has(list[i]) then
+    if not has or has(list[i]) then
       set(key, list[i])
       changed = changed + 1
     end
   end
   return changed
+end
+
+-- remove implements the verbs that remove something from the keys that have it.
+function contents.remove(verb, keys, args, has, set)
+  local list, err = contents.of_all(verb, keys, args, 0)
+  return err or contents.change(keys, list, has, set)
 end
 end
 
@@ -3029,18 +2687,9 @@ local function plain_count(value)
 end
 
 -- length returns the length in ms of a window that opens now.
-local function length(rate)
-  if not rate.align then
-    return rate.period
-  elseif rate.shift then
-    return calendar.left(rate, clock.ms())
-  end
-  return rate.period - clock.ms() % rate.period
-end
+local function length(rate) return rate.align and calendar.left(rate, clock.ms()) or rate.period end
 
-local function reset(state)
-  return state.count > 0 and state.left or 0
-end
+local function reset(state) return state.count > 0 and state.left or 0 end
 
 local function set(state, count)
   local free = state.rate.capacity - count
@@ -3049,21 +2698,13 @@ local function set(state, count)
   state.reset = reset(state)
 end
 
-local function charge(state, units)
-  set(state, state.count + units)
-end
+local function charge(state, units) set(state, state.count + units) end
 
-local function refund(state, units)
-  set(state, math.max(0, state.count - units))
-end
+local function refund(state, units) set(state, math.max(0, state.count - units)) end
 
-local function spare(state)
-  return math.max(0, states.most_owed(state.rate.capacity) - state.count)
-end
+local function spare(state) return math.max(0, states.most_owed(state.rate.capacity) - state.count) end
 
-local function wait(state)
-  return state.left
-end
+local function wait(state) return state.left end
 
 -- parse parses "<count>:<end>", or returns nil.
 local function parse(text)
@@ -3100,14 +2741,12 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function convert(value, expiry)
-  return string.format('%s:%d', value, expiry)
-end
+local function convert(value, expiry) return string.format('%s:%d', value, expiry) end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call with one key without states.list, if the key holds a count or
--- nothing. It leaves other calls to decisions.one_key.
+-- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
+-- a count, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -3156,7 +2795,6 @@ algorithms.fixed_window = {
     zone = calendar.zone,
     from = calendar.from,
   },
-  calendar = true,
   complete_rate = calendar.complete,
   decide = decide,
   form = {
@@ -3166,7 +2804,7 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,
 }
 end
@@ -3193,11 +2831,22 @@ do
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
+-- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
+-- algorithm).
+local function common_divisor(a, b)
+  while b > 0 do
+    local rest = a % b
+    a = b
+    b = rest
+  end
+  return a
+end
+
 -- divide sets a rate's ticks for a clock with units_per_ms units in a ms. It reports whether all
 -- debts can be counted in ticks, which requires that no debt exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
-  local divisor = numbers.common_divisor(period, count)
+  local divisor = common_divisor(period, count)
   rate.ticks, rate.interval = count / divisor, period / divisor
   rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
   return 2 * rate.full <= numbers.MOST
@@ -3247,7 +2896,7 @@ algorithms.gcra = {
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = gcra_expiry.holds,
-  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, spare = gcra_debt.spare,
+  charge = gcra_debt.charge, refund = gcra_debt.refund, spare = gcra_debt.spare,
   reset = gcra_debt.reset, wait = gcra_debt.wait,
   read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
 }
@@ -3301,7 +2950,6 @@ do
 --   offset   the position in the value at which text begins, in bytes
 --   skip     the position in the value at which the log begins
 --   key      the key with the rest of the value
---   stored   whether the log is long and is the key's whole value, so that an entry can be appended
 --   entries  the number of entries
 --   base     the sum before the first entry
 --   last     the time of the last entry
@@ -3327,13 +2975,13 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first entry from low to high for which passed(state, time, sum, value) is
--- false, or high if there is none.
-local function search(state, low, high, passed, value)
+-- search returns the first entry from low to high that is later than since and after which at most
+-- this many units follow, or high if there is none.
+local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
     local at, sum = entry(state, middle)
-    if passed(state, at, sum, value) then
+    if at <= since or (state.sum - sum) % SUMS > units then
       low = middle + 1
     else
       high = middle
@@ -3342,21 +2990,13 @@ local function search(state, low, high, passed, value)
   return low
 end
 
-local function is_over(_, at, _, since)
-  return at <= since
-end
-
-local function leaves_more(state, _, sum, units)
-  return (state.sum - sum) % SUMS > units
-end
-
 -- leaving returns the time and the number of the first live entry such that the entries after it
 -- have at most this many units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
-  if leaves_more(state, at, sum, units) then
-    i = search(state, i + 1, state.entries, leaves_more, units)
+  if (state.sum - sum) % SUMS > units then
+    i = search(state, i + 1, state.entries, 0, units)
     at = entry(state, i)
   end
   return at, i
@@ -3376,7 +3016,7 @@ end
 -- restart gives a state a log with one entry at the current time, or an empty log for 0 units.
 local function restart(state, units)
   local now = state.now
-  state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
+  state.text, state.offset, state.skip = struct.pack('>I5I7I5', 0, now, units), 0, 0
   state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
   state.live, state.added = 1, nil
   set(state, units)
@@ -3389,9 +3029,7 @@ local function check(state, size, cost, base, first, first_sum)
   if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
-  if entries > 1 then
-    last, sum = entry(state, entries)
-  end
+  if entries > 1 then last, sum = entry(state, entries) end
   local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added = last, sum, 1, nil
@@ -3402,9 +3040,8 @@ local function check(state, size, cost, base, first, first_sum)
     if last <= since then
       state.live = entries + 1
     else
-      state.live = search(state, 2, entries, is_over, since)
-      local _
-      _, before = entry(state, state.live - 1)
+      state.live = search(state, 2, entries, since, SUMS)
+      before = select(2, entry(state, state.live - 1))
     end
     used = (sum - before) % SUMS
   end
@@ -3419,14 +3056,9 @@ local function check(state, size, cost, base, first, first_sum)
 end
 
 local function charge(state, units)
-  local now = state.now
-  state.before = state.entries
-  if units == 0 then
-    state.added = ''
-  else
-    if state.entries == 0 or now > state.last then
-      state.last = now
-    end
+  state.before, state.added = state.entries, ''
+  if units > 0 then
+    if state.entries == 0 or state.now > state.last then state.last = state.now end
     state.sum = (state.sum + units) % SUMS
     state.added = struct.pack('>I7I5', state.last, state.sum)
   end
@@ -3452,9 +3084,7 @@ local function refund(state, units)
   return nil
 end
 
-local function spare(state)
-  return math.max(0, states.most_owed(state.rate.capacity) - state.used)
-end
+local function spare(state) return math.max(0, states.most_owed(state.rate.capacity) - state.used) end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
@@ -3466,21 +3096,15 @@ local function wait(state, cost)
 end
 
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
-local function expiry(state)
-  return clock.ceil_ms(state.last + state.rate.period * 1000)
-end
+local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
 -- its entries have left the window. Because of debts, more than n units may count. A log of 2n
 -- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
-  if state.added == '' then
-    return true
-  elseif state.before < state.entries then -- a refund
-    return false
-  end
-  if state.entries >= 2 * state.rate.capacity then return false end
-  return state.entries > 0 and state.live - 1 <= state.entries / 2
+  local entries = state.entries
+  return state.added == ''
+    or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
 -- save returns a log of the live entries, and the added one.
@@ -3500,8 +3124,7 @@ local function save(state)
 end
 
 local function read(state, text, now, cost, key, offset, size)
-  state.now, state.text, state.offset, state.skip, state.stored = now, text, offset or 0, offset or 0, false
-  state.key = key
+  state.now, state.text, state.offset, state.skip, state.key = now, text, offset or 0, offset or 0, key
   if #text >= SHORTEST then return check(state, size or #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
   return text == ''
@@ -3509,47 +3132,26 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, load_log calls the function another instead: the value
--- may hold several rates, or may not have been written by a limiter.
-local function load_log(key, limit, at, cost, text, offset, another)
-  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost, text) end
-  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
-  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost, text) end
-  local state, size = states.new(at, limit.rate), #text
-  if size == CHUNK then
-    size = redis.call('STRLEN', key) - offset
-  end
-  local err = offset > 0 and states.too_much('bytes', size) -- a charge copies a log that is not the key's whole value
-  if err then return err end
-  state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
-  state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
-  state.now = clock.us()
-  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
-end
-
 local function load(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
-  if text == '' then
-    return packed.form.load_empty(limit, at)
-  elseif type(text) == 'string' then
-    return load_log(key, limit, at, cost, text, 0, states.load_other)
+  if text == '' then return packed.form.load_empty(limit, at) end
+  local prefix, base, first, first_sum
+  if type(text) == 'string' and #text >= #PREFIX + SHORTEST then
+    prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
   end
-  return states.load_other(key, limit, at, cost, text)
-end
-
-local function load_found(key, limit, at, cost, found)
-  local text = found.value or redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  return load_log(key, limit, at, cost, text, found.from, function()
-    return packed.form.load_found(key, limit, at, cost, found)
-  end)
+  -- The key may hold several rates, or a value that no limiter wrote.
+  if prefix ~= PREFIX or base >= SUMS then return states.load_other(key, limit, at, cost, text) end
+  local state, size = states.new(at, limit.rate), #text
+  if size == CHUNK then size = redis.call('STRLEN', key) end
+  state.now, state.text, state.offset, state.skip, state.key = clock.us(), text, 0, #PREFIX, key
+  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
   if state.skip ~= #PREFIX or not goes_on(state) then
     packed.form.write(key, limit, at)
-  elseif state.stored then
+  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   else
@@ -3564,11 +3166,8 @@ local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
   local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
-  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then
-    return 0 -- the rate is full
-  end
-  base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
-  return (sum - base) % SUMS
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end -- the rate is full
+  return (struct.unpack('>I5', sum) - struct.unpack('>I5', base)) % SUMS
 end
 
 algorithms.sliding_log = {
@@ -3576,7 +3175,7 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
+  form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
   spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
@@ -3619,13 +3218,9 @@ local function units_left(state, capacity)
   return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
 end
 
-local function set(state)
-  state.free = units_left(state, state.rate.capacity)
-end
+local function set(state) state.free = units_left(state, state.rate.capacity) end
 
-local function spare(state)
-  return units_left(state, states.most_owed(state.rate.capacity))
-end
+local function spare(state) return units_left(state, states.most_owed(state.rate.capacity)) end
 
 local function reset(state)
   local counts, last = state.counts, state.rate.buckets
@@ -3657,9 +3252,7 @@ local function place(state, text, now, cost)
     bucket = bucket - 1
   end
   states.too_much('buckets', newest - bucket)
-  if ahead then
-    counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
-  end
+  if ahead then counts[0] = math.min(sum, states.most_spent(rate.capacity, cost)) end
   return true
 end
 
@@ -3724,8 +3317,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide decides the common call with one key without states.list, if the rate has one bucket. It
--- leaves other calls to decisions.one_key.
+-- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
+-- keys that hold other states, to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
@@ -3783,7 +3376,7 @@ algorithms.sliding_window = {
   complete_rate = complete_rate,
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3826,9 +3419,7 @@ local function refill(rate, tokens, added, now, cost)
 end
 
 -- full_at returns when the bucket is full, in us.
-local function full_at(rate, tokens, added)
-  return added + refill_us(rate.capacity - tokens, rate)
-end
+local function full_at(rate, tokens, added) return added + refill_us(rate.capacity - tokens, rate) end
 
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
@@ -3853,9 +3444,7 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
-local function refund(state, units)
-  charge(state, -math.min(units, state.rate.capacity - state.tokens))
-end
+local function refund(state, units) charge(state, -math.min(units, state.rate.capacity - state.tokens)) end
 
 local function spare(state)
   local capacity = state.rate.capacity
@@ -3878,7 +3467,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide decides the common call with one key without states.list. It leaves other calls to
+-- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
@@ -3890,17 +3479,17 @@ local function decide(key, limit, cost)
     if not tokens or not added then return decisions.one_key(key, limit, cost, value) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  if cost > tokens then
-    local retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
-    local full = tokens < capacity and full_at(rate, tokens, added) or now
-    return decisions.answer(0, capacity, tokens, retry, clock.ceil_ms(full - now))
+  local denies, retry = cost > tokens, 0
+  if denies then
+    retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+  else
+    tokens = tokens - cost
   end
-  tokens = tokens - cost
   local full = tokens < capacity and full_at(rate, tokens, added) or now
-  if cost > 0 then
+  if not denies and cost > 0 then
     states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
   end
-  return decisions.answer(1, capacity, tokens, 0, clock.ceil_ms(full - now))
+  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, clock.ceil_ms(full - now))
 end
 
 algorithms.token_bucket = {
@@ -3909,7 +3498,7 @@ algorithms.token_bucket = {
   options = { burst = numbers.positive_option },
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3922,12 +3511,9 @@ do
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_acquire',
-  description = 'Takes a lease, or prolongs the one that this id holds.',
-  callback = function(keys, args)
-    return leases.call('acquire', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_acquire', description = 'Takes a lease, or prolongs the one that this id holds.',
+  callback = function(keys, args) return leases.call('acquire', keys, args) end,
 }
 end
 
@@ -3943,9 +3529,8 @@ do
 
 local OPTIONS = { EXTEND = true, extend = true }
 
-clock.register{
-  function_name = 'ratelimit_block',
-  description = 'Denies the keys for some milliseconds, regardless of their limits.',
+redis.register_function{
+  function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
@@ -3954,16 +3539,11 @@ clock.register{
     ms, err = contents.duration(args[1], 'a block')
     if err then return err end
     for i, key in ipairs(keys) do
-      if list[i].in_use then return states.in_use(key, list[i].in_use) end
+      if list[i].use then return states.in_use(key, list[i].use) end
     end
-    err = contents.too_large(keys, list)
-    if err then return err end
-    for i, key in ipairs(keys) do
-      if not extend or list[i].blocked < ms then
-        contents.put(key, list[i], clock.ms() + ms, list[i].override)
-      end
-    end
-    return #keys
+    return contents.change(keys, list, nil, function(key, content)
+      if not extend or content.blocked < ms then contents.put(key, content, clock.ms() + ms, content.override) end
+    end)
   end,
 }
 end
@@ -3980,26 +3560,24 @@ do
 --            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- readings returns two lists with one entry for each key: the numbers read from the limit, and the
--- name of its algorithm.
-local function readings(limit)
+-- add adds two fields to the reply, with one entry for each key: the numbers read from the limit, and
+-- the name of its algorithm.
+local function add(reply, prefix, limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do
-    list[i], names[i] = { limit.shadow and 1 or 0 }, part.algorithm.name
+    local entry = { limit.shadow and 1 or 0 }
     for _, rate in ipairs(part.rates) do
-      for _, number in ipairs{ rate.count, rate.period, rate.capacity } do
-        list[i][#list[i] + 1] = number
-      end
+      entry[#entry + 1], entry[#entry + 2], entry[#entry + 3] = rate.count, rate.period, rate.capacity
     end
+    list[i], names[i] = entry, part.algorithm.name
   end
-  return list, names
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = prefix .. 'limit', list, prefix .. 'algorithms', names
 end
 
-clock.register{
-  function_name = 'ratelimit_info',
-  description = 'Returns the version, the contract, the build id and the policies of this library.',
-  flags = { 'no-writes', 'allow-stale' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_info', description = 'Returns the version, the contract, the build id and the policies of this library.',
+  flags = { 'no-writes', 'allow-stale' }, callback = function(keys, args)
     if #keys > 0 then
       return errors.new('BADKEYS', '%s: info takes no key', errors.quote(keys[1]))
     elseif #args > 1 then
@@ -4013,15 +3591,8 @@ clock.register{
     else
       local limit, err = limits.of(args[1])
       if not limit then return err end
-      local list, kinds = readings(limit)
-      local fields = { 'limit', list, 'algorithms', kinds }
-      if limit.canary then
-        list, kinds = readings(limit.canary)
-        fields[5], fields[6], fields[7], fields[8] = 'canary_limit', list, 'canary_algorithms', kinds
-      end
-      for _, field in ipairs(fields) do
-        reply[#reply + 1] = field
-      end
+      add(reply, '', limit)
+      if limit.canary then add(reply, 'canary_', limit.canary) end
     end
     return reply
   end,
@@ -4037,9 +3608,8 @@ do
 --   Output the number of keys, which are all overridden now
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
 
-clock.register{
-  function_name = 'ratelimit_override',
-  description = 'Puts another limit on the keys for some milliseconds.',
+redis.register_function{
+  function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
   callback = function(keys, args)
     local list, err = contents.of_all('override', keys, args, 2)
     if err then return err end
@@ -4050,17 +3620,14 @@ clock.register{
     if err then return err end
     for i, key in ipairs(keys) do
       local content = list[i]
-      local held = content.in_use or content.held and not limit.lease and 'leases or an override for them'
+      local held = content.use or content.held and not limit.lease and 'leases or an override for them'
         or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
       if held then return states.in_use(key, held) end
     end
-    err = contents.too_large(keys, list)
-    if err then return err end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
-    for i, key in ipairs(keys) do
-      contents.put(key, list[i], nil, override)
-    end
-    return #keys
+    return contents.change(keys, list, nil, function(key, content)
+      contents.put(key, content, nil, override)
+    end)
   end,
 }
 end
@@ -4073,13 +3640,9 @@ do
 --   Output the number of keys that had an override
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
-clock.register{
-  function_name = 'ratelimit_override_end',
-  description = 'Removes the overrides of the keys; returns how many had one.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
-    return contents.remove('override_end', keys, args, overrides.active, contents.put)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_override_end', description = 'Removes the overrides of the keys; returns how many had one.',
+  flags = { 'allow-oom' }, callback = function(keys, args) return contents.remove('override_end', keys, args, overrides.active, contents.put) end,
 }
 end
 
@@ -4094,11 +3657,9 @@ do
 
 local OPTIONS = { COST = true, UPTO = true, EACH = true }
 
-clock.register{
-  function_name = 'ratelimit_peek',
-  description = 'Returns what ratelimit_take would, and changes nothing.',
-  flags = { 'no-writes' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
+  flags = { 'no-writes' }, callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
     return err or (decisions.decide(keys, request, 'charge', true))
   end,
@@ -4116,22 +3677,16 @@ do
 
 local OPTIONS = { COST = true, ONCE = true, EACH = true }
 
-clock.register{
-  function_name = 'ratelimit_refund',
-  description = 'Gives cost back to the keys, never beyond full.',
+redis.register_function{
+  function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
     if err then return err end
     local request_key = request.ONCE
-    if request_key then
-      local before
-      before, err = once.read(request_key)
-      if before or err then return before or err end
-    end
+    local before = request_key and once.read(request_key)
+    if before then return before end
     local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
-    if request_key and gives_back and passes then
-      once.keep(request_key, reply, request.ttl)
-    end
+    if request_key and gives_back and passes then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
 }
@@ -4145,13 +3700,9 @@ do
 --   Output 1, or 0 if this ID holds no lease
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_release',
-  description = 'Gives a lease back: 1, or 0 if this id holds none.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
-    return leases.call('release', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_release', description = 'Gives a lease back: 1, or 0 if this id holds none.',
+  flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('release', keys, args) end,
 }
 end
 
@@ -4164,12 +3715,9 @@ do
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_renew',
-  description = 'Prolongs a lease that is held.',
-  callback = function(keys, args)
-    return leases.call('renew', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
+  callback = function(keys, args) return leases.call('renew', keys, args) end,
 }
 end
 
@@ -4182,11 +3730,9 @@ do
 --   Output the number of keys that existed
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
-clock.register{
-  function_name = 'ratelimit_reset',
-  description = 'Forgets the keys; returns how many held something.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_reset', description = 'Forgets the keys; returns how many held something.',
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0
@@ -4210,15 +3756,13 @@ local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = t
 
 -- decide_with_options decides a request with any options.
 local function decide_with_options(keys, request)
-  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
-  if request_key then
-    local before, err = once.read(request_key)
-    if before or err then return before or err end
-  end
+  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.costs[1]
+  local before = request_key and once.read(request_key)
+  if before then return before end
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 and not request.FORCE and not request.EACH then
+  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
@@ -4226,13 +3770,8 @@ local function decide_with_options(keys, request)
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
-  if charged and request_key then
-    once.keep(request_key, reply, request.ttl)
-  end
-  if usage_key then
-    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or cost or request.costs[1])
-  end
-  return err or reply
+  if charged and request_key then once.keep(request_key, reply, request.ttl) end
+  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
 end
 
 -- decide_with_usage decides the common call with a usage key: one limit and one unit.
@@ -4244,8 +3783,7 @@ local function decide_with_usage(keys, limit)
 end
 
 redis.register_function{
-  function_name = 'ratelimit_take',
-  description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
+  function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
@@ -4271,21 +3809,13 @@ do
 --   Output the number of keys that were blocked
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
-local function is_blocked(content)
-  return content.blocked > 0
-end
+local function is_blocked(content) return content.blocked > 0 end
 
-local function unblock(key, content)
-  contents.put(key, content, 0, content.override)
-end
+local function unblock(key, content) contents.put(key, content, 0, content.override) end
 
-clock.register{
-  function_name = 'ratelimit_unblock',
-  description = 'Lifts the blocks of the keys; returns how many were blocked.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
-    return contents.remove('unblock', keys, args, is_blocked, unblock)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_unblock', description = 'Lifts the blocks of the keys; returns how many were blocked.',
+  flags = { 'allow-oom' }, callback = function(keys, args) return contents.remove('unblock', keys, args, is_blocked, unblock) end,
 }
 end
 
@@ -4298,11 +3828,9 @@ do
 --            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
 --   Errors BADARGS BADKEYS BADSTATE
 
-clock.register{
-  function_name = 'ratelimit_usage',
-  description = 'Returns what TRACK has counted under a usage key.',
-  flags = { 'no-writes' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_usage', description = 'Returns what TRACK has counted under a usage key.',
+  flags = { 'no-writes' }, callback = function(keys, args)
     if #keys ~= 1 then
       return errors.new('BADKEYS', 'the number of keys is %d; usage takes one', #keys)
     elseif #args > 0 then

@@ -20,7 +20,7 @@ var vectorFiles embed.FS
 // tested with them.
 type VectorFile struct {
 	Name     string   `json:"-"`                  // the file name without .json
-	About    string   `json:"about"`              // what the file tests
+	About    string   `json:"about"`              // what the vectors test
 	StartUS  int64    `json:"start_us"`           // the start of each vector, in microseconds since the epoch
 	Policies []Policy `json:"policies,omitempty"` // the policies of the library, for LoadPolicyVectors
 	Vectors  []Vector `json:"vectors"`
@@ -121,9 +121,10 @@ func (e *StepError) Error() string {
 // Unwrap returns Err.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// Run makes the calls of the vector at their times, on a server without keys. call returns the
-// arguments for Step.Check. The error is from setTime, or a *StepError for the first wrong reply;
-// the steps after it depend on it and are not run.
+// Run makes the vector's calls at their times, on a server without keys. setTime sets the server's
+// clock. call sends a command, and returns the reply and the error for Step.Check. The error of Run
+// comes from setTime, or is a *StepError for the first wrong reply. Run skips the steps after a
+// wrong reply, because they depend on it.
 func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words ...string) (any, error)) error {
 	after := int64(0)
 	if err := setTime(startUS); err != nil {

@@ -24,8 +24,7 @@ func (o offline) Do(words ...string) (any, error) {
 		args[i] = word
 	}
 	reply, err := o.Server.Do(args...)
-	var refused embedded.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[embedded.Error](err); ok {
 		return nil, agree.Refusal(refused)
 	}
 	return reply, err

@@ -13,11 +13,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// probe is Lua code appended to the library's text, so it can use the library's local tables. It
-// registers a function that returns, for every algorithm, its name, the names of its options, and
-// the fields of its table as "field: type". The function also parses two limits, one with one rate
-// and one with two rates. It returns the fields of each limit and of its last rate, and the parse
-// error, or "" if there is none.
+// probe is Lua code appended to the library's source code, so it can use the library's local
+// tables. It registers a function that returns, for every algorithm, its name, the names of its
+// options, and the fields of its table as "field: type". The function also parses two limits, one
+// with one rate and one with two rates. It returns the fields of each limit and of its last rate,
+// and the parse error, or "" if there is none.
 const probe = `
 redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
   local list = {}
@@ -50,7 +50,7 @@ end}
 // Fields that the comments at the top of src/45_limits.lua and src/35_packed.lua require.
 var (
 	ofAlgorithm = []string{"name: string", "options: table", "charge: function", "refund: function",
-		"spend: function", "reset: function", "wait: function"}
+		"reset: function", "wait: function"}
 	ofPacked = []string{"prefix: string", "read: function", "save: function"}
 	ofLimit  = []string{"limit.decide: function", "limit.form: table"}
 	ofRate   = []string{"rate.capacity: number", "rate.algorithm: table"}
@@ -58,10 +58,7 @@ var (
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[[]byte](t)(os.ReadFile(file))
 	return string(text)
 }
 
@@ -78,15 +75,9 @@ func section(text, heading string) string {
 // exist for an unknown algorithm.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
-	reply, err := server.Do("FCALL_RO", "probe", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := must[any](t)(server.Do("FCALL_RO", "probe", 0))
 	vectors := map[string]bool{}
-	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	for _, file := range files {
 		vectors[file.Name] = true
 		if len(file.Vectors) == 0 || file.About == "" || file.StartUS == 0 {

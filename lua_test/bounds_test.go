@@ -67,7 +67,7 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
-// TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in all.
+// TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
 // Once it has read more than 20,000 buckets, it reads no further state. A value of exactly
 // 2,500,000 bytes is read, but then rejected because no limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
@@ -156,18 +156,15 @@ func TestManyLeasesAreCut(t *testing.T) {
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
 // clock back, so that all leases lapse too far in the future. If all have the same length, a single
-// call shortens them all. With several lengths, each call shortens 2000. When a second length comes,
-// the lengths of 1000 leases are recorded.
+// call shortens them all. With several lengths, each call shortens 2000. Granting a lease with
+// another length records the lengths of 1000 leases.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
 	now := server.Time().UnixMilli()
 	do := func(words ...string) int64 {
 		t.Helper()
-		reply, err := server.Do(words...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := must[any](t)(server.Do(words...))
 		n, _ := reply.(int64)
 		return n
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// ends is Lua code appended to the library's text. It registers a function that returns the ends of
-// successive windows of the limit args[1], in ms since the epoch. The first is the first end after
-// args[2]; the last is the first end at args[3] or later.
+// ends is Lua code appended to the library's source code. It registers a function that returns the
+// ends of successive windows of the limit args[1], in ms since the epoch. The first is the first
+// end after args[2]; the last is the first end at args[3] or later.
 const ends = `
 redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback = function(_, args)
   local rate, now, last, list = limits.of(args[1]).rate, tonumber(args[2]), tonumber(args[3]), {}
@@ -49,7 +49,8 @@ var calendarLimits = []struct {
 	{"d", 1, "-00:00", 0, 2100},
 }
 
-// windowEnd returns the end of the window that contains now, computed with package time.
+// windowEnd returns the end of the window that contains now, computed with package time. If the
+// period is a month, from is the day on which windows begin.
 func windowEnd(period string, from int, now time.Time) time.Time {
 	midnight := func(year int, month time.Month, day int) time.Time {
 		return time.Date(year, month, day, 0, 0, 0, 0, now.Location())
@@ -74,8 +75,8 @@ func windowEnd(period string, from int, now time.Time) time.Time {
 	return end
 }
 
-// TestWindowsOfTheCalendar checks that every window of the calendar ends when package time says,
-// and that a decision at any time in a window reports the same end.
+// TestWindowsOfTheCalendar checks that every window of the calendar ends at the time that package
+// time computes, and that a decision at any time in a window reports the same end.
 func TestWindowsOfTheCalendar(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+ends), embedded.WithTime(time.Unix(1, 0)))}
 	random := rand.New(rand.NewPCG(1, 2))

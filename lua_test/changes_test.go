@@ -12,13 +12,10 @@ import (
 )
 
 // TestEveryChangeIsAVector checks that functions/vectors/changes.json has each change from one
-// algorithm to another, and what its vectors show: after k of 100 units under one, the other has
-// about 100 - k left, and half an hour later a key with 2 used units still has about 98.
+// algorithm to another. After k of 100 units under one algorithm, the other must have about 100 - k
+// left. Half an hour later, a key with 2 used units must still have about 98 left.
 func TestEveryChangeIsAVector(t *testing.T) {
-	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	at := slices.IndexFunc(files, func(f functions.VectorFile) bool { return f.Name == "changes" })
 	if at < 0 {
 		t.Fatal("there is no changes.json")

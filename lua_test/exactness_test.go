@@ -36,7 +36,7 @@ var exactRates = []model.Rate{
 // TestExactness makes many takes, and checks that the library admits exactly those that exact
 // arithmetic admits. It also checks that a denied call is allowed at retry_after and not a
 // millisecond earlier. If the contract rounds the emission interval, the exact arithmetic uses the
-// rounded interval. The number of admitted takes of cost 1 then differs at any time by at most one
+// rounded interval. At any time, the number of admitted takes of cost 1 then differs by at most one
 // from the number without rounding.
 func TestExactness(t *testing.T) {
 	server := offline{start(t)}
@@ -63,8 +63,8 @@ func TestExactness(t *testing.T) {
 	t.Logf("%d takes", total)
 }
 
-// perfect is a limiter that computes with exact integers. debt and interval are in units of 1/parts
-// of a microsecond.
+// perfect is a limiter that computes with exact integers. The field parts is the number of equal
+// parts into which a microsecond is divided; the fields debt and interval count these parts.
 type perfect struct {
 	capacity, interval, parts int64
 	clock                     int64 // the clock's unit, in microseconds
@@ -108,13 +108,8 @@ func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perf
 		if i > 0 {
 			now += pause(random, r, cost, takes)
 		}
-		if err := server.SetTime(now); err != nil {
-			t.Fatal(err)
-		}
-		reply, err := decision(server, model.Call{Verb: model.Take, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, server.SetTime(now))
+		reply := must[[6]int64](t)(decision(server, model.Call{Verb: model.Take, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}}))
 		if reply[0] == 1 {
 			admitted++
 		}
@@ -149,25 +144,19 @@ func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	return int64(most * random.Float64())
 }
 
-// retryIsExact checks that a denied call is still denied one millisecond before retry_after, and
-// allowed at retry_after.
+// retryIsExact checks the retry_after of a call that was denied. now is the time of the denial in
+// µs, and retry is its retry_after in ms. The call must be allowed retry ms later, and still denied
+// one millisecond before.
 func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, retry int64) {
 	t.Helper()
 	for _, row := range []struct{ after, allowed int64 }{{(retry - 1) * 1000, 0}, {retry * 1000, 1}} {
-		if err := server.SetTime(now + row.after); err != nil {
-			t.Fatal(err)
-		}
-		reply, err := decision(server, model.Call{Verb: model.Peek, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, server.SetTime(now+row.after))
+		reply := must[[6]int64](t)(decision(server, model.Call{Verb: model.Peek, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}}))
 		if reply[0] != row.allowed {
 			t.Fatalf("denied at %d us with a retry after %d ms; %d us later the reply is %v", now, retry, row.after, reply)
 		}
 	}
-	if err := server.SetTime(now); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.SetTime(now))
 }
 
 // decision makes a call whose reply is a decision, and returns that decision.

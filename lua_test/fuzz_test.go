@@ -24,9 +24,7 @@ func fillWithStates(t *testing.T, server offline) {
 
 func empty(t *testing.T, server offline) {
 	t.Helper()
-	if err := server.SetTime(generate.StartUS); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.SetTime(generate.StartUS))
 	if _, err := server.Do("FLUSHALL"); err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +104,9 @@ func vocabulary() (keys, words []string) {
 }
 
 // FuzzArguments passes arbitrary keys and arguments to every function. Each call must return a
-// reply of the right form or an error that the contract defines, and a call that returns an error
-// must change nothing. picks selects additional keys and arguments from the seeds, because a fuzzer
-// that mutates bytes rarely produces an option name.
+// well-formed reply or an error that the contract defines, and a call that returns an error must
+// change nothing. picks selects additional keys and arguments from the seeds, because a fuzzer that
+// mutates bytes rarely produces an option name.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -171,7 +169,7 @@ var nearStates = []string{
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
-// nearLeases returns sorted sets that resemble a key's leases. Each set is a text whose lines are
+// nearLeases returns sorted sets that resemble a key's leases. Each set is a string whose lines are
 // members and scores alternately. It has two leases and sometimes other members, with scores that a
 // server accepts.
 func nearLeases() (values []string) {
@@ -190,8 +188,8 @@ func nearLeases() (values []string) {
 }
 
 // FuzzGarbage stores arbitrary values of any type in the keys of a call. The call must return a
-// reply of the right form or an error that the contract defines, and a call that returns an error
-// must change nothing.
+// well-formed reply or an error that the contract defines, and a call that returns an error must
+// change nothing.
 func FuzzGarbage(f *testing.F) {
 	server := offline{start(f)}
 	seeds := 0

@@ -18,10 +18,7 @@ func TestALongLog(t *testing.T) {
 			began := server.Time()
 			do := func(words ...any) string {
 				t.Helper()
-				reply, err := server.Do(words...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				reply := must[any](t)(server.Do(words...))
 				return strings.Trim(fmt.Sprint(reply), "[]")
 			}
 			var taken []time.Time // when each unit that still counts was taken
@@ -75,6 +72,25 @@ func TestALongLog(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestALongLogBesideAShortOne compares a key with a long and a short log, which are read one by one,
+// with two keys that have one log each.
+func TestALongLogBesideAShortOne(t *testing.T) {
+	const long, short = "sliding_log 2000/h", "sliding_log 5/100ms"
+	server := start(t)
+	began := server.Time()
+	for i := range 1700 {
+		server.SetTime(began.Add(time.Duration(i) * 10 * time.Millisecond))
+		both := must[any](t)(server.Do("FCALL", "ratelimit_take", 1, "both", long+", 5/100ms")).([]any)
+		apart := must[any](t)(server.Do("FCALL", "ratelimit_take", 2, "long", "short", long, short)).([]any)
+		if got, want := fmt.Sprint(both[:5]), fmt.Sprint(apart[:5]); got != want {
+			t.Fatalf("call %d: got %s, want %s", i, got, want)
+		}
+	}
+	if size := must[any](t)(server.Do("STRLEN", "both")).(int64); size < 8192 {
+		t.Errorf("the value has %d bytes, and is read as a whole", size)
 	}
 }
 

@@ -16,10 +16,7 @@ func policyVectors(t *testing.T) (functions.VectorFile, functions.Build) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	build, err := functions.New(functions.WithPolicies(files[0].Policies...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(files[0].Policies...)))
 	return files[0], build
 }
 

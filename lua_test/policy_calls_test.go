@@ -49,9 +49,9 @@ func counting(t *testing.T) functions.Build {
 	return build
 }
 
-// TestPolicyCalls checks what ratelimit_info counts for each policy since the library was loaded. The
-// calls of a case are separated by semicolons; a call that begins with ! returns an error. Counts that
-// are not listed are 0.
+// TestPolicyCalls checks what ratelimit_info counts for each policy since the library was loaded.
+// The calls in a case are separated by semicolons; a call that begins with ! returns an error.
+// Counts that are not listed are 0.
 func TestPolicyCalls(t *testing.T) {
 	build := counting(t)
 	sixteen := ""
@@ -93,9 +93,7 @@ func TestPolicyCalls(t *testing.T) {
 		{"leases of a canary", "acquire 1 {v}:a @part.jobs x; acquire 1 {v}:a @part.jobs y; acquire 1 {v}:b @part.jobs x; acquire 1 {v}:b @part.jobs y; release 1 {v}:b @part.jobs x", "part.jobs 2 0 1 1", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := server.Load(mutated(t, build.Text())); err != nil {
-				t.Fatal(err)
-			}
+			require(t, server.Load(mutated(t, build.Text())))
 			for round := range int64(2) { // in the second round, the limits are cached
 				for _, command := range []string{"FLUSHALL", "SADD {v}:set x"} {
 					if _, err := server.Do(commandOf(command)...); err != nil {
@@ -129,10 +127,7 @@ func commandOf(command string) []any {
 // ratelimit_info. It checks the names and their order, and the shares of canaries.
 func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]int64) {
 	t.Helper()
-	reply, err := server.Do("FCALL_RO", "ratelimit_info", "0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0"))
 	info := respmap.Of(reply)
 	calls, shadows = map[string][]int64{}, map[string][]int64{}
 	var names []any
@@ -165,8 +160,8 @@ func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]
 	return calls, shadows
 }
 
-// compare compares got with the counts in want, multiplied by times. Counts that want does not list
-// must be 0.
+// compare compares got with the counts in want, each multiplied by the factor times. Counts that
+// want does not list must be 0.
 func compare(t *testing.T, what string, got map[string][]int64, want string, times int64) {
 	t.Helper()
 	for part := range strings.SplitSeq(want, "; ") {

@@ -9,9 +9,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// Each test makes the calls of one predecessor, a published rate limiter that the library replaces,
-// and checks the library's replies. Some of these calls get a wrong reply from the predecessor.
-// Times are in seconds after the start, which is 20 s after the beginning of a minute.
+// The predecessors are published rate limiters that the library replaces. Each test makes the calls
+// of a program that used one predecessor, and checks the library's replies. Some of these calls get
+// a wrong reply from the predecessor. Times are in seconds after the start, which is 20 s after the
+// beginning of a minute.
 
 type predecessor struct {
 	t      *testing.T
@@ -125,8 +126,8 @@ func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 }
 
 // The predecessor's document shows two sessions, with limits of 5 and 3 in 10 s. One session makes
-// a call every second, the other every two seconds. The waits come from redis-cli, so each call
-// also takes time; the test assumes 10 and 20 ms.
+// a call every second, the other every two seconds. redis-cli waits this long after each call, and
+// the calls also take time: the test assumes 10 ms in the first session and 20 ms in the second.
 func TestPredecessorResourceAndConsumer(t *testing.T) {
 	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
 	sessions := func(p predecessor, calls int) (one, two []string) {

@@ -73,7 +73,7 @@ func listShape(reply any, _ int, _ bool) error {
 
 var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
 
-// refusalShape checks that the text of an error reply has the form that the contract requires.
+// refusalShape checks that an error reply has the form that the contract requires.
 func refusalShape(text string) error {
 	words := strings.SplitN(text, " ", 3)
 	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
@@ -108,17 +108,11 @@ func unquoted(text string) string {
 // everything returns the content of the server, with expiries.
 func everything(t *testing.T, server offline) map[string]string {
 	t.Helper()
-	names, err := server.Do("KEYS", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must[any](t)(server.Do("KEYS", "*"))
 	all := map[string]string{}
 	for _, name := range names.([]any) {
 		key := name.(string)
-		kind, err := server.Do("TYPE", key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kind := must[any](t)(server.Do("TYPE", key))
 		read := map[any][]string{
 			"string": {"GET", key}, "zset": {"ZRANGE", key, "0", "-1", "WITHSCORES"}, "hash": {"HGETALL", key},
 			"list": {"LRANGE", key, "0", "-1"}, "set": {"SMEMBERS", key}, "stream": {"XRANGE", key, "-", "+"},
@@ -126,14 +120,8 @@ func everything(t *testing.T, server offline) map[string]string {
 		if read == nil {
 			t.Fatalf("no way to read a key of type %v", kind)
 		}
-		value, err := server.Do(read...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expires, err := server.Do("PEXPIRETIME", key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must[any](t)(server.Do(read...))
+		expires := must[any](t)(server.Do("PEXPIRETIME", key))
 		all[key] = fmt.Sprintf("%v %q %v", kind, value, expires)
 	}
 	return all

@@ -1,5 +1,5 @@
-// Package lua_test tests the library's text in the offline engine: all vectors, and properties that
-// a vector cannot express.
+// Package lua_test tests the library in the offline engine: all vectors, and properties that a
+// vector cannot express.
 package lua_test
 
 import (
@@ -9,7 +9,12 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 func start(t testing.TB) *embedded.Server {
 	t.Helper()
@@ -19,10 +24,7 @@ func start(t testing.TB) *embedded.Server {
 // TestVectors runs the vectors twice, once for each way in which the library can read the time. The
 // offline engine reports that it is Redis 7.2.
 func TestVectors(t *testing.T) {
-	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	t.Run("with policies", func(t *testing.T) {
 		file, _ := policyVectors(t)
 		server, _ := withPolicies(t)

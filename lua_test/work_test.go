@@ -39,10 +39,7 @@ func TestWorkOfTheWorstCalls(t *testing.T) {
 			if err != nil && (!c.Beyond || !strings.HasPrefix(err.Error(), "RATELIMIT ")) {
 				t.Error(err)
 			}
-			work, err := counted.Read(server.Do)
-			if err != nil {
-				t.Fatal(err)
-			}
+			work := must[counted.Work](t)(counted.Read(server.Do))
 			if !work.Within(worst.Bound) {
 				t.Errorf("the call causes %+v, more than %+v", work, worst.Bound)
 			}

@@ -1,18 +1,7 @@
 -- This file reads the server's time once per call, so that all limits of a call use the same time,
--- even on Redis 7.0, where the time advances during a call. Every function first clears clock.now:
--- clock.register adds this to most functions. ratelimit_take clears clock.now itself, to save a
--- function call.
-
--- register is like redis.register_function, but the registered function clears clock.now before it
--- runs.
-function clock.register(definition)
-  local callback = definition.callback
-  definition.callback = function(keys, args)
-    clock.now = nil
-    return callback(keys, args)
-  end
-  redis.register_function(definition)
-end
+-- even on Redis 7.0, where the time advances during a call. Each function that uses the time first
+-- sets clock.now to nil: ratelimit_take does so itself, and the others by calling requests.read,
+-- contents.of_all or leases.call.
 
 -- us returns the time in whole microseconds since the epoch.
 function clock.us()

@@ -11,12 +11,8 @@ numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
 -- because 2^53 + 1 would round down to 2^53.
 function numbers.parse(text)
-  if not string.find(text, '^%d+$') then
-    return nil
-  elseif #text >= #LARGEST then
-    text = string.match(text, '^0*(%d+)$')
-    if #text > #LARGEST or (#text == #LARGEST and text > LARGEST) then return nil end
-  end
+  text = string.match(text, '^0*(%d+)$')
+  if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)
 end
 
@@ -44,7 +40,7 @@ local last, last_text = 0, '0'
 
 -- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
 -- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
--- Several keys often get the same expiry, so the last text is kept.
+-- The last text is kept: the first takes of a limit all set the same expiry.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -69,9 +65,7 @@ function numbers.remembered(read, memory, sized)
     local value, err = memory.known[text], nil
     if value then return value end
     value = previous[text]
-    if not value then
-      value, err = read(text)
-    end
+    if not value then value, err = read(text) end
     if value then
       if size >= MOST_KNOWN then
         previous = memory.known
@@ -83,15 +77,4 @@ function numbers.remembered(read, memory, sized)
     end
     return value, err
   end
-end
-
--- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
--- algorithm).
-function numbers.common_divisor(a, b)
-  while b > 0 do
-    local rest = a % b
-    a = b
-    b = rest
-  end
-  return a
 end

@@ -10,6 +10,7 @@
 --   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
+--   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -20,7 +21,7 @@ local list = {}
 states.list = list
 
 local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-states.large = false -- whether this call has read more than MOST_KEPT or SMALL
+local large = false -- whether this call has read more than MOST_KEPT or SMALL
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -28,44 +29,38 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
-    if at > MOST_KEPT then states.large = true end
+    if at > MOST_KEPT then large = true end
   end
-  state.rate, state.ends_in, state.reset = rate, 0, false
+  state.rate, state.ends_in, state.reset, state.delay = rate, 0, false, 0
   return state
 end
 
 -- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state that is impossible under this limit is replaced by one with this many units spent.
-function states.most_spent(capacity, cost)
-  return capacity - (cost > 1 and cost <= capacity and cost or 1)
-end
+-- stored state may be impossible under this limit, because the limit was lowered or the clock was set
+-- back. The call then continues as if this many units were spent.
+function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
 -- for at most two full refills.
-function states.most_owed(capacity)
-  return math.min(2 * capacity, numbers.MOST)
-end
+function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
 
--- A state that was written under a larger limit takes longer to read than this call's limits
--- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
--- bounds under any limit. A key holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
--- buckets.
+-- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
+-- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
+-- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. Every call that loads states calls begin first.
-function states.begin()
-  read.bytes, read.buckets = 0, 0
-end
+function states.begin() read.bytes, read.buckets = 0, 0 end
 
--- drop frees the states of a large call.
+-- drop frees the states if the call was large.
 function states.drop()
-  states.large = false
-  for at = #list, 1, -1 do
+  for at = large and #list or 0, 1, -1 do
     list[at] = nil
   end
+  large = false
 end
 
 -- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
@@ -75,7 +70,7 @@ end
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
-  states.large = states.large or sum > SMALL
+  large = large or sum > SMALL
   if sum <= MOST[what] then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
@@ -86,11 +81,7 @@ local HEAD = 128 -- bytes of a value that show its kind, its block and whether i
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
-function states.missing_expiry(key)
-  return errors.unusable(key, 'holds a limiter state without an expiry')
-end
-
-states.REQUEST = 'the reply to a request (ONCE)'
+function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
 
 -- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
@@ -101,8 +92,7 @@ end
 -- like a state. The error does not show the string, because it may be a secret and errors are
 -- logged.
 function states.unreadable(key)
-  local size = redis.call('STRLEN', key)
-  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
+  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
@@ -121,7 +111,7 @@ end
 -- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
 -- have written the key, and otherwise a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
---   request  whether the key holds the reply to a request (ONCE)
+--   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
 --   blocked  ms for which the key is still blocked, 0 if it is not
 --   from     where the state begins in the value, in bytes: after the block's part, if there is a block
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
@@ -134,7 +124,7 @@ end
 --            left of that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
@@ -145,9 +135,7 @@ function states.look(key, head, left)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
   ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
-  if blocked then
-    found.from, found.expiry = from - 1, expiry
-  end
+  if blocked then found.from, found.expiry = from - 1, expiry end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -158,8 +146,8 @@ function states.look(key, head, left)
   inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
-  found.request = bare and string.sub(state, 1, 5) == 'once:'
-  if not (inner.owner or found.request or not bare and state == '') then
+  found.use = bare and string.sub(state, 1, 5) == 'once:' and 'the reply to a request (ONCE)'
+  if not (inner.owner or found.use or not bare and state == '') then
     return nil, states.unreadable(key)
   end
   found.left = left or redis.call('PTTL', key)
@@ -174,20 +162,13 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- deny fills in the states of a blocked key.
-local function deny(limit, at, found)
-  for i, rate in ipairs(limit.rates) do
-    local state = states.new(at + i - 1, rate)
-    state.free, state.ends_in = -1, found.blocked
-  end
-end
-
--- carry_over fills in the states of a limit whose key holds another algorithm's state. The old
--- state counts as units spent now, so a change of algorithm grants no second burst and does not
--- lock the key, and callers with the old and the new limit share one allowance. If these units deny
--- a call, it has to wait until the old state has expired. If the old state lasts longer than the
--- rate needs to refill, it leaves room for just this call. If the old state says how many units are
--- left, the new rate keeps as many. carry_over returns the error, or nil.
+-- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
+--   the units that the old state counts, if its algorithm has the function spent
+--   otherwise the units that the rate refills until the old state expires
+-- But the rate keeps at least the units left in the old state, if they are known. If the old state
+-- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
+-- units deny waits until the old state has expired. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -198,28 +179,24 @@ local function carry_over(key, limit, at, cost, found)
   limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left * rate.count > most * rate.period then
-      most = states.most_spent(most, cost)
-    end
+    if left * rate.count > most * rate.period then most = states.most_spent(most, cost) end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
-    if most > 0 then
-      rate.algorithm.spend(state, most)
-    end
+    if most > 0 then (rate.algorithm.spend or rate.algorithm.charge)(state, most) end
     state.ends_in = left
   end
   return nil
 end
 
--- load_other loads a key that the load function of the limit's form cannot read: the key is
--- blocked or overridden, or it holds another algorithm's state, or the limit's own state in a form
--- that load_found has to convert. head and left are as for look. It returns the error, or the override
--- that it has loaded instead of the limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
+-- override, with another algorithm's state, or with a state that load_found has to convert. head and
+-- left are as for look. load_other returns the error, or the override that it has loaded instead of the
+-- limit, or nil.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
     return err
-  elseif found.request then
-    return states.in_use(key, states.REQUEST)
+  elseif found.use then
+    return states.in_use(key, found.use)
   end
   local override, inner = overrides.active(found), found.override or found
   if override then
@@ -229,7 +206,10 @@ function states.load_other(key, limit, at, cost, head, left)
   end
   local is_own = inner.owner == (limit.algorithm.stored_as or limit.algorithm)
   if found.blocked > 0 then
-    deny(limit, at, found)
+    for i, rate in ipairs(limit.rates) do
+      local state = states.new(at + i - 1, rate)
+      state.free, state.ends_in = -1, found.blocked
+    end
   elseif not inner.owner or inner.left < 0 or inner.left == 0 and not is_own then
     limit.form.load_empty(limit, at)
   elseif is_own then

@@ -19,64 +19,42 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- next_text returns the text at byte `at` of the texts of several rates, and the position after it.
--- After the last text it returns ''. It returns nil if the texts are broken.
-local function next_text(texts, at)
-  if at > #texts then return '', at end
-  local _, last, digits = string.find(texts, '^(%d+):', at)
-  local length = numbers.parse_digits(digits)
-  if not length or last + length > #texts then return nil end
-  return string.sub(texts, last + 1, last + length), last + length + 1
-end
-
--- find finds the text whose length is at byte `from` of a key's value, in the form of pattern. It
--- returns the first and last byte of the text, or nil.
-local function find(key, from, pattern)
-  local digits, after = string.match(redis.call('GETRANGE', key, from, from + 20), pattern)
+-- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
+-- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+local function find(key, value, from, pattern)
+  local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
+  local digits, after = string.match(head, pattern)
   if not digits then return nil end
   local first = from + after - 1
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- next_of_long returns the text whose length is at byte `from` of a value of size bytes, or its
--- first `most` bytes. If is_list is false, the rest of the value is one text. It also returns the
--- position after the text, and the text's offset and size. It returns nil if the texts are broken.
-local function next_of_long(key, from, size, is_list, most)
-  local first, last = from, size - 1
-  if is_list and from < size then
-    first, last = find(key, from, '^(%d+):()')
-    if not first or last >= size then return nil end
-  end
-  return redis.call('GETRANGE', key, first, math.min(last, first + most - 1)), last + 1, first, last - first + 1
-end
-
 -- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
--- If value is only the beginning of a long state, at byte `offset` of the key, size is the size of
--- the key's whole value. read_texts returns the error, or nil.
+-- If value is only the beginning of a long state, after `offset` bytes of the key's value, size is the
+-- size of that whole value. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
-  local following = is_list and from + 1 or #value + 1
-  if size then following = offset + from - (is_list and 0 or 1) end
+  local following, stop = is_list and from + 1 or from, size or #value
+  if size then following, value = following + offset, nil end
   for i = 1, limit.size do
-    local text, first, length, readable, err
-    if size then
-      text, following, first, length = next_of_long(key, following, size, is_list, algorithm.head or size)
-    elseif is_list or i > 1 then
-      text, following = next_text(value, following)
-    else
-      text = string.sub(value, from)
-    end
-    if text then
-      readable, err = algorithm.read(states.new(at + i - 1, limit.rates[i]), text, now, cost, key, first, length)
+    local first, last, readable, err = following, stop, false, nil
+    if is_list and following <= stop then first, last = find(key, value, following, '^(%d+):()') end
+    if first and last <= stop then
+      local state = states.new(at + i - 1, limit.rates[i])
+      following = last + 1
+      if value then
+        readable, err = algorithm.read(state, string.sub(value, first, last), now, cost)
+      else
+        local text = redis.call('GETRANGE', key, first - 1, math.min(last, first + (algorithm.head or size) - 1) - 1)
+        readable, err = algorithm.read(state, text, now, cost, key, first - 1, last - first + 1)
+      end
     end
     if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
 
-local function load_empty(limit, at)
-  return read_texts(nil, limit, at, 1, '', 1)
-end
+local function load_empty(limit, at) return read_texts(nil, limit, at, 1, '', 1) end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
 -- the beginning of the key's value. The prefix alone is not a state.
@@ -84,11 +62,9 @@ local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
     size = redis.call('STRLEN', key)
-    local err = states.too_much('bytes', size)
+    local err = states.too_much('bytes', size - from)
     if err then return err end
-    if size <= LONG then
-      value, size = redis.call('GETRANGE', key, from, '-1'), nil
-    end
+    if size <= LONG then value, size = redis.call('GETRANGE', key, from, '-1'), nil end
   elseif #value < first then
     return states.unreadable(key)
   end
@@ -149,12 +125,12 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the first and last byte of the first rate's text in a key's value, or -1 for the last
--- byte of the value. The prefix begins at byte `from`.
+-- first returns the offsets of the first and last byte of the first rate's text in a key's value, or
+-- -1 for the last byte of the value. The prefix begins after `from` bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
-  local first, last = find(key, from, '^:(%d+):()')
-  return first or from, last or -1
+  local first, last = find(key, nil, from + 1, '^:(%d+):()')
+  return first and first - 1 or from, last and last - 1 or -1
 end
 
 -- first_text returns the first rate's text.

@@ -4,12 +4,11 @@
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A call of this limit leaves a debt of at most b*T, where b is the burst. Stored debts of up to
--- (2b - 1)T are kept, because a limit with up to twice this burst leaves no more once one T has
--- passed: at most 2b*T - T. A larger debt was stored before the period was lowered or the clock was
--- set back, and would lock the key for longer than a full refill. It is replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the
--- old burst again.
+-- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
+-- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
+-- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
+-- burst again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
@@ -26,9 +25,7 @@ function gcra_debt.set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
   local keeps = debt + interval <= 2 * full
-  if not keeps then
-    debt = interval * states.most_spent(rate.capacity, cost)
-  end
+  if not keeps then debt = interval * states.most_spent(rate.capacity, cost) end
   local room = full - debt
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
@@ -55,9 +52,7 @@ function gcra_debt.spare(state)
   return (room - room % interval) / interval
 end
 
-function gcra_debt.reset(state)
-  return ceil(state.debt, state.rate.ticks_per_ms)
-end
+function gcra_debt.reset(state) return ceil(state.debt, state.rate.ticks_per_ms) end
 
 function gcra_debt.wait(state, cost)
   local rate = state.rate

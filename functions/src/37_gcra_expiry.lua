@@ -14,9 +14,7 @@ local text_of = numbers.remembered(function(part)
 end, {})
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>".
-function gcra_expiry.holds(value)
-  return part_of(value) ~= nil
-end
+function gcra_expiry.holds(value) return part_of(value) ~= nil end
 
 -- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
 -- form.
@@ -36,11 +34,10 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the value that the key holds. If it is nil, the value is
--- always written. left is the time in ms until the key expires. If the value does not change, only
--- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is an
--- absolute time, unless value is nil. The absolute time counts from when left was read: the
--- argument now (ms) or, if now is nil, the old expiry minus left.
+-- store writes a debt to a key that expires in `left` ms. value is the value that the key holds, or nil
+-- if it must be written. If the value does not change, only the expiry is set. On Redis 7.0, the time
+-- advances during a call. The expiry is then counted from the time at which left was read: now (ms) or,
+-- if now is nil, the old expiry minus left. But if value is nil, the server adds the debt to its time.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -63,8 +60,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide decides a call over one key. It handles the common case without states.list, and passes
--- the other cases to decisions.one_key.
+-- decide is the limit's function decide (see src/45_limits.lua). It passes calls with cost 0, and keys
+-- that hold anything but a possible state of this form, to decisions.one_key.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -89,9 +86,7 @@ local function fill_in(at, rate, debt, value, cost, now)
   state.value, state.now = value, now
 end
 
-local function load_empty(limit, at)
-  fill_in(at, limit.rate, 0, nil, 1)
-end
+local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
 local function load(key, limit, at, cost, head, left)
   if head then return states.load_other(key, limit, at, cost, head, left) end

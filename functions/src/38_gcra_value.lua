@@ -3,24 +3,15 @@
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
+local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
-  local debt = 0
+  local debt, ticks = 0, state.rate.ticks
   if text ~= '' then
-    local us, part = string.match(text, '^' .. TIME), ''
-    if #text > 16 then
-      part = string.match(text, '^%+(%d+)$', 17)
-    end
-    if not us or not part then
-      return false
-    elseif us - now >= 0 then
-      local ticks = state.rate.ticks
-      debt = (us - now) * ticks
-      if part ~= '' then
-        debt = debt + math.min(ticks, numbers.parse_digits(part) or ticks)
-      end
-    end
+    local us, plus, part = string.match(text, TEXT)
+    if not us or (plus == '') ~= (part == '') then return false end
+    if us - now >= 0 then debt = (us - now) * ticks + (part ~= '' and math.min(ticks, numbers.parse_digits(part) or ticks) or 0) end
   end
   state.now = now
   gcra_debt.set(state, debt, cost)
@@ -35,16 +26,10 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
-local OLD = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
-
-function gcra_value.is_old(value)
-  return string.sub(value, 1, #OLD) == OLD
-end
-
--- convert returns the texts for a value that does not begin with "gcra:".
+-- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
+-- leaky_bucket began with its name.
 function gcra_value.convert(value, expiry)
-  if gcra_value.is_old(value) then return string.sub(value, #OLD + 1) end
-  return string.format('%d', expiry * 1000)
+  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
 
 -- left returns the time in ms until the first rate of a value is full. The value begins at byte
@@ -57,9 +42,8 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states.list, for limits in which each T is a
--- whole number of us. If the key holds anything but the state of such a limit, decide leaves the
--- call to decisions.one_key.
+-- decide is the function decide of limits in which each T is a whole number of us. It passes calls
+-- with cost 0, and keys that hold anything but a possible state of such a limit, to decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -100,9 +84,7 @@ local function decide(key, limit, cost)
     end
     if tat > last then last = tat end
   end
-  if allowed then
-    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
-  end
+  if allowed then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 

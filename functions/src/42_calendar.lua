@@ -57,9 +57,9 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the time in ms until the open window ends, for a rate with shift.
+-- left returns the time in ms until the open window ends, for a rate with align=clock.
 function calendar.left(rate, now)
-  local here, step, from = now + rate.shift, rate.months, rate.from or 1
+  local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
   -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
   -- off. The search starts earlier, in a window that has begun.

@@ -1,7 +1,7 @@
 -- This file parses limits. No other file does.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
---                                      period = w, mo or y, if the algorithm has `calendar`: see src/42_calendar.lua
+--                                      period = w, mo or y, for fixed_window: see src/42_calendar.lua
 --                                      n = 0: see src/46_never.lua
 --   @policy
 --
@@ -16,9 +16,8 @@
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
 --               pattern of a value, the format of one, and the position of the first time in it
--- A table with more than eight fields takes twice the memory; the first limit of a policy is such a table,
--- see counted. A rate has algorithm, count (n), period
--- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
+-- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
+-- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
 --
@@ -28,20 +27,21 @@
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
 --   spare     function(state): returns how many units FORCE may charge, including units that do not fit
---   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the time in ms until the rate is full
 --   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
---   complete_rate  function(rate): completes a rate, or returns what is wrong with it
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it. If it is calendar.complete, periods
+--             may be w, mo and y
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. It decides common calls itself, with less work, and leaves others to decisions.one_key, to
---             which it may pass the first 512 bytes of the value. The default is decisions.one_key
+--             reply or the error. The default is decisions.one_key. A faster one decides common calls without
+--             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
+--             read them
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
---                                             for each rate. A stored state that is impossible under this limit leaves
---                                             room for a call of this cost. head and left are nil, or what decide has
+--                                             for each rate. An impossible state (see states.most_spent) leaves room
+--                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
@@ -51,7 +51,8 @@
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
 --                                             all are full
---   delays    true if charge also sets delay, the time in ms that an admitted call has to wait
+--   spend     function(state, units): charges a state that was full. The default is charge
+--   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
@@ -59,7 +60,6 @@
 --             nil without an error, as many units count as the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
---   calendar  true if its periods may be w, mo and y
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -76,9 +76,7 @@ local function refuse(text, what, ...)
 end
 
 -- names returns the keys of a table for an error.
-local function names(of)
-  return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
-end
+local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }
 
@@ -101,9 +99,7 @@ end
 -- unit.
 function limits.period(text, with_calendar)
   local k, unit = '', text
-  if #text <= LONGEST_PERIOD then
-    k, unit = string.match(text, '^(.-)(%a*)$')
-  end
+  if #text <= LONGEST_PERIOD then k, unit = string.match(text, '^(.-)(%a*)$') end
   local longest = calendar.LONGEST[unit]
   if not (UNITS[unit] or longest and with_calendar) then
     local others = with_calendar and ', w, mo, y' or longest and '; only fixed_window with align=clock has w, mo and y' or ''
@@ -151,7 +147,7 @@ local function parse_rate(text, algorithm)
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '0')
   end
   local wrong
-  rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
+  rate.period, wrong, rate.unit = limits.period(period, algorithm.complete_rate == calendar.complete)
   if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
@@ -205,63 +201,6 @@ local function parse_rates(text, algorithm)
   return limit
 end
 
--- counted returns a copy of the first limit of a policy, or of a canary. Its decide counts calls. The
--- copy has two more fields:
---   calls   the counts of the policy or canary
---   span    the number of its limits
-local function counted(limit, calls, span)
-  local copy, decide = {}, limit.decide
-  for name, value in pairs(limit) do
-    copy[name] = value
-  end
-  copy.calls, copy.span = calls, span
-  copy.decide = function(key, of, cost)
-    local reply = decide(key, of, cost)
-    local allowed = reply[1] -- nil in an error
-    if allowed then calls[allowed] = calls[allowed] + 1 end
-    return reply
-  end
-  return copy
-end
-
--- parse_side parses the limits of a policy, or of its canary. It returns
--- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, size =, asks = },
--- or nil and the error.
-local function parse_side(name, side, policy)
-  local whole = { name = name, limits = {}, calls = policies.calls(side), keys = policy.keys, shadow = side.shadow, track = policy.track, size = 0, asks = 0 }
-  for i, part in ipairs(side) do
-    local limit, err = limits.of(part)
-    if err then return nil, err end
-    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
-  end
-  whole.limits[1] = counted(whole.limits[1], whole.calls, #side)
-  return whole
-end
-
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary, with the field share.
-local function parse_policy(text)
-  local policy, err = policies.find(text)
-  if not policy then return nil, err end
-  local name = string.sub(text, 2)
-  local whole
-  whole, err = parse_side(name, policy, policy)
-  local canary = policy.canary
-  if whole and canary then
-    whole.canary, err = parse_side(name, canary, policy)
-  end
-  if err then
-    return nil, err
-  elseif canary then
-    whole.canary.share = canary.share
-    return whole
-  elseif #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
-end
-
 -- checked parses a limit's text with the function read. It returns the result, or nil and the
 -- error.
 function limits.checked(text, read)
@@ -271,8 +210,7 @@ function limits.checked(text, read)
   return limit, wrong
 end
 
-local function parse(text)
-  if string.sub(text, 1, 1) == '@' then return parse_policy(text) end
+local function parse_limit(text)
   local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
   local algorithm = algorithms[word or 'gcra']
   if not algorithm then
@@ -282,6 +220,52 @@ local function parse(text)
   end
   return parse_rates(rates or text, algorithm)
 end
+
+-- parse_side parses the limits of a policy, or of its canary. It returns
+-- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
+-- or nil and the error. The first limit also gets the fields calls, and span: the number of limits.
+-- Its decide counts calls.
+local function parse_side(name, side, policy)
+  local calls = policies.calls(side)
+  local whole = {
+    name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
+    size = 0, asks = 0,
+  }
+  for i, part in ipairs(side) do
+    local limit, err = limits.checked(part, parse_limit)
+    if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+  end
+  local first = whole.limits[1]
+  local decide = first.decide
+  first.calls, first.span = calls, #side
+  first.decide = function(key, limit, cost)
+    local reply = decide(key, limit, cost)
+    local allowed = reply[1] -- nil in an error
+    if allowed then calls[allowed] = calls[allowed] + 1 end
+    return reply
+  end
+  return whole
+end
+
+-- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
+-- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
+-- has a canary, the field canary has the result of parse_side for the canary.
+local function parse_policy(text)
+  local policy, missing = policies.find(text)
+  if not policy then return nil, missing end
+  local name, canary = string.sub(text, 2), policy.canary
+  local whole, err = parse_side(name, policy, policy)
+  if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
+  if err then
+    return nil, err
+  elseif canary or #policy > 1 or policy.shadow or policy.track then
+    return whole
+  end
+  return whole.limits[1]
+end
+
+local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
 -- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
 -- limits are shared and must not be changed. They are kept in limits.known, which

@@ -55,9 +55,7 @@ end
 local function forget_old(key, minute)
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
-    if at and (at <= minute - SERIES or at > minute) then
-      redis.call('HDEL', key, field)
-    end
+    if at and (at <= minute - SERIES or at > minute) then redis.call('HDEL', key, field) end
   end
 end
 
@@ -102,9 +100,7 @@ function tracking.usage(key)
   for minute = newest - SERIES + 1, newest do
     local name = string.format('%d', minute)
     local allowed, denied = held['a' .. name], held['d' .. name]
-    if allowed or denied then
-      series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 }
-    end
+    if allowed or denied then series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 } end
   end
   return {
     'allowed', held.allowed or 0, 'denied', held.denied or 0, 'cost', held.cost or 0, 'first_ms', held.first or 0,

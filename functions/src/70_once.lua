@@ -34,32 +34,30 @@ local function parse_reply(value)
   return reply
 end
 
--- read returns the reply stored under key, or nil if there is none; or nil and the error.
+-- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', LONGEST)
   if value == '' then
     return nil
   elseif type(value) == 'table' then
-    return nil, errors.failed(key, value, 'is not a string')
+    return errors.failed(key, value, 'is not a string')
   end
   local reply = parse_reply(value)
   if reply then return reply end
   local owner = states.owner(value)
   if owner then
-    return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
+    return states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
   elseif string.find(value, '^blocked:') then
-    return nil, states.in_use(key, 'a block')
+    return states.in_use(key, 'a block')
   elseif overrides.begins(value) then
-    return nil, states.in_use(key, 'an override')
+    return states.in_use(key, 'an override')
   end
-  return nil, states.unreadable(key)
+  return states.unreadable(key)
 end
 
 function once.keep(key, reply, ttl)
   local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 8 then
-    fields = fields .. ',%d,%d,%d'
-  end
+  if #reply > 8 then fields = fields .. ',%d,%d,%d' end
   local value = string.format(fields, unpack(reply))
   local each = reply[#reply]
   if type(each) == 'table' then

@@ -21,9 +21,7 @@ local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 overrides.PREFIX = PREFIX
 
 -- begins reports whether a value, or what follows the part of its block, begins with an override.
-function overrides.begins(value)
-  return string.sub(value, 1, #PREFIX) == PREFIX
-end
+function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
 function overrides.part(override, expiry)

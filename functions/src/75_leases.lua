@@ -32,11 +32,6 @@ local AT_ONCE = 2000 -- the most scores and members in one command, and the most
 local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
 local LONGEST_ID = 256 -- bytes
 
--- unusable returns the error for a key whose scores were not written by a limiter.
-local function unusable(key)
-  return errors.unusable(key, NO_LEASES)
-end
-
 -- read_override returns the override in a member, or nil.
 local function read_override(member)
   local ends, n, lease = string.match(member, OVERRIDE)
@@ -68,21 +63,13 @@ function leases.last(key, from, override)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
   end
   if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
-    return nil, unusable(key)
+    return nil, errors.unusable(key, NO_LEASES)
   end
   return lapses, before, override
 end
 
--- settle sets the key's expiry to the time at which the last of its leases, block and override ends.
-local function settle(key)
-  local last, _, override = leases.last(key, '-1')
-  redis.call('PEXPIREAT', key, math.max(last or 0, override and override.ends or 0))
-end
-
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
-function leases.blocked_until(key)
-  return tonumber(redis.call('ZSCORE', key, BLOCK) or 0)
-end
+function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
 -- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
 -- returns nil if a lease or an override remains or the key is not a set of leases.
@@ -94,17 +81,20 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that contains only a block.
+-- put is contents.put for a set of leases, or for a string that contains only a block. The key
+-- expires when the last of its leases, block and override ends.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
+  local last = leases.last(key, '-1') or 0
   if override then
     local limit = override.limit
     redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+    last = math.max(last, override.ends)
   end
-  settle(key)
+  redis.call('PEXPIREAT', key, last)
 end
 
 -- set is the data that a call has read from a key:
@@ -129,7 +119,7 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.request or found.left >= 0 then return before end
+  if not found or found.use or found.left >= 0 then return before end
   set.blocked, set.string = found.blocked, true
   return nil
 end
@@ -149,35 +139,29 @@ local function read(key, limit, id)
     set.same, set.length = true, limit.lease
   elseif length then
     length = -tonumber(length)
-    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, unusable(key) end
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
     set.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
     set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
-  if set.blocked % 1 ~= 0 then return nil, unusable(key) end
+  if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
-end
-
--- count_overlong returns the number of overlong leases.
-local function count_overlong(key)
-  local length = set.length
-  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
-  local latest = set.now + length
-  if set.last <= latest then return 0 end
-  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), LAST)
-  return set.blocked > length and overlong - 1 or overlong
 end
 
 -- count returns how many leases are held, and how many count against a limit. If all leases are
 -- overlong, at most n - 1 count, to leave room for one.
 local function count(key, limit)
+  local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
-  if set.last <= set.now then return 0, 0 end
-  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), LAST), count_overlong(key)
-  set.live, set.overlong = all, overlong
-  if set.blocked > 0 then
-    all = all - 1
+  if set.last <= now then return 0, 0 end
+  local all = redis.call('ZCOUNT', key, string.format('(%d', now), LAST)
+  if not length then
+    overlong = redis.call('ZCOUNT', key, '-inf', string.format('(-%d', now))
+  elseif set.last > now + length then
+    overlong = redis.call('ZCOUNT', key, string.format('(%d', now + length), LAST) - (set.blocked > length and 1 or 0)
   end
+  set.live, set.overlong = all, overlong
+  if set.blocked > 0 then all = all - 1 end
   return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
 end
 
@@ -196,9 +180,7 @@ local function add(key, words)
 end
 
 -- given_of returns the member that records when a lease was granted.
-local function given_of(member)
-  return GIVEN .. string.sub(member, #MEMBER + 1)
-end
+local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
 -- record_given converts a set with one length for all leases into one that records when each lease
 -- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
@@ -238,9 +220,7 @@ end
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
-    if members[i] ~= BLOCK then
-      members[#members + 1] = given_of(members[i])
-    end
+    if members[i] ~= BLOCK then members[#members + 1] = given_of(members[i]) end
   end
   for from = 1, #members, AT_ONCE do
     redis.call('ZREM', key, unpack(members, from, math.min(from + AT_ONCE - 1, #members)))
@@ -279,9 +259,7 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then
-        redis.call('DEL', key)
-      end
+      if set.string then redis.call('DEL', key) end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -293,52 +271,34 @@ local function keep(key, limit, id, others)
       redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  if stays > lease or reset > lease then
-    lapses = numbers.argument(now + math.max(reset, stays))
-  end
+  if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- refuse returns the reply to a call that is denied a lease. counted is the second result of count.
-local function refuse(key, limit, counted, retry)
-  local last = set.last
-  if set.blocked > 0 and last > 0 then
-    last = last_lease(key)
-  end
-  return decisions.answer(0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now))
-end
-
--- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
--- second one.
-local function acquire(key, limit, id)
+-- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a second
+-- one. If renews is true, it only extends a held lease, even while the key is blocked. A lapsed lease
+-- stays lost: retry_after is -1.
+local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
   if err then
     return err
-  elseif set.blocked > 0 then
+  elseif set.blocked > 0 and not renews then
     return decisions.answer(0, limit.capacity, 0, set.blocked, set.blocked)
   end
   local all, counted = count(key, limit)
+  local free, retry, last = limit.capacity - counted, -1, set.last
   if set.lapses > set.now then
     return keep(key, limit, id, all - 1)
-  elseif counted < limit.capacity then
-    return keep(key, limit, id, all)
+  elseif not renews then
+    if free > 0 then return keep(key, limit, id, all) end
+    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+      'WITHSCORES')
+    retry = math.ceil(freeing[2] - set.now)
   end
-  local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
-    'WITHSCORES')
-  return refuse(key, limit, counted, math.ceil(freeing[2] - set.now))
-end
-
--- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
--- is -1.
-local function renew(key, limit, id)
-  local err
-  limit, err = read(key, limit, id)
-  if err then return err end
-  local all, counted = count(key, limit)
-  if set.lapses > set.now then return keep(key, limit, id, all - 1) end
-  return refuse(key, limit, counted, -1)
+  if set.blocked > 0 and last > 0 then last = last_lease(key) end
+  return decisions.answer(0, limit.capacity, math.max(0, free), retry, math.max(0, last - set.now))
 end
 
 -- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
@@ -349,11 +309,9 @@ local function release(key, _, id)
   local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
-  elseif lapses < set.last then
+  elseif lapses < set.last or stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-  elseif stays > set.now then
-    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-    redis.call('PEXPIREAT', key, numbers.argument(stays))
+    if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
   else
     redis.call('DEL', key)
   end
@@ -385,16 +343,9 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
-local decide = { acquire = acquire, renew = renew, release = release }
-
--- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
--- denied is allowed, but gets no lease.
-local function lenient(reply)
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
-end
-
 -- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
 function leases.call(verb, keys, args)
+  clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   elseif #args ~= 2 then
@@ -412,11 +363,12 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local reply = decide[verb](keys[1], limit, id)
+  local reply = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
   if not policy or verb == 'release' or reply.err then return reply end
   if verb == 'acquire' then
     local calls = policies.calls(policy)
     calls[reply[1]] = calls[reply[1]] + 1
   end
-  return policy.shadow and lenient(reply) or reply
+  if not policy.shadow then return reply end
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if denied, it gets no lease
 end

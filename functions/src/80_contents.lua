@@ -1,5 +1,5 @@
--- This file reads what keys hold, for the verbs whose calls name no limit to decide by: reset,
--- block, unblock, override, override_end.
+-- This file reads what keys hold, for the verbs that do not decide: reset, block, unblock, override,
+-- override_end.
 
 local MOST_KEYS = 250
 
@@ -8,21 +8,16 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look with one more field: if the key cannot be blocked or
--- overridden, in_use says what the key holds. For a usage record, only blocked and in_use are set.
--- For a set of leases, only leases, blocked, override and held are set. held is whether a lease or
--- an override lasts.
+-- of returns the result of states.look. For a usage record, only blocked and use are set. For a set of
+-- leases, only leases, blocked, override and held are set. held is whether a lease or an override lasts.
 local function of(key)
   local found, err = states.look(key)
-  if found and not found.leases then
-    found.in_use = found.request and states.REQUEST
-    return found
-  end
+  if found and not found.leases then return found end
   local last, _, override = leases.last(key, '-2')
   if last then
     return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
-    return { blocked = 0, in_use = 'a usage record' }
+    return { blocked = 0, use = 'a usage record' }
   end
   return nil, err
 end
@@ -30,6 +25,7 @@ end
 -- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
+  clock.now = nil
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
   elseif #keys > MOST_KEYS then
@@ -50,7 +46,7 @@ end
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
 -- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
 -- its content; if copies is nil, all keys are.
-function contents.too_large(keys, list, copies)
+local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
     local content = list[i]
@@ -90,9 +86,7 @@ function contents.put(key, content, blocked, override)
     states.copy(parts, key, inner.from, content.size - 1)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
-  if override then
-    parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry)
-  end
+  if override then parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry) end
   if blocked > 0 then
     parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
   end
@@ -100,18 +94,22 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- remove implements the verbs that remove something from the keys that have it. It returns the
--- number of these keys, or the error.
-function contents.remove(verb, keys, args, has, set)
-  local list, err = contents.of_all(verb, keys, args, 0)
-  err = err or contents.too_large(keys, list, has)
+-- change calls set for each key, or for those for which has returns true. It returns the number of
+-- these keys, or the error.
+function contents.change(keys, list, has, set)
+  local err, changed = too_large(keys, list, has), 0
   if err then return err end
-  local changed = 0
   for i, key in ipairs(keys) do
-    if has(list[i]) then
+    if not has or has(list[i]) then
       set(key, list[i])
       changed = changed + 1
     end
   end
   return changed
+end
+
+-- remove implements the verbs that remove something from the keys that have it.
+function contents.remove(verb, keys, args, has, set)
+  local list, err = contents.of_all(verb, keys, args, 0)
+  return err or contents.change(keys, list, has, set)
 end

@@ -1,7 +1,7 @@
-// Package conformance compares a server, embedded or real, with recorded replies of real servers.
+// Package conformance compares a server, embedded or real, with replies recorded from real servers.
 //
 // embedded/testdata/conformance.json lists cases. A case is the body of a Lua function, or a list
-// of calls. It also has the replies of Redis 7.0, and those of other servers if they differ.
+// of calls. It also has the replies from Redis 7.0, and those from other servers if they differ.
 package conformance
 
 import (
@@ -82,7 +82,7 @@ func Load(path string) (*File, error) {
 	return f, nil
 }
 
-// Save writes the file with one case per line, for readable diffs.
+// Save writes f to path with one case per line, for readable diffs.
 func (f *File) Save(path string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\"about\": %s,\n\"cases\": [\n", toJSON(f.About))
@@ -98,8 +98,9 @@ func (f *File) Save(path string) error {
 }
 
 // Fatal returns the reason why the case must not run on the named server, or "" if it may. A case
-// must not run on a server that it crashes. recorded says whether the file has replies of this
-// server. If it has none, the case must not run if it crashes any other server.
+// must not run on a server that it crashes. recorded reports whether replies from this server are
+// recorded. If they are not,
+// a case that crashes any of the recorded servers must not run there either.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -109,8 +110,9 @@ func (c *Case) Fatal(server string, recorded bool) string {
 	return ""
 }
 
-// Accepts reports whether the replies, as returned by Run, are right for the named server. A server
-// without recorded replies, such as a later version, must reply like one of the recorded servers.
+// Accepts reports whether the replies, as returned by Run, are right for the named server. recorded
+// reports whether replies from this server are recorded. If not, as for a later version, the server
+// must reply like one of the recorded servers.
 func (c *Case) Accepts(server, replies string, recorded bool) bool {
 	if recorded {
 		return Same(replies, string(c.Expected(server)))
@@ -119,8 +121,8 @@ func (c *Case) Accepts(server, replies string, recorded bool) bool {
 		slices.ContainsFunc(c.Differs, func(d Difference) bool { return Same(replies, string(d.Replies)) })
 }
 
-// AcceptsEmbedded is like Accepts, for the embedded server. It also accepts a different text of a
-// Lua error if the error code is the same.
+// AcceptsEmbedded is like Accepts, for the embedded server. It also accepts a Lua error with
+// different wording, if it begins with ERR.
 func (c *Case) AcceptsEmbedded(replies string) bool {
 	return SameExceptLuaErrors(replies, string(c.Expected(Embedded)))
 }
@@ -151,7 +153,7 @@ func sameExceptLuaErrors(got, want any) bool {
 	return toJSON(got) == toJSON(want)
 }
 
-// luaError matches errors raised by Lua. They begin with a fixed text or with a position.
+// luaError matches errors raised by Lua. They begin with a fixed phrase or with a position.
 var luaError = regexp.MustCompile(`^ERR Error (compiling function|registering functions): |^ERR user_function:|^ERR attempt to `)
 
 func sameError(got, want string) bool {
@@ -163,8 +165,8 @@ func sameError(got, want string) bool {
 	return text == wanted
 }
 
-// Expected returns the recorded replies of the server if they differ from those of Redis 7.0, and
-// the replies of Redis 7.0 otherwise.
+// Expected returns the replies recorded from the named server. If there are none, because they do
+// not differ, it returns those from Redis 7.0.
 func (c *Case) Expected(server string) json.RawMessage {
 	for _, d := range c.Differs {
 		if slices.Contains(d.On, server) {
@@ -174,9 +176,8 @@ func (c *Case) Expected(server string) json.RawMessage {
 	return c.Replies
 }
 
-// Record stores the server's replies. If they differ from those of Redis 7.0, it also stores the
-// reason, why, unless there is a reason already. The replies "null" mean that the case crashed the
-// server.
+// Record stores the server's replies. If they differ from all recorded replies, it adds a Difference
+// with the reason in the parameter why. The replies "null" mean that the case crashed the server.
 func (c *Case) Record(server, replies, why string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)
@@ -250,7 +251,7 @@ func (c *Case) calls() (calls [][]string, shown int) {
 	return [][]string{{"FUNCTION", "LOAD", text}, append(call, c.Args...)}, 1
 }
 
-// Same reports whether two JSON values are equal. It compares numbers by their spelling.
+// Same reports whether two JSON values are equal. It compares numbers as text.
 func Same(a, b string) bool {
 	x, errX := fromJSON(a)
 	y, errY := fromJSON(b)

@@ -13,7 +13,7 @@ type Section struct {
 	Examples []Example
 }
 
-// Example is the body of a function, and the replies to a call of the function as JSON, in the
+// Example is the body of a function, and the replies to a call to the function as JSON, in the
 // format of Case.Run.
 type Example struct{ Lua, Redis, Here string }
 

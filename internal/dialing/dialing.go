@@ -94,14 +94,13 @@ type PasswordError struct{ Problem, Remedy string }
 func (e *PasswordError) Error() string { return e.Problem + "; " + e.Remedy }
 
 // New returns the error for the server called name. err comes from a connection attempt or from
-// waiting for a reply, with the given timeout. config is nil without TLS. check is the remedy if no
-// better one is known.
+// waiting for a reply; timeout limits how long either may take. config is nil without TLS. The
+// parameter check is the remedy if no better one is known.
 func New(name string, err error, config *tls.Config, timeout time.Duration, check string) *Error {
 	if errors.Is(err, context.Canceled) {
 		return &Error{Problem: fmt.Sprintf("interrupted before %s answered", name), Err: err}
 	}
-	var password *PasswordError
-	if errors.As(err, &password) {
+	if password, ok := errors.AsType[*PasswordError](err); ok {
 		return &Error{Problem: fmt.Sprintf("cannot log in to %s: %s", name, password.Problem), Remedy: password.Remedy, Err: err}
 	}
 	reason, remedy, class := why(err, config, timeout)
@@ -111,7 +110,7 @@ func New(name string, err error, config *tls.Config, timeout time.Duration, chec
 	return &Error{Class: class, Problem: fmt.Sprintf("cannot reach %s: %s", name, reason), Remedy: cmp.Or(remedy, check), Err: err}
 }
 
-// why returns the meaning of err and, if known, its class or a remedy.
+// why returns the reason for err in words and, if known, its class or a remedy.
 func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class *Class) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
@@ -158,8 +157,8 @@ func Gibberish(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
-// certificate explains a TLS error, or returns "" if err has another cause. chosen means that the
-// caller chose the trusted authorities; ours means that the caller has a certificate.
+// certificate explains a TLS error, or returns "" if err has another cause. chosen reports whether
+// the caller chose the trusted authorities; ours reports whether it has a client certificate.
 func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError

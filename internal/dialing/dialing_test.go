@@ -2,16 +2,12 @@ package dialing
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestWhy(t *testing.T) {
@@ -77,10 +75,10 @@ func (refusal) RedisError()     {}
 // TestCertificates checks the errors of TLS handshakes that fail.
 func TestCertificates(t *testing.T) {
 	now := time.Now()
-	here := issue(t, now, "127.0.0.1", "db.example")
-	late := issue(t, now.Add(-48*time.Hour), "127.0.0.1")
-	nameless := issue(t, now)
-	other := issue(t, now, "127.0.0.1")
+	here := redistest.Certificate(t, "", now, "127.0.0.1", "db.example")
+	late := redistest.Certificate(t, "", now.Add(-48*time.Hour), "127.0.0.1")
+	nameless := redistest.Certificate(t, "", now)
+	other := redistest.Certificate(t, "", now, "127.0.0.1")
 	asks := &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(here)}
 	with := func(config *tls.Config, own tls.Certificate) *tls.Config {
 		config = config.Clone()
@@ -134,8 +132,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// handshake returns the error of a client's first read from a server. The server uses TLS, or plain
-// RESP if its configuration is nil.
+// handshake returns the error of a client's first read from a server. The parameters are the TLS
+// configurations of the server and of the client. If the server's is nil, it uses plain RESP.
 func handshake(t *testing.T, server, ours *tls.Config) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,34 +167,6 @@ func handshake(t *testing.T, server, ours *tls.Config) error {
 		t.Fatal("the handshake succeeds")
 	}
 	return err
-}
-
-// issue makes a self-signed certificate that is valid for a day from the given time.
-func issue(t *testing.T, from time.Time, hosts ...string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: from.Add(-time.Hour), NotAfter: from.Add(23 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
 func trusting(c tls.Certificate) *x509.CertPool {

@@ -12,7 +12,7 @@ import (
 var pageStyle string
 
 // PageStyle is the style of an HTML page with tables and pictures. It follows the reader's choice
-// of light or dark.
+// of light or dark mode.
 var PageStyle = template.CSS(pageStyle)
 
 // Inline returns a picture for embedding in a page. id is the id of its title, and must be unique

@@ -24,8 +24,8 @@ type Axis struct {
 	Text  func(float64) string
 }
 
-// Powers returns the powers of ten from 1 to the first that is at least most, and always includes
-// 10.
+// Powers returns the powers of ten from 1 up to the first one that is not less than the value most.
+// The result always includes 10.
 func Powers(most float64) []float64 {
 	marks := []float64{1, 10}
 	for marks[len(marks)-1] < most {

@@ -32,8 +32,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts the given tables into the page in the file. If the page has no place for a table,
-// Update does not change the file.
+// Update puts the given tables into the Markdown page in file. If the page has no place for a
+// table, Update does not change it.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -60,8 +60,8 @@ func Write(folder, page string, tables []Table, pictures map[string]string) erro
 	return nil
 }
 
-// Markdown returns a table of the given columns. The first left columns are aligned to the left,
-// the others to the right.
+// Markdown returns a table. left is the number of left-aligned columns, which come first. All other
+// columns are right-aligned.
 func Markdown(left int, columns []string, rows [][]string) string {
 	lines := []string{row(columns), "|" + strings.Repeat("---|", left) + strings.Repeat("---:|", len(columns)-left) + "\n"}
 	for _, cells := range rows {

@@ -15,12 +15,12 @@ type Key[C any] struct {
 
 // Keys makes Key values for one package. Its fields contain words for that package's errors.
 type Keys[C any] struct {
-	Missing error  // the error for a C that lacks what the key is derived from
+	Missing error  // returned if a C lacks the value for the key
 	Such    string // an example of a key, for errors
 	Makers  string // the functions that make keys, for errors
 }
 
-// Func returns a Key that f computes.
+// Func returns a Key whose value is what f returns. name is part of the key.
 func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	if name == "" || f == nil {
 		return Key[C]{Err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
@@ -38,8 +38,9 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret returns a Key with a hash of the result of value. maker is the function that makes the
-// Key, and example is an example of its argument.
+// Secret returns a Key whose value is a hash of what value returns. maker is the name of the
+// exported function, such as "Header"; in lower case it is part of the key. example is a sample
+// argument, for errors.
 func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
 	if name == "" {
 		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}
@@ -54,8 +55,8 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 	}}
 }
 
-// Join returns a Key that combines all keys. If a C has no key under one of them, it has no key
-// under the result.
+// Join returns a Key that combines all keys. If one of them has no key for a C, the result has none
+// either.
 func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	if err := k.Check("Join", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -72,7 +73,7 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf returns a Key that uses, for each C, the first of keys under which the C has a key.
+// FirstOf returns a Key that tries keys in order, and uses the first that has a key for the C.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -87,7 +88,8 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns an error if a Key is not usable. The error names the function what.
+// Check returns an error if there are no keys, or if one of them is not usable. The parameter what
+// is the name of a function, for the error.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

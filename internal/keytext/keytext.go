@@ -49,8 +49,8 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// CheckBits returns an error if bits is not the size of an IPv6 network. The error names the
-// function maker.
+// CheckBits returns an error if bits is not the size of an IPv6 network. maker is the function to
+// name in the error.
 func CheckBits(maker string, bits int) error {
 	if bits < 1 || bits > 128 {
 		return fmt.Errorf("%s(%d); give the size of a network, from 1 to 128, such as 64", maker, bits)

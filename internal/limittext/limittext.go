@@ -1,6 +1,5 @@
-// Package limittext reads written limits, such as "10/s burst=20", where no server with the library
-// can be asked. The library is the authority on limits: a test compares every field with what
-// ratelimit_info returns.
+// Package limittext parses limits, such as "10/s burst=20", without a server. The library is the
+// authority on limits: a test compares every field with the reply from ratelimit_info.
 package limittext
 
 import (
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-// Limit is a limit as the library reads it.
+// Limit is a limit as the library parses it.
 type Limit struct {
 	Algorithm string
 	Rates     []Rate // empty for concurrency
@@ -21,14 +20,14 @@ type Limit struct {
 // Rate is one rate of a limit.
 type Rate struct {
 	N        int64         // units per period; 0 never allows
-	Period   time.Duration // of the longest month or year
-	Capacity int64         // the most units at once
+	Period   time.Duration // for months and years, the longest one
+	Capacity int64         // maximum number of units at once
 }
 
-// Leases is the algorithm of limits for leases.
+// Leases is the name of the algorithm for leases.
 const Leases = "concurrency"
 
-// Bounds of the library.
+// Bounds that the library enforces.
 const (
 	longestText   = 1024
 	longestPeriod = 32 // bytes
@@ -50,7 +49,8 @@ var (
 		"fixed_window": {"align", "zone", "from"}, "sliding_window": {"buckets"},
 	}
 
-	// most is the largest sum of buckets, or of n, over the rates of a limit.
+	// most is the maximum sum of buckets (sliding_window) or of n (sliding_log) over the rates of a
+	// limit.
 	most = map[string]int64{"sliding_window": 5000, "sliding_log": 100000}
 
 	named  = regexp.MustCompile(`(?s)^[ \t-\r]*([A-Za-z_][A-Za-z0-9_]*)[ \t-\r]+(.*)$`)
@@ -58,8 +58,8 @@ var (
 	zone   = regexp.MustCompile(`^[+-](\d\d):([0-5]\d)$`)
 )
 
-// Parse reads a limit. It returns an error for a policy. It accepts a few limits that the library
-// rejects, whose bursts are too large to be counted exactly.
+// Parse parses a limit. It returns an error for a policy. Unlike the library, it accepts a few
+// limits with bursts that are too large to be counted exactly.
 func Parse(text string) (Limit, error) {
 	if len(text) > longestText {
 		return Limit{}, fmt.Errorf("the limit has %d bytes, and at most %d are allowed", len(text), longestText)
@@ -95,7 +95,8 @@ func Parse(text string) (Limit, error) {
 	return limit, nil
 }
 
-// parseRate reads n/period [option=value ...]. bounded is what the bound in most counts.
+// parseRate parses n/period [option=value ...]. bounded is the number that the rate adds to the sum
+// that the map most bounds: the rate's buckets or its n.
 func parseRate(algorithm, text string) (rate Rate, bounded int64, err error) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r >= '\t' && r <= '\r' })
 	if len(words) == 0 {
@@ -134,7 +135,9 @@ func parseRate(algorithm, text string) (rate Rate, bounded int64, err error) {
 	return rate, bounded, err
 }
 
-// complete applies the options of a rate.
+// complete sets the options of a rate. The map given contains the options. ms is the length of the
+// rate's period in ms, and unit is the unit in which the period is written. bounded is as in
+// parseRate.
 func complete(rate *Rate, algorithm string, ms int64, unit string, given map[string]string) (bounded int64, err error) {
 	bounded = 1
 	if algorithm == "sliding_log" {
@@ -164,7 +167,8 @@ func complete(rate *Rate, algorithm string, ms int64, unit string, given map[str
 	return bounded, nil
 }
 
-// parsePeriod reads a period such as "m" or "10s".
+// parsePeriod parses a period such as "m" or "10s". It accepts weeks, months and years of the
+// calendar only if withCalendar is true.
 func parsePeriod(text string, withCalendar bool) (ms int64, unit string, err error) {
 	digits := strings.TrimRightFunc(text, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' })
 	unit = text[len(digits):]
@@ -195,7 +199,7 @@ func checkLeases(text string) error {
 	return err
 }
 
-// number reads decimal digits, up to 2^53.
+// number parses decimal digits, up to 2^53.
 func number(text string) (int64, bool) {
 	if strings.Trim(text, "0123456789") != "" {
 		return 0, false

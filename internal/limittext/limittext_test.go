@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// TestAgreesWithTheLibrary draws limits, most of them valid, and compares how Parse and the library
-// read them.
+// TestAgreesWithTheLibrary generates limits, most of them valid, and checks that Parse and the
+// library parse them alike.
 func TestAgreesWithTheLibrary(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 	for _, text := range texts {
@@ -25,7 +25,7 @@ func TestAgreesWithTheLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { compare(t, server, draw(t)) })
 }
 
-// texts has limits that are hard to draw.
+// texts lists limits that are unlikely to be generated.
 var texts = []string{
 	"", " ", "@api", ",", "5/m,", "5", "5/", "/m", "5/m5", "gcra", "gcra gcra 5/m", "gcra 5/m burst", "5/m burst=", "\t5/m\n",
 	"5/m burst=9 burst=9", "5/1h30m", "5/36500d", "5/36501d", "1/36500d burst=2", "0/m", "0/m, 5/m", "0/m burst=1", "fixed_window 0/mo",

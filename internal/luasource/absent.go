@@ -2,8 +2,8 @@ package luasource
 
 import "strings"
 
-// absent lists what Redis offers to functions but the embedded server does not. A value, if not "",
-// says what to use instead. No limiter has needed any of these so far.
+// absent lists names that Redis provides to functions but the embedded server does not. A value, if
+// not "", says what to use instead. No limiter has needed any of these names so far.
 var absent = map[string]string{
 	"bit": "", "cjson": "", "cmsgpack": "", "struct.size": "",
 	"collectgarbage": "leave it out", "gcinfo": "leave it out",
@@ -14,7 +14,7 @@ var absent = map[string]string{
 }
 
 // Absent reports whether name exists in Redis but not here. name is a global variable, or a field
-// of a global variable, such as "string.dump". Absent also returns an error text for name.
+// of a global variable, such as "string.dump". Absent also returns an error message for name.
 func Absent(name string) (string, bool) {
 	instead, ok := absent[name]
 	if !ok {

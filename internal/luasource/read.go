@@ -1,7 +1,7 @@
-// Package luasource parses a library's Lua text with gopher-lua's parser, and makes gopher-lua's
-// compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the tree that gopher-lua
-// compiles wrongly. It rejects parts that cannot be rewritten or that Redis would reject, and names
-// their line.
+// Package luasource parses a library's source code with gopher-lua's parser, and makes gopher-lua's
+// compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the syntax tree that
+// gopher-lua compiles wrongly. It rejects parts that cannot be rewritten or that Redis would
+// reject, and reports their line.
 package luasource
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// Name is the name of a library's text in messages, as in Redis.
+// Name is the name of a library's source code in messages, as in Redis.
 const Name = "user_function"
 
-// Limits of a library's text. gopher-lua uses about a hundred bytes of memory per byte of text, and
-// about 13 kB per function.
+// Limits of a library's source code. gopher-lua uses about a hundred bytes of memory per byte of
+// code, and about 13 kB per function.
 const (
 	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
 	maxTokens    = 1 << 20
 	maxFunctions = 1 << 13
 )
 
-// Refusal is the error for a line of a library's text that cannot run as it does in Redis.
+// Refusal is the error for a line of a library that cannot run as it does in Redis.
 type Refusal struct {
 	Line int
 	Says string
@@ -32,10 +32,10 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line, r.Says) }
 
-// Read parses a library's text and returns the tree to compile. The tree is a function that takes
-// Concat and Modulo of package lualib, and returns the library as a function. If visit is not nil,
-// Read calls it with every statement, expression and table field as written, outer nodes first. The
-// error is a *Refusal.
+// Read parses a library's source code and returns the syntax tree to compile. The compiled chunk
+// takes Concat and Modulo of package lualib as arguments, and returns a function that runs the
+// library. If visit is not nil, Read calls visit with every statement, expression and table field as
+// written, outer nodes first. The error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if err := tooMuch(len(text), maxText, "bytes"); err != nil {
 		return nil, err
@@ -74,7 +74,8 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns an error if n is more than most. what names the counted things.
+// tooMuch returns an error if n exceeds the maximum, the parameter most. The parameter what names
+// the things that were counted.
 func tooMuch(n, most int, what string) error {
 	if n <= most {
 		return nil
@@ -94,14 +95,13 @@ func refusal(text string, err error) error {
 	return &Refusal{line, strings.TrimSpace(bad.Message) + " " + near}
 }
 
-// maxWaiting is the maximum number of operators that may wait for their right operand. With more
-// operators, the tree of the expression would be too deep. The parser needs 1 KiB of memory for
-// each operator.
+// maxWaiting is the maximum number of operators that may wait for their right operand. With more,
+// the expression's tree would be too deep, and the parser needs 1 KiB of memory for each operator.
 const maxWaiting = 1 << 12
 
-// checkTokens rejects code that gopher-lua's parser accepts but Lua 5.1 does not, in cases in which
-// the tree does not show the difference. It also rejects code for which the parser would need too
-// much memory.
+// checkTokens rejects code that gopher-lua's parser accepts but Lua 5.1 does not, if the syntax
+// tree does not show the difference. It also rejects code for which the parser would need too much
+// memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
@@ -109,8 +109,8 @@ func checkTokens(text string) error {
 	end := ast.Position{} // where last ends
 	parameters := false   // between the keyword function and the end of its parameters
 	open := true          // whether a statement, but no semicolon, may begin here
-	waiting := 0          // operators of this statement that wait or have waited for their operand
-	outside := []int{0}   // for each open bracket and block after the first: the number of operators that wait outside it
+	waiting := 0          // an upper bound of the operators that wait for their operand
+	outside := []int{0}   // the value of waiting before each open bracket and block; the first element is 0
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {

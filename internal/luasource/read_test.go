@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// methods returns calls of n different methods of a.
+// methods returns calls to n different methods of a.
 func methods(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -121,7 +121,7 @@ func TestOperatorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestVisitSeesTheText checks that the visitor sees the text as written, not as rewritten.
+// TestVisitSeesTheText checks that the visitor sees the source code as written, not as rewritten.
 func TestVisitSeesTheText(t *testing.T) {
 	seen := map[string]int{}
 	_, err := Read("#!lua name=x\nlocal a, b = 1, 2 a, b = b, a .. 'x' local t = {k = a % 0.5}", func(node any) {
@@ -143,8 +143,8 @@ func TestVisitSeesTheText(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that for any text Read returns, and gopher-lua compiles the result or returns an
-// error.
+// FuzzRead checks that Read returns for any string, and that gopher-lua compiles what Read returns,
+// or reports an error.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"#!lua name=x\nlocal a, b = 1, 2 a, b = b, a", "for k in next, t do if false then break end end", "x = f() and 1 or not y", "return {1, n = ...}, 0x1p4, 1e999",

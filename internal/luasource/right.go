@@ -12,14 +12,14 @@ import (
 // This file rewrites code that gopher-lua compiles wrongly. It adds variables whose names are in
 // parentheses, because no program can contain such names.
 
-// Names of the functions that the tree takes as arguments, in this order: Concat and Modulo of
-// package lualib.
+// Names of the local variables that hold Concat and Modulo of package lualib. The rewritten chunk
+// takes the two functions as arguments, in this order.
 const (
 	concatName = "(concat)"
 	moduloName = "(modulo)"
 )
 
-// concat rewrites a .. b .. c as a call of Concat, because gopher-lua formats numbers differently
+// concat rewrites a .. b .. c as a call to Concat, because gopher-lua formats numbers differently
 // and does not limit the length of strings. A chain becomes one call, because it is one instruction
 // in Lua.
 func concat(e *ast.StringConcatOpExpr) ast.Expr {
@@ -32,8 +32,8 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	return at(e.Line(), &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true})
 }
 
-// modulo rewrites a % b as a call of Modulo, unless b is a whole number. gopher-lua computes the
-// result with C's fmod. Lua 5.1 computes it with a division, which rounds.
+// modulo rewrites a % b as a call to Modulo, unless b is a whole-number literal other than 0.
+// gopher-lua uses math.Mod, which is exact; Lua 5.1 computes a - floor(a/b)*b, whose division rounds.
 func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
 		return e
@@ -214,7 +214,7 @@ const markName = "(mark)"
 // break does. gopher-lua would merge this jump with the loop's jump back, and then mistake the
 // jump's length for the number of a label. Any other code before the jump prevents the mistake.
 // Some other statements, such as "if false" or "x = true or y", would also begin with a jump, but
-// they are removed from the tree; see constant.
+// they are removed from the syntax tree; see constant.
 func beginsWithJump(stmts []ast.Stmt) bool {
 	if len(stmts) == 0 {
 		return false
@@ -296,10 +296,11 @@ func detachAtBreak() []ast.Stmt {
 	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
 }
 
-// table limits the value of each field with a key to one, because in {1, n = f()} gopher-lua
-// appends the further results of f to the array. table also rejects another case that gopher-lua
-// compiles wrongly: fields with keys after a multiple of 50 elements. In that case gopher-lua
-// stores the elements a second time, from registers that by then contain the keys and values.
+// table limits the expression of each field with a key to one value, because in {1, n = f()}
+// gopher-lua appends the further results of f to the array. table also rejects another case that
+// gopher-lua compiles wrongly: fields with keys after a multiple of 50 elements. In that case
+// gopher-lua stores the elements a second time, from registers that by then contain the keys and
+// values.
 func table(e *ast.TableExpr) {
 	elements := 0
 	for _, f := range e.Fields {

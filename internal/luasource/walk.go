@@ -6,16 +6,16 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// walker walks the tree once, from the top, and rewrites it for gopher-lua's compiler.
+// walker walks the syntax tree once, from the top, and rewrites it for gopher-lua's compiler.
 type walker struct {
 	visit     func(node any)
 	fn        *function
 	depth     int
 	functions int // number of functions, including those that the walk adds
-	looks     int // how often gopher-lua's compiler will compare two constants; see maxLooks
+	looks     int // number of comparisons of constants in gopher-lua's compiler; see maxLooks
 }
 
-// function is the function that the walker is in, or a function around it.
+// function is the function that the walker is in, or an enclosing function.
 type function struct {
 	outer    *function
 	locals   []string // local variables in scope
@@ -35,7 +35,7 @@ const (
 	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
 	maxLocals    = 200     // Lua 5.1's limit for local variables
 	maxConstants = 1 << 15 // per function; for each new constant, gopher-lua's compiler searches all others
-	maxLooks     = 6e8     // per text; for each use of a constant, the compiler compares the constant with those before it
+	maxLooks     = 6e8     // per library; for each use of a constant, the compiler compares the constant with those before it
 )
 
 func refuse(line int, format string, args ...any) {
@@ -249,7 +249,7 @@ func (w *walker) declare(line int, names ...string) {
 	}
 }
 
-// constant records a constant of the function.
+// constant records the use of a constant, written as text, in the current function.
 func (w *walker) constant(line int, text string) {
 	place, known := w.fn.constants[text]
 	if !known {

@@ -1,5 +1,5 @@
 // Package overrides finds the keys with an override on all primaries. It writes nothing. It needs
-// the rights +type, +getrange, +zrange and +zscore, and those of package scan.
+// the permissions +type, +getrange, +zrange and +zscore, and those of package scan.
 //
 // overrides.go contains the scan, and step.go reads the keys of a step. functions/STATE.md
 // describes the values that they read.
@@ -47,16 +47,17 @@ type Scan struct {
 	rest  Snapshot            // all fields except Overrides and Progress
 }
 
-// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. The scan keeps the
-// first overrides that it finds, up to limit, and counts the others.
+// New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. limit is
+// the maximum number of overrides that the scan keeps. The scan only counts overrides that it finds
+// after these.
 func New(limit int, match string) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match}, found: map[string]Override{}}
 	s.keys.Read = s.read
 	return s
 }
 
-// Run scans all primaries that rdb knows, concurrently. It returns the joined [*scan.NodeError]s of
-// the primaries whose scans failed. Snapshot includes what these scans found before they failed.
+// Run scans all of rdb's primaries concurrently. If scans fail, it returns their
+// [*scan.NodeError]s, joined. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
 // Snapshot returns what the scan has found so far.

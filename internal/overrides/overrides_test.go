@@ -46,8 +46,8 @@ func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Sna
 	return s.Snapshot()
 }
 
-// TestScan checks that keys with an override are found among other keys of all types, whatever else
-// the keys hold.
+// TestScan checks that the scan finds the keys with an override among keys of all types, regardless
+// of the keys' other content.
 func TestScan(t *testing.T) {
 	ctx := t.Context()
 	srv, rdb, c := start(t)
@@ -124,8 +124,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestKeysThatSCANRepeats checks that a key that SCAN returns again, in the same step or in a later
-// one, is listed once.
+// TestKeysThatSCANRepeats checks that a key is listed once even if SCAN returns it again, in the
+// same step or in a later one.
 func TestKeysThatSCANRepeats(t *testing.T) {
 	_, rdb, c := start(t)
 	check(t, c.Override(t.Context(), "5/m", time.Hour, "{k}a", "{k}b"))
@@ -141,7 +141,7 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 }
 
 // TestCluster checks that every primary of a cluster is scanned. If a primary is dead, the error
-// must name it, and the scan must find the overrides on the others.
+// must name it, and the scan must find the overrides on the other primaries.
 func TestCluster(t *testing.T) {
 	one, _, c1 := start(t)
 	two, _, c2 := start(t)

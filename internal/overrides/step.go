@@ -26,7 +26,7 @@ var (
 
 // step reads the keys of one step of the scan, in at most three round trips. The first reads the
 // types of all keys. The second reads the beginning of each string and the last member of each
-// sorted set. The third reads the rest of overrides that the second has read in part.
+// sorted set. The third reads the rest of the overrides that the second read only in part.
 type step struct {
 	ctx context.Context
 	rdb *redis.Client

@@ -18,8 +18,8 @@ func Line(text string) string { return escape(text, "", inGo) }
 // Lines is like Line, but keeps line ends and tabs.
 func Lines(text string) string { return escape(text, "\n\t", inGo) }
 
-// JSON escapes the same characters in the strings of JSON text, in the form \u009b. The text must
-// come from package encoding/json.
+// JSON escapes the same characters as Line, except line ends, in JSON text. The escapes have the
+// form \u009b. The text must come from package encoding/json.
 func JSON(text string) string { return escape(text, "\n", inJSON) }
 
 // Key returns a key as it is, or quoted if it is empty or contains spaces or unprintable

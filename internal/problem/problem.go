@@ -13,7 +13,7 @@ type Problem struct {
 	Status   int      `json:"status"`
 	Detail   string   `json:"detail"`
 	Reason   string   `json:"reason,omitempty"`            // a word for programs, such as BADLIMIT
-	Lost     bool     `json:"outcome_unknown,omitempty"`   // whether the call may have been executed nevertheless
+	Lost     bool     `json:"outcome_unknown,omitempty"`   // whether the call may have been executed despite the error
 	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
 }
 

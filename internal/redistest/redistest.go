@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -119,13 +118,6 @@ func (s *Server) over() bool {
 	}
 }
 
-// Pause suspends the server as if its machine hung: the server's connections stay open, but it does
-// not reply.
-func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Resume lets a paused server continue.
-func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
-
 // Stop kills the server and removes its files. It may be called more than once.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
@@ -152,7 +144,8 @@ func freePort() (string, error) {
 	return "", errors.New("no free pair of ports")
 }
 
-// Eventually waits until a condition is true. It is meant for conditions that depend on another
+// Eventually waits until condition returns true, and fails the test after two minutes. The parameter
+// what describes the condition in the failure. Use Eventually for conditions that depend on another
 // process.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()

@@ -29,15 +29,15 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// SetPassword sets the password of a URL that has none. A name in the URL is then the user's.
+// SetPassword sets the password of a URL that has none. A name in the URL is then the user name.
 func (s *Servers) SetPassword(password string) {
 	s.nameUser()
 	s.Options.Username, s.Options.Password = s.Alone, password
 	s.Alone = ""
 }
 
-// SetProvider makes every new connection ask for its user and password. If provide returns no user,
-// the user is the name in the URL.
+// SetProvider makes every new connection call provide for its user and password. If provide returns
+// no user, the user is the name in the URL.
 func (s *Servers) SetProvider(provide func(context.Context) (user, password string, err error)) {
 	s.nameUser()
 	named := s.Alone
@@ -48,8 +48,8 @@ func (s *Servers) SetProvider(provide func(context.Context) (user, password stri
 	}
 }
 
-// nameUser replaces a misplaced password in the URL for suggested commands, because the password
-// comes from elsewhere.
+// nameUser replaces PASSWORD with USER in the URL for suggested commands: the name in the given URL
+// is the user's, because the password comes from elsewhere.
 func (s *Servers) nameUser() {
 	if s.Alone != "" {
 		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)
@@ -99,7 +99,9 @@ func (s Servers) Open() redis.UniversalClient {
 		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,
 		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO, MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns,
-		MaxActiveConns: o.MaxActiveConns, ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime,
+		MaxActiveConns: o.MaxActiveConns, MaxConcurrentDials: o.MaxConcurrentDials,
+		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		PipelinePoolSize: o.PipelinePoolSize, PipelineReadBufferSize: o.PipelineReadBufferSize, PipelineWriteBufferSize: o.PipelineWriteBufferSize,
 		DisableIdentity: o.DisableIdentity, MaintNotificationsConfig: o.MaintNotificationsConfig,
 	})
 }

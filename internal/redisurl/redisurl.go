@@ -17,10 +17,10 @@ type Servers struct {
 	Addrs   []string
 	Options redis.Options // options for every address
 	Cluster bool          // whether the URL names a cluster
-	URL     string        // the URL for suggested commands, with PASSWORD in place of a password
+	URL     string        // the URL for suggested commands, with PASSWORD instead of a password
 
-	// Alone is the name in a URL that has no password. Without a password the user cannot log in, and
-	// the name may be a misplaced password: print it only after SetPassword or SetProvider.
+	// Alone is the user name in a URL without a password. It may be a misplaced password, because a
+	// user name alone cannot log in. Print it only after SetPassword or SetProvider.
 	Alone string
 
 	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
@@ -45,7 +45,7 @@ func Parse(given string) (Servers, error) {
 	return s, nil
 }
 
-// parseURLs parses one URL, or several separated by commas that name nodes of one cluster. All
+// parseURLs parses one URL, or the URLs of several nodes of one cluster, separated by commas. All
 // settings except the addresses come from the first URL.
 func parseURLs(given string) (Servers, error) {
 	var s Servers
@@ -81,7 +81,7 @@ func parseURLs(given string) (Servers, error) {
 		}
 		alone := ""
 		if o.Password == "" {
-			alone, o.Username = o.Username, "" // nothing can print the name
+			alone, o.Username = o.Username, "" // so that nothing can print the name
 		}
 		if i == 0 {
 			s.Options, s.Alone = *o, alone
@@ -119,7 +119,7 @@ func shown(u *url.URL) string {
 	return c.Redacted()
 }
 
-// typed returns u for suggested commands, with PASSWORD in place of its password. If u has a user
+// typed returns u for suggested commands, with PASSWORD instead of its password. If u has a user
 // without a password, PASSWORD replaces the user.
 func typed(u *url.URL) string {
 	c := *u
@@ -136,7 +136,7 @@ const placeholder = "PASSWORD"
 var errEscape = errors.New("write special characters of the password as %xx, such as %2F for / and %2C for a comma")
 
 // splitPassword reports whether the password in rest, a URL without its scheme, contains a character
-// that ends the password. What is behind that character would be printed as part of a path, an
+// that ends the password. The text after that character would be printed as part of a path, an
 // option or a fragment.
 func splitPassword(rest string) bool {
 	end := strings.IndexAny(rest, "/?#")
@@ -159,8 +159,8 @@ func splitOption(query string) bool {
 	return false
 }
 
-// withoutURL returns an error from url.Parse without the URL, which may contain a password. What
-// looks like a port may also be part of a password.
+// withoutURL returns an error from url.Parse without the URL, which may contain a password. An
+// apparent port may also be part of a password.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {

@@ -2,6 +2,8 @@ package redisurl_test
 
 import (
 	"context"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,8 +79,52 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// No part of a password is in an error, in the name or in the URL for suggested commands, wherever a
-// special character of the password ends what is in front of it.
+// TestOptionsOfURLs checks that every option that go-redis takes from a URL has an effect on clients
+// of every kind, or is refused.
+func TestOptionsOfURLs(t *testing.T) {
+	word := regexp.MustCompile("([a-z])([A-Z])")
+	fields, found := reflect.TypeFor[redis.Options](), 0
+	for i := range fields.NumField() {
+		field, value := fields.Field(i), "7"
+		if field.Type.Kind() == reflect.Bool {
+			value = "1"
+		}
+		option := "?conn_max_lifetime=9&" + strings.ToLower(word.ReplaceAllString(field.Name, "${1}_$2")) + "=" + value
+		o, err := redis.ParseURL("redis://h" + option)
+		if !field.IsExported() || err != nil {
+			continue // no URL has the option
+		}
+		found++
+		want := reflect.ValueOf(*o).Field(i).Interface()
+		for _, given := range []string{"redis://h", "redis+cluster://h", "redis-sentinel://h/name"} {
+			s, err := redisurl.Parse(given + option)
+			if err != nil {
+				continue
+			}
+			rdb := s.Open()
+			got := reflect.ValueOf(rdb).MethodByName("Options").Call(nil)[0].Elem().FieldByName(field.Name)
+			if !got.IsValid() || got.Interface() != want {
+				t.Errorf("%s%s is ignored", given, option)
+			}
+			if err := rdb.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d options were found", found)
+	}
+}
+
+func TestSentinelsOfAClusterAreRefused(t *testing.T) {
+	_, err := redisurl.Parse("redis+cluster-sentinel://u:sekret@h/name")
+	if err == nil || err.Error() != "names Sentinels and a cluster, but Sentinels watch no cluster; give one such as redis-sentinel://host:26379,host:26379/name" {
+		t.Error(err)
+	}
+}
+
+// TestPasswordsAreNotShown checks that no part of a password appears in an error, in the name or in
+// the URL for suggested commands, even if a special character splits the password.
 func TestPasswordsAreNotShown(t *testing.T) {
 	for _, special := range []string{"", "/", "?", "#", ",", "@", ":", " ", "%", "%zz", "[", "&", "=", "\\", "\x7f", "//", "?a=b&", "/1?"} {
 		for _, first := range []string{"sekret", "4711"} { // the second could be a port
@@ -102,7 +148,8 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	}
 }
 
-// A name without a password is the user's name if the password comes from elsewhere.
+// TestPasswordFromElsewhere checks that a name without a password is the user name if the password
+// comes from elsewhere.
 func TestPasswordFromElsewhere(t *testing.T) {
 	for _, given := range []string{"redis://ann@h", "redis-sentinel://ann@h/name"} {
 		s, err := redisurl.Parse(given)

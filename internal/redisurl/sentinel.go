@@ -17,6 +17,9 @@ func parseSentinels(given string) (Servers, error) {
 	if !ok || strings.Contains(rest, "://") {
 		return Servers{}, errors.New("has more than one redis-sentinel:// scheme")
 	}
+	if strings.HasSuffix(scheme, "+cluster") {
+		return Servers{}, errors.New("names Sentinels and a cluster, but Sentinels watch no cluster")
+	}
 	where, options, _ := strings.Cut(rest, "?")
 	where, name, _ := strings.Cut(where, "/")
 	user, hosts := "", where

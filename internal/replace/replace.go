@@ -62,8 +62,8 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content to a temporary file and renames it. info describes the file to replace;
-// it is nil if there is none.
+// beside writes the content to a temporary file and renames it to name. info describes the existing
+// file, and is nil if there is none.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
 	if err != nil {
@@ -87,8 +87,8 @@ func beside(name string, content []byte, info fs.FileInfo) error {
 	return withName(name, err)
 }
 
-// create creates an empty temporary file. target is the file that name resolves to, and the
-// temporary file is in its directory.
+// create creates an empty temporary file. It resolves the symbolic links of name to target, and
+// puts the temporary file into the directory of target.
 func create(name string) (file *os.File, target string, err error) {
 	if target, err = follow(name); err == nil {
 		beside := filepath.Join(filepath.Dir(target), fmt.Sprintf(".ratelimit-%016x", rand.Uint64()))
@@ -117,7 +117,7 @@ func follow(name string) (string, error) {
 	return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 }
 
-// withName returns err with the name in it replaced by the name that the caller gave.
+// withName replaces the file name in err with name, which the caller gave.
 func withName(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError

@@ -16,9 +16,7 @@ import (
 func TestPermissions(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")
-	if err := os.Chmod(filepath.Dir(folder), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Chmod(filepath.Dir(folder), 0o755))
 	for _, row := range []struct {
 		file, folder fs.FileMode
 		named        string
@@ -30,9 +28,7 @@ func TestPermissions(t *testing.T) {
 		{0o444, 0o777, name, "old", fs.ErrPermission},
 	} {
 		written(t, name, "old", row.file)
-		if err := os.Chmod(folder, row.folder); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Chmod(folder, row.folder))
 		asNobody(t, func() {
 			for _, err := range []error{Check(row.named), File(row.named, []byte("new"))} {
 				if !errors.Is(err, row.want) {
@@ -40,17 +36,14 @@ func TestPermissions(t *testing.T) {
 				}
 			}
 		})
-		if err := os.Chmod(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Chmod(folder, 0o777))
 		want(t, name, row.holds, row.file)
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Remove(name))
 	}
 }
 
-// asNobody calls do on a thread that has given up root's rights to files and ends afterwards.
+// asNobody calls the function do on a thread without root's file permissions. The thread ends
+// afterwards.
 func asNobody(t *testing.T, do func()) {
 	done := make(chan struct{})
 	go func() {

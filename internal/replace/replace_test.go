@@ -14,7 +14,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 func TestMain(m *testing.M) {
 	unix.Umask(0o022)
@@ -24,9 +30,7 @@ func TestMain(m *testing.M) {
 // written writes a file with the given mode.
 func written(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)); err != nil {
-		t.Fatal(err)
-	}
+	require(t, errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)))
 }
 
 // want checks the content and the mode of a file. It also checks that the file's directory contains
@@ -40,10 +44,7 @@ func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 	if info, err := os.Lstat(name); err != nil || info.Mode() != mode {
 		t.Errorf("%s: %v, %v; want %v", name, info.Mode(), err, mode)
 	}
-	entries, err := os.ReadDir(filepath.Dir(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(name)))
 	var found []string
 	for _, e := range entries {
 		found = append(found, e.Name())
@@ -56,15 +57,11 @@ func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 func TestFile(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o027))
 	name := filepath.Join(t.TempDir(), "f")
-	if err := errors.Join(Check(name), File(name, []byte("new"))); err != nil {
-		t.Fatal(err)
-	}
+	require(t, errors.Join(Check(name), File(name, []byte("new"))))
 	want(t, name, "new", 0o640)
 	for _, mode := range []fs.FileMode{0o600, 0o777, 0o666} {
 		written(t, name, "a longer text", mode)
-		if err := errors.Join(Check(name), File(name, []byte("new"))); err != nil {
-			t.Fatal(err)
-		}
+		require(t, errors.Join(Check(name), File(name, []byte("new"))))
 		want(t, name, "new", mode)
 	}
 }
@@ -72,37 +69,25 @@ func TestFile(t *testing.T) {
 func TestLinksStay(t *testing.T) {
 	folder := t.TempDir()
 	for _, sub := range []string{"links", "deep", "deep/down"} {
-		if err := os.Mkdir(filepath.Join(folder, sub), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Mkdir(filepath.Join(folder, sub), 0o777))
 	}
 	for name, leads := range map[string]string{"to-file": "../deep/f", "to-link": "to-file", "absolute": filepath.Join(folder, "deep", "f"), "folder": "../deep/down"} {
-		if err := os.Symlink(leads, filepath.Join(folder, "links", name)); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Symlink(leads, filepath.Join(folder, "links", name)))
 	}
-	if err := os.Symlink("../f", filepath.Join(folder, "deep", "down", "up")); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Symlink("../f", filepath.Join(folder, "deep", "down", "up")))
 	file := filepath.Join(folder, "deep", "f")
 	for _, name := range []string{"to-file", "to-link", "absolute", "folder/up"} {
 		for _, text := range []string{"made", "replaced"} { // the first write goes through a dangling link
-			if err := errors.Join(Check(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))); err != nil {
-				t.Fatal(err)
-			}
+			require(t, errors.Join(Check(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))))
 			want(t, file, text+name, 0o644, "down")
 			if info, err := os.Lstat(filepath.Join(folder, "links", name)); err != nil || info.Mode().Type() != fs.ModeSymlink {
 				t.Errorf("%s is not a link any more: %v, %v", name, info.Mode(), err)
 			}
 		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Remove(file))
 	}
 	loop := filepath.Join(folder, "loop")
-	if err := os.Symlink("loop", loop); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Symlink("loop", loop))
 	if err := File(loop, nil); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("a link to itself: %v", err)
 	}
@@ -128,17 +113,11 @@ func TestFailures(t *testing.T) {
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
+	require(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: before.Max}))
 	err := File(name, make([]byte, 2000))
 	other := File(filepath.Join(folder, "other"), make([]byte, 2000))
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before))
 	if !errors.Is(err, unix.EFBIG) || !errors.Is(other, unix.EFBIG) || !strings.Contains(err.Error(), name+":") {
 		t.Errorf("%v; %v", err, other)
 	}
@@ -149,9 +128,7 @@ func TestFailures(t *testing.T) {
 // not wait for a reader of the pipe.
 func TestNamedPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Mkfifo(name, 0o600))
 	if err := Check(name); err != nil {
 		t.Error(err)
 	}
@@ -181,23 +158,16 @@ func TestNamedPipe(t *testing.T) {
 func TestOutput(t *testing.T) {
 	if os.Getenv("REPLACE_TEST") != "" {
 		os.Stdout.WriteString("before\n")
-		if err := errors.Join(Check(os.Getenv("REPLACE_TEST")), File(os.Getenv("REPLACE_TEST"), []byte("content\n"))); err != nil {
-			t.Fatal(err)
-		}
+		require(t, errors.Join(Check(os.Getenv("REPLACE_TEST")), File(os.Getenv("REPLACE_TEST"), []byte("content\n"))))
 		os.Stdout.WriteString("after\n")
 		os.Exit(0)
 	}
 	file := filepath.Join(t.TempDir(), "out")
 	for _, name := range []string{"/dev/stdout", file} {
-		out, err := os.Create(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must[*os.File](t)(os.Create(file))
 		cmd := exec.Command(os.Args[0], "-test.run=^TestOutput$")
 		cmd.Env, cmd.Stdout = append(os.Environ(), "REPLACE_TEST="+name), out
-		if err := errors.Join(cmd.Run(), out.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require(t, errors.Join(cmd.Run(), out.Close()))
 		want(t, file, "before\ncontent\nafter\n", 0o644)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestOutput$")

@@ -1,9 +1,9 @@
 // Package respmap reads maps in Redis replies.
 package respmap
 
-// Of returns the fields of a reply that is a map. RESP3 sends a map as such; RESP2 and the library
-// send a list that alternates names and values. Of returns nil for any other reply. If a name
-// occurs twice, the last value counts.
+// Of returns the fields of a reply that is a map. The reply is a map in RESP3, and a list of
+// alternating names and values in RESP2 or from the library. Of returns nil for any other reply. If a
+// name occurs twice, Of returns the last value.
 func Of(reply any) map[string]any {
 	switch reply := reply.(type) {
 	case map[any]any:

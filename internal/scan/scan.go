@@ -50,7 +50,7 @@ type Keys struct {
 type Progress struct {
 	Looked   int64 // keys examined, of any type
 	Keys     int64 // approximate number of keys to examine; 0 if no server reports it
-	Complete bool  // the pass finished on every server
+	Complete bool  // whether the pass finished on every server
 }
 
 // NodeError is the error that ended the scan of one server.
@@ -63,7 +63,7 @@ func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// EachPrimary calls f concurrently for all primaries that rdb knows.
+// EachPrimary calls f concurrently for all of rdb's primaries.
 func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
@@ -82,8 +82,8 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
 }
 
-// Run scans all primaries that rdb knows, concurrently. It returns the joined [*NodeError]s of the
-// primaries whose scans failed.
+// Run scans all of rdb's primaries concurrently. If scans fail, it returns their [*NodeError]s,
+// joined.
 func (k *Keys) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
 	var failed []error
@@ -166,8 +166,8 @@ func (k *Keys) looked() {
 	}
 }
 
-// pauseAfter returns the time to wait after a step. took is the step's duration, and way is how
-// much of it the network round trips took.
+// pauseAfter returns the time to wait after a step. took is the step's duration, and way is the
+// part of it that the network round trips took.
 func pauseAfter(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
@@ -189,6 +189,6 @@ func Gone(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }
 
-// BadReply returns an error for a reply that no Redis server sends. The text starts like the errors
-// of go-redis, which is how dialing.Gibberish recognizes it.
+// BadReply returns an error for a reply that no Redis server sends. Its message starts like
+// go-redis's own errors, which is how dialing.Gibberish recognizes it.
 func BadReply(format string, args ...any) error { return fmt.Errorf("redis: "+format, args...) }

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// many starts a server with keys of ten steps, half of them hashes.
+// many starts a server with enough keys for ten steps, half of them hashes.
 func many(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr})
@@ -45,7 +45,7 @@ func TestKeys(t *testing.T) {
 			for _, key := range keys {
 				read[key] = true
 			}
-			return 1 << 20, nil // longer than any step, so only the time of round trips remains
+			return 1 << 20, nil // so many round trips that they would take longer than the step
 		}
 		k.Wait = func(_ context.Context, d time.Duration) error {
 			if pauses++; d != least {
@@ -85,7 +85,8 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// TestPause checks that a step takes at most Share of the time of the step and the pause after it.
+// TestPause checks the pause after a step. The step's part of the total time, the step and the pause
+// together, must be at most Share.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

@@ -42,8 +42,8 @@ var units = []struct {
 	of   time.Duration
 }{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
 
-// Format returns d, a positive number of milliseconds, as a period of a limit: one whole number and
-// one unit.
+// Format returns d as the period of a limit: one whole number and one unit. d must be a positive
+// multiple of a millisecond.
 func Format(d time.Duration) string {
 	for _, unit := range units {
 		if d >= unit.of && d%unit.of == 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // Scan is one pass over the usage keys of all primaries. A key that exists during the whole pass is
-// counted once, or twice if the server shrinks its hash table during the pass. A Scan needs memory
+// counted once, or twice if the server shrinks its key table during the pass. A Scan needs memory
 // only for the records that it keeps. It is safe for concurrent use, but Run must be called only
 // once.
 type Scan struct {
@@ -28,8 +28,8 @@ type Scan struct {
 	began time.Time
 }
 
-// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. For each of the given
-// orders, the scan keeps the first keys, up to limit.
+// New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. For each
+// order in the list by, the scan keeps the keys that come first; limit is their maximum number.
 func New(limit int, match string, by ...Order) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match, Type: "hash"}}
 	s.keys.Read = s.read
@@ -39,8 +39,8 @@ func New(limit int, match string, by ...Order) *Scan {
 	return s
 }
 
-// Run scans all primaries that rdb knows, concurrently. It returns the joined [*scan.NodeError]s of
-// the primaries whose scans failed. Snapshot includes what these scans found before they failed.
+// Run scans all of rdb's primaries concurrently. If scans fail, it returns their
+// [*scan.NodeError]s, joined. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
 // Snapshot returns what the scan has found so far.
@@ -99,7 +99,8 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 }
 
 // fields returns the names of the fields to read from a record; functions/STATE.md describes them.
-// ratelimit_usage would read the whole series, which takes the server thirty times as long.
+// minute is the current minute, as a number of minutes since 1970. ratelimit_usage would read the
+// counts of all minutes, which takes the server thirty times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
@@ -134,8 +135,8 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 	}, ok, nil
 }
 
-// keep adds a record to the totals. It keeps the record if it is among the first in one of the
-// orders. It ignores a record that it has already kept.
+// keep adds a record to the totals, and keeps it if it ranks among the first s.limit records in any
+// of the requested orders. It ignores a record that it has already kept.
 func (s *Scan) keep(r Record) {
 	for _, kept := range s.kept {
 		if kept.keys[r.Key] {

@@ -1,6 +1,6 @@
 // Package usage finds the keys that contain the usage records of TRACK, on all primaries. It keeps
-// those that come first in the given orders. It writes nothing. It needs the permission +hmget and
-// those of package scan.
+// the keys that come first in the given orders. It writes nothing. It needs the permission +hmget
+// and the permissions of package scan.
 package usage
 
 import (
@@ -19,7 +19,7 @@ const (
 	Denied Order = "denied" // most denials first
 	Last   Order = "last"   // last used first
 	Newest Order = "newest" // most recently created first
-	Oldest Order = "oldest" // oldest first
+	Oldest Order = "oldest" // least recently created first
 )
 
 // Orders lists all orders.
@@ -41,7 +41,7 @@ func (o Order) compare(a, b Record) int {
 	return cmp.Or(order, cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied), cmp.Compare(a.Key, b.Key))
 }
 
-// Count is a number of allowed calls and of denied calls.
+// Count is the number of calls allowed and denied.
 type Count struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
@@ -68,14 +68,14 @@ type recent struct {
 	counts [2]Count  // in that minute and in the one before
 }
 
-// Rate is a number of allowed calls and of denied calls per second.
+// Rate is the number of calls allowed and denied per second.
 type Rate struct {
 	Allowed float64 `json:"allowed"`
 	Denied  float64 `json:"denied"`
 }
 
-// rate returns the rate since an earlier reading, before. If before is zero or too old, rate
-// returns the rate of the last full minute.
+// rate returns the rate of calls since an earlier reading of the counts. The parameter before is
+// this reading. If before is zero or too old, rate returns the rate of the last full minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {
@@ -103,8 +103,9 @@ type Snapshot struct {
 	recent
 }
 
-// Rate returns the calls per second over all keys with usage, since an earlier snapshot, before. If
-// before is nil or too old, Rate returns the rate of the last full minute.
+// Rate returns the calls per second over all keys with usage. The parameter before is an earlier
+// snapshot, from which the rate is measured. If before is nil or too old, Rate returns the rate of
+// the last full minute.
 func (s Snapshot) Rate(before *Snapshot) Rate {
 	if before == nil {
 		return s.rate(recent{})
@@ -112,7 +113,7 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 	return s.rate(before.recent)
 }
 
-// RateOf is like Rate for one record of s.
+// RateOf is like Rate, but for the key of r, a record of s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
 		for _, records := range before.Top {

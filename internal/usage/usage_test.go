@@ -137,8 +137,8 @@ func TestScanOfMany(t *testing.T) {
 	}
 }
 
-// TestKeysThatSCANRepeats checks that a key that SCAN returns again, in the same step or in a later
-// one, counts once.
+// TestKeysThatSCANRepeats checks that a key counts once even if SCAN returns it again, in the same
+// step or in a later one.
 func TestKeysThatSCANRepeats(t *testing.T) {
 	s := start(t)
 	s.takes("a", 12)
@@ -190,7 +190,7 @@ func TestRate(t *testing.T) {
 }
 
 // TestCluster checks that every primary of a cluster is scanned. If a primary is dead, the error
-// must name it, and the scan must find the keys on the others.
+// must name it, and the scan must find the keys on the other primaries.
 func TestCluster(t *testing.T) {
 	one, two, dead := start(t), start(t), start(t)
 	one.takes("a", 3)

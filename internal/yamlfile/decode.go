@@ -20,9 +20,9 @@ import (
 // Entry is one entry of a mapping.
 type Entry struct{ Key, Value *yaml.Node }
 
-// Decode decodes a mapping into a struct, and returns the mapping's entries by key. what is a name
-// for the mapping in problems. A field's tag is its key, or several keys of which only one may be
-// given.
+// Decode decodes a mapping into a struct, and returns the mapping's entries by key. The parameter
+// what names the mapping in problems, and into points to the struct. The tag yaml of a struct field
+// is the field's key, or a list of alternative keys.
 func (s *Source) Decode(n *yaml.Node, what string, into any) map[string]Entry {
 	fields := reflect.ValueOf(into).Elem()
 	var keys []string
@@ -51,7 +51,8 @@ func (s *Source) Decode(n *yaml.Node, what string, into any) map[string]Entry {
 	return given
 }
 
-// value decodes a node into a variable of one of a few types.
+// value decodes a node. into points to the variable for the result, and the parameter what names the
+// value in problems.
 func (s *Source) value(n *yaml.Node, what string, into any) {
 	switch into := into.(type) {
 	case **yaml.Node:
@@ -109,8 +110,10 @@ func (s *Source) Items(n *yaml.Node, what string) []*yaml.Node {
 	return s.Contents(n, yaml.SequenceNode, what, "a list")
 }
 
-// Contents returns the nodes in a mapping or a list, with aliases resolved. It records a problem if
-// n is of another kind, or if the file would then have too many values.
+// Contents returns the nodes in n, with aliases resolved. The parameter of is the kind that n must
+// have: a mapping or a list. Contents records a problem if n has another kind, or if the YAML file
+// expands to too many values. In a problem, the parameter what names n, and want describes the
+// required kind.
 func (s *Source) Contents(n *yaml.Node, of yaml.Kind, what, want string) []*yaml.Node {
 	if n.Kind != of {
 		s.Wrong(n, "%s is %s; it has to be %s", what, Kind(n), want)

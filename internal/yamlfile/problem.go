@@ -22,7 +22,7 @@ func (p Problem) Error() string {
 }
 
 // Problems lists the errors in a file, in order. It is never empty. If there are too many, the last
-// one says that more follow. The error text shows only the first.
+// one says that more follow. The error message shows only the first.
 type Problems []Problem
 
 func (p Problems) Error() string {

@@ -35,7 +35,7 @@ func ReadFile(name string, mostBytes int) ([]byte, error) {
 // Source is a file being parsed, with the problems found so far.
 type Source struct {
 	Name      string // for messages
-	MostBytes int    // the size limit of the file
+	MostBytes int    // the size limit of the YAML file
 	Problems  Problems
 	values    int // number of parsed values; each use of an alias counts
 }
@@ -72,8 +72,9 @@ func (s *Source) Sorted() Problems {
 	return s.Problems
 }
 
-// Document returns the single YAML document of a file. If there is none, it records the problem and
-// returns nil.
+// Document returns the single YAML document of a file. If the file does not have exactly one
+// document, it records the problem and returns nil. example shows how the file begins, for the
+// problem.
 func (s *Source) Document(content []byte, example string) *yaml.Node {
 	if at, text := unreadable(content, s.MostBytes); text != "" {
 		s.Wrong(at, "%s", text)
@@ -91,8 +92,9 @@ func (s *Source) Document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable looks for content that no file may have: an encoding other than UTF-8, control
-// characters, or too many bytes.
+// unreadable returns what is wrong with content that no file may have, and its position. Such
+// content is not UTF-8, has control characters, or has more than mostBytes bytes. text is "" if
+// nothing is wrong.
 func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
@@ -121,7 +123,7 @@ func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	return at, ""
 }
 
-// explain records an error of the YAML parser in plain words.
+// explain records an error from the YAML parser in plain words.
 func (s *Source) explain(err error, example string) {
 	var failure *yaml.LoadError
 	if !errors.As(err, &failure) {

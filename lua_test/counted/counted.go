@@ -1,5 +1,5 @@
-// Package counted counts the work that calls of the library cause on a server, so that tests can
-// bound it without measuring time.
+// Package counted counts the work that calls to the library cause on a server, so that tests can
+// check bounds on it without measuring time.
 package counted
 
 import (
@@ -23,13 +23,13 @@ func (w Work) Within(bound Work) bool {
 //go:embed counted.lua
 var counting string
 
-// Library returns text, the library's source, with added code that counts its work.
+// Library returns text, the library's source code, with added code that counts the library's work.
 func Library(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
 	return first + "\n" + counting + rest
 }
 
-// Read returns the work since the last Read. do runs a command.
+// Read returns the work since the last Read. The function do runs a command on the server.
 func Read(do func(words ...string) (any, error)) (Work, error) {
 	reply, err := do("FCALL", "ratelimit_counted", "0")
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	Usage       = "usage"
 )
 
-// Call is one call of the library. Fields that its verb does not use are empty.
+// Call is one call to the library. Fields that its verb does not use are empty.
 type Call struct {
 	Verb    string
 	Keys    []string // one for each limit; for verbs without limits, all keys
@@ -39,8 +39,8 @@ type Call struct {
 	Lease   string
 }
 
-// decided returns a copy of the call in which each policy is replaced by itself or its canary,
-// whichever decides for the call's first key.
+// decided returns a copy of the call in which a canary replaces each policy whose canary decides.
+// The policy's first key in the call selects the policy or its canary.
 func (c Call) decided() Call {
 	c.Limits = slices.Clone(c.Limits)
 	first := 0
@@ -51,7 +51,8 @@ func (c Call) decided() Call {
 	return c
 }
 
-// AllKeys returns the call's keys in the order of FCALL. ONCE comes before TRACK.
+// AllKeys returns the call's keys in the order of FCALL. The key of ONCE comes before that of
+// TRACK.
 func (c Call) AllKeys() []string {
 	keys := slices.Clone(c.Keys)
 	if c.OnceMS > 0 {
@@ -117,8 +118,8 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess returns the reason of the error for a call with invalid limits, with limits that together
-// exceed a bound, or with a repeated key. If the call is valid, it returns "".
+// excess returns the error reason for a call with invalid limits, with limits that together exceed
+// a bound, or with a repeated key. If the call is valid, it returns "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {

@@ -9,7 +9,7 @@ func init() {
 	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
-// lease says when a lease lapses, in ms since the epoch, and its length in ms.
+// lease holds the time at which a lease lapses, in ms since the epoch, and its length in ms.
 type lease struct{ lapses, length int64 }
 
 // far reports whether the lease lapses later than its length allows, because the clock was set

@@ -15,10 +15,10 @@ var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 // time: the time at which the rate is full again.
 type gcra struct {
 	b        int64
-	interval *big.Rat // T, in us
-	unit     int64    // the unit of the clock, in us
+	interval *big.Rat // T, in µs
+	unit     int64    // the unit of the clock, in µs
 	q        int64    // the denominator of T in this unit
-	now      int64    // in us, a whole number of units
+	now      int64    // in µs, a whole number of units
 	debt     *big.Rat // D = TAT - now
 }
 
@@ -79,7 +79,7 @@ func tooFine(l Limit) bool {
 	return false
 }
 
-// Emission returns T in us and the unit of the gcra clock in us, for a limit whose only rate is r.
+// Emission returns T and the unit of the gcra clock, both in µs, for a limit whose only rate is r.
 func (r Rate) Emission() (interval *big.Rat, unit int64) {
 	g := r.newState(moment{})
 	return g.interval, g.unit
@@ -96,9 +96,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored in old, in us, as this rate reads it. The stored form is a number of
-// parts before a whole ms, or after a whole us. A part is 1/q of a ms or us. A rate with a
-// different q reads the same number as parts of its own size.
+// read returns the TAT stored in old, in µs, as this rate reads it. A TAT is stored as a count of
+// parts before a whole ms, or after a whole µs. A part is 1/q of a ms or µs. A rate with a
+// different q reads the same count as parts of its own size.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

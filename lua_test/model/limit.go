@@ -41,7 +41,7 @@ func (r Rate) MS() int64 {
 	return k * unitMS[unit]
 }
 
-// number returns the value of an option, or other if the rate does not have the option.
+// number returns the value of an option, or the argument other if the rate does not have the option.
 func (r Rate) number(option string, other int64) int64 {
 	for _, word := range r.Options {
 		if name, value, _ := strings.Cut(word, "="); name == option {
@@ -144,7 +144,7 @@ type Algorithm struct {
 type state interface {
 	left() int64          // how many units can be taken
 	owes() int64          // units that FORCE can take: those left, and the debt that may still be added
-	take(c int64) state   // c must be at most left or, with FORCE, owes; it may be 0
+	take(c int64) state   // c must be at most left() or, with FORCE, owes(); it may be 0
 	refund(c int64) state // never adds more than the rate has spent
 }
 
@@ -204,7 +204,8 @@ func (l Limit) Refused() bool {
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
 }
 
-// numbered returns an option with each of the values, for example "burst=2".
+// numbered returns option=value for each value, such as "burst=2". Values above MaxCount become
+// MaxCount.
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
 		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))

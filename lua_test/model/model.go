@@ -3,9 +3,9 @@
 // both agree, they probably implement the contract correctly.
 //
 // Each algorithm is one file, which defines what the algorithm stores for a rate, how that changes
-// with time, and how many units are left. Replies follow from these three in the same way for all
-// algorithms. A call is allowed if its cost is left, retry_after_ms is the shortest wait after
-// which it would be left, and reset_after_ms is the wait after which the capacity is left.
+// with time, and how many units are left. Replies follow from these definitions in the same way for
+// all algorithms. A call is allowed if at least its cost is left. retry_after_ms is the shortest
+// wait until that is the case, and reset_after_ms is the wait until the whole capacity is left.
 package model
 
 import "fmt"
@@ -26,8 +26,8 @@ type Side struct {
 	Canary bool
 }
 
-// Counts is how many calls a side has allowed and denied. A shadow policy counts what it would have
-// decided.
+// Counts holds how many calls a side has allowed and denied. A shadow policy counts what it would
+// have decided.
 type Counts struct{ Allowed, Denied int64 }
 
 // count adds a call to the counts of p. A limit written in the call has no counts.

@@ -1,6 +1,6 @@
 package model
 
-// override is a limit that applies to a key in place of the limits in calls.
+// override is a limit that applies to a key instead of the limits in calls.
 type override struct {
 	limit Limit
 	ends  int64 // in ms since the epoch; 0 without an override. An override that has ended is kept until the key is written again

@@ -8,7 +8,7 @@ func init() {
 
 // log is the state of sliding_log: when each unit was taken, in order.
 type log struct {
-	n, now, since int64   // units taken after the time since are counted
+	n, now, since int64   // the rate's n, the current time, and the start of the window; times in µs
 	taken         []taken // oldest first; may begin with calls outside the window
 }
 
@@ -52,8 +52,8 @@ func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
 func (l log) owes() int64 { return max(0, mostOwed(l.n)-sum(l.taken[l.gone():])) }
 
-// take drops the calls outside the window if they are more than half of the log, or if the log has
-// 2n calls.
+// take adds a call to the log. It drops the calls outside the window if they are more than half of
+// the log, or if the log has at least 2n calls.
 func (l log) take(c int64) state {
 	if c == 0 {
 		return l

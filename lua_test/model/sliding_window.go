@@ -21,8 +21,8 @@ func init() {
 
 func (r Rate) buckets() int64 { return r.number("buckets", 1) }
 
-// buckets is the state of sliding_window: the count of each bucket, by bucket number. A bucket is
-// width ms wide.
+// buckets is the state of sliding_window: the count of each bucket, by bucket number. n is the
+// rate's n, k is the number of buckets in a period, and width is the length of a bucket in ms.
 type buckets struct {
 	n, k, width int64
 	now         int64 // time of the last write, in ms

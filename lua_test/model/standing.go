@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// standing is the situation of one rate of one key in a decision.
+// standing describes one rate of one key during a decision.
 type standing struct {
 	index   int // the position of the key, from 1
 	group   int // 0 for the enforced limits; otherwise the position of the shadow policy in the call
@@ -33,7 +33,7 @@ func (n nothing) refund(int64) state { return n }
 
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
-// at returns the rate's state at the time us, if nothing is taken until then.
+// at returns the rate's state at the time us, in µs, if nothing is taken until then.
 func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }
@@ -46,8 +46,8 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after returns the shortest wait from the time us, in whole ms, after which the given units are
-// left.
+// after returns the shortest wait in ms, counted from the time us, after which at least the given
+// units are left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
@@ -73,7 +73,7 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns, for a rate in debt after FORCE, the ms until a unit is left.
+// debtor returns, for a rate in debt after FORCE, the time in ms until a unit is left.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():

@@ -7,8 +7,9 @@ func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit implements UPTO. It returns the number of units, at most c, that all rates of a group have
-// left, and lowers the costs of the group to that number or, if it is 0, to 1.
+// fit implements UPTO. It returns the largest number of units that fits every rate of the group, but
+// at most c and at most any rate's cost. It sets the cost of each rate to that number or, if the
+// number is 0, to 1.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())
@@ -19,7 +20,8 @@ func fit(group []*standing, c int64) int64 {
 	return c
 }
 
-// allow reports whether each rate of a group has its cost left.
+// allow sets the denies field of each rate in the group, and reports whether none of them denies. A
+// rate denies if its key is blocked, or if its cost does not fit and is not forced.
 func allow(group []*standing) bool {
 	for _, s := range group {
 		s.denies = s.blocked > 0 || s.cost > s.left() && !s.forced
@@ -42,7 +44,8 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// before returns the reply that ONCE stored for an earlier call, or nil.
+// before returns the reply that ONCE stored for an earlier call, or nil if there is none. If the key
+// of ONCE holds other content, it returns an error reason.
 func (m *Model) before(c Call) (any, string) {
 	e, ok := m.keys[c.OnceKey]
 	if !ok || c.OnceMS == 0 {
@@ -110,8 +113,8 @@ func (m *Model) take(c Call) (any, string) {
 	return fields, ""
 }
 
-// refund gives units back to all keys of a group. If one of the keys is blocked, it gives nothing
-// back.
+// refund gives units back to the keys of each group. If a key of a group is blocked, the group gets
+// nothing back.
 func (m *Model) refund(c Call) (any, string) {
 	if kept, reason := m.before(c); kept != nil || reason != "" {
 		return kept, reason

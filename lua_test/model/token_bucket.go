@@ -9,7 +9,7 @@ func init() {
 type tokens struct {
 	b     int64
 	count int64
-	added int64 // in us
+	added int64 // in µs
 }
 
 func openTokens(r Rate, was state, at moment) state {

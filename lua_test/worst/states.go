@@ -12,7 +12,7 @@ import (
 type Text func(now time.Time) string
 
 // Log returns the state of a sliding_log with the given number of calls, spread evenly over span.
-// The last call is now.
+// The last call is at the time now.
 func Log(calls int, span time.Duration) Text {
 	return func(now time.Time) string {
 		last := now.UnixMicro()

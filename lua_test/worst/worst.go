@@ -1,5 +1,5 @@
-// Package worst lists the most expensive known valid calls of the library. The bench measures how
-// long a server takes for each, and tests count the work of each.
+// Package worst lists the most expensive known valid calls to the library. The bench measures how
+// long a server takes for each call, and tests count the work that each call causes.
 package worst
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
 )
 
-// Call is an expensive call, and the state of its keys before the call.
+// Call is an expensive call and the state of its keys before it.
 type Call struct {
 	Name string
 
@@ -20,11 +20,11 @@ type Call struct {
 	// time.
 	Prepare func(now time.Time) [][]string
 
-	// Words returns the command of the call. Its limits may differ each time.
+	// Words returns the command that makes the call. Its limits may differ each time.
 	Words func() []string
 
-	// Beyond means that the call, or a state stored by another limit, exceeds a bound. The library
-	// may then reject the call.
+	// Beyond reports whether the call, or a state stored by another limit, exceeds a bound. The
+	// library may then reject the call.
 	Beyond bool
 
 	Large bool // the state has a million elements, which take the offline engine seconds
@@ -36,7 +36,7 @@ const day = 24 * time.Hour
 // almost as much, and take up to 10 ms.
 var Bound = counted.Work{Commands: 2100, Bytes: 6000000, Steps: 30000}
 
-// Calls returns all calls on the list.
+// Calls returns all the expensive calls.
 func Calls() []Call {
 	return slices.Concat(ofLimits(), ofBuckets(), ofLogs(), ofLeases(), ofKeys())
 }
@@ -50,7 +50,7 @@ func Keys(n int) []string {
 	return keys
 }
 
-// FCall returns a call as the arguments of a command.
+// FCall returns the words of the FCALL command for a verb.
 func FCall(verb string, keys []string, args ...string) []string {
 	return slices.Concat([]string{"FCALL", "ratelimit_" + verb, strconv.Itoa(len(keys))}, keys, args)
 }
@@ -111,13 +111,13 @@ func ofLimits() []Call {
 	return []Call{
 		{Name: "take: 50 keys of 5 rates", Prepare: holding(gcra, Keys(50)...),
 			Words: always("take", Keys(50), same(rates("leaky_bucket", 5, "7/s"), 50)...)},
-		{Name: "take: 50 limits of 5 rates, all new", Prepare: nothing, Words: fresh(50, 5)},
-		{Name: "take: 50 limits of 16 rates, all new", Prepare: nothing, Words: fresh(50, 16), Beyond: true},
-		{Name: "take: 50 keys of 5 rates, overridden by as many", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
+		{Name: "take: 50 new limits of 5 rates", Prepare: nothing, Words: fresh(50, 5)},
+		{Name: "take: 50 new limits of 16 rates", Prepare: nothing, Words: fresh(50, 16), Beyond: true},
+		{Name: "take: 50 keys, each with an override of 5 rates", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
 			Words: always("take", Keys(50), same("3/m", 50)...)},
-		{Name: "take UPTO: 50 keys of 5 rates, overridden by as many", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
+		{Name: "take UPTO: 50 keys, each with an override of 5 rates", Prepare: overridden(nothing, rates("leaky_bucket", 5, "7/s"), Keys(50)...),
 			Words: always("take", Keys(50), append(same("3/m", 50), "COST", "3", "UPTO")...)},
-		{Name: "take: 20000 limits, all new", Prepare: nothing, Words: fresh(20000, 1), Beyond: true},
+		{Name: "take: 20000 new limits", Prepare: nothing, Words: fresh(20000, 1), Beyond: true},
 		{Name: "take: 20000 costs", Prepare: nothing, Words: always("take", Keys(1), append([]string{"3/m", "COST"}, same("2", 20000)...)...), Beyond: true},
 	}
 }
@@ -132,20 +132,20 @@ func ofBuckets() []Call {
 	return []Call{
 		{Name: "take: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("take", one, rates("sliding_window", 5, window))},
 		{Name: "refund: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("refund", one, rates("sliding_window", 5, window))},
-		{Name: "take: 50 keys that another limit's 1000 buckets are in", Prepare: holding(single("123"), fifty...),
+		{Name: "take: 50 keys with 1000 buckets of another limit", Prepare: holding(single("123"), fifty...),
 			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
-		{Name: "take: 50 keys that another limit's 1000 large buckets are in", Prepare: holding(single("8000000000000"), fifty...),
+		{Name: "take: 50 keys with 1000 large buckets of another limit", Prepare: holding(single("8000000000000"), fifty...),
 			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
-		{Name: "take: 50 keys of 1000 buckets, asked for 100", Prepare: holding(single("1"), fifty...),
+		{Name: "take: 50 keys of 1000 buckets, with a limit of 100 buckets", Prepare: holding(single("1"), fifty...),
 			Words: always("take", fifty, same("sliding_window 1000000/1000s buckets=100", 50)...), Beyond: true},
-		{Name: "take: 50 keys of 5 x 1000 buckets, asked for 5", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
-		{Name: "take: 2 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(nothing, window5, fifty[:2]...),
+		{Name: "take: 50 keys of 5 x 1000 buckets, with a limit of 5 rates", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
+		{Name: "take: 2 keys, each with an override of 5 x 1000 buckets", Prepare: overridden(nothing, window5, fifty[:2]...),
 			Words: always("take", fifty[:2], same("3/m", 2)...)},
-		{Name: "take: 2 keys of 4 x 1000 large buckets, asked for 500 each", Prepare: holding(four, fifty[:2]...),
+		{Name: "take: 2 keys of 4 x 1000 large buckets, with a limit of 4 x 500 buckets", Prepare: holding(four, fifty[:2]...),
 			Words: always("take", fifty[:2], same(rates("sliding_window", 4, "9000000000000000/1000s buckets=500"), 2)...)},
-		{Name: "take: 50 keys of 5 x 1000 buckets, each overridden by as many", Prepare: overridden(holding(five("1"), fifty...), window5, fifty...),
+		{Name: "take: 50 keys of 5 x 1000 buckets, each with an override of as many", Prepare: overridden(holding(five("1"), fifty...), window5, fifty...),
 			Words: always("take", fifty, same("3/m", 50)...), Beyond: true},
-		{Name: "peek: those buckets under a block that has run out", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
+		{Name: "peek: the same buckets under a block that has ended", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
 			Words: always("peek", fifty, few...), Beyond: true},
 	}
 }
@@ -160,34 +160,34 @@ func ofLogs() []Call {
 	few, fewer := same("sliding_log 1000/h, 1000/d", 50), same("sliding_log 2000/h", 50)
 	return []Call{
 		{Name: "take: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("take", one, two)},
-		{Name: "take: a log of 100000 calls, half of it over", Prepare: holding(full, one...), Words: always("take", one, limit)},
-		{Name: "take: that log under a block", Prepare: holding(Blocked(time.Hour, full), one...), Words: always("take", one, limit)},
-		{Name: "take: that log under a block that has run out", Prepare: holding(Blocked(-time.Second, full), one...),
+		{Name: "take: a log of 200000 calls, half of them expired", Prepare: holding(full, one...), Words: always("take", one, limit)},
+		{Name: "take: the same log under a block", Prepare: holding(Blocked(time.Hour, full), one...), Words: always("take", one, limit)},
+		{Name: "take: the same log under a block that has ended", Prepare: holding(Blocked(-time.Second, full), one...),
 			Words: always("take", one, limit, "COST", "0")},
-		{Name: "take: that log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("take", one, "3/m")},
-		{Name: "refund: that log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("refund", one, "3/m")},
-		{Name: "take FORCE: 50 logs of 2000 calls under overrides that take no more debt", Prepare: overridden(holding(log(4000, time.Hour), fifty...), "sliding_log 2000/h", fifty...),
+		{Name: "take: the same log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("take", one, "3/m")},
+		{Name: "refund: the same log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("refund", one, "3/m")},
+		{Name: "take FORCE: 50 logs of 2000 calls with full debt, under overrides", Prepare: overridden(holding(log(4000, time.Hour), fifty...), "sliding_log 2000/h", fifty...),
 			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...)},
-		{Name: "take FORCE: 50 logs of 200000 calls under overrides that take no more debt", Prepare: overridden(holding(full, fifty...), "sliding_log 2000/h", fifty...),
+		{Name: "take FORCE: 50 logs of 200000 calls with full debt, under overrides", Prepare: overridden(holding(full, fifty...), "sliding_log 2000/h", fifty...),
 			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...), Beyond: true},
 		{Name: "peek: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("peek", one, two)},
 		{Name: "refund: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("refund", one, two)},
-		{Name: "take: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("take", fifty, fewer...), Beyond: true},
-		{Name: "refund: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("refund", fifty, fewer...), Beyond: true},
-		{Name: "take FORCE: a debt of 100000 calls, whose log is rewritten", Prepare: holding(log(200000, day+time.Second), one...),
+		{Name: "take: 50 logs of 100000 calls, with a limit of 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("take", fifty, fewer...), Beyond: true},
+		{Name: "refund: 50 logs of 100000 calls, with a limit of 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("refund", fifty, fewer...), Beyond: true},
+		{Name: "take FORCE: a log with a debt of 100000 calls, which is rewritten", Prepare: holding(log(200000, day+time.Second), one...),
 			Words: always("take", one, limit, "FORCE")},
-		{Name: "take FORCE: two debts of 100000 calls in all", Prepare: holding(twoDebts, one...), Words: always("take", one, two, "FORCE")},
-		{Name: "take FORCE: two debts under an override", Prepare: overridden(holding(twoDebts, one...), two, one...), Words: always("take", one, "3/m", "FORCE")},
-		{Name: "refund: two debts of 100000 calls in all", Prepare: holding(twoDebts, one...), Words: always("refund", one, two)},
-		{Name: "take FORCE: 50 keys of 200000 calls that take no more debt", Prepare: holding(log(200000, time.Hour), fifty...),
+		{Name: "take FORCE: two logs with debts, 100000 calls in total", Prepare: holding(twoDebts, one...), Words: always("take", one, two, "FORCE")},
+		{Name: "take FORCE: two logs with debts, under an override", Prepare: overridden(holding(twoDebts, one...), two, one...), Words: always("take", one, "3/m", "FORCE")},
+		{Name: "refund: two logs with debts, 100000 calls in total", Prepare: holding(twoDebts, one...), Words: always("refund", one, two)},
+		{Name: "take FORCE: 50 logs of 200000 calls with full debt", Prepare: holding(log(200000, time.Hour), fifty...),
 			Words: always("take", fifty, append(fewer, "FORCE")...)},
-		{Name: "peek: 50 keys of two logs of 100000 calls, asked for 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("peek", fifty, few...), Beyond: true},
-		{Name: "refund: 50 keys of two logs of 100000 calls, asked for 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("refund", fifty, few...), Beyond: true},
-		{Name: "peek: those logs under a block that has run out", Prepare: holding(Blocked(-time.Second, twoLogs), fifty...), Words: always("peek", fifty, few...), Beyond: true},
+		{Name: "peek: 50 keys of two logs of 100000 calls, with a limit of 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("peek", fifty, few...), Beyond: true},
+		{Name: "refund: 50 keys of two logs of 100000 calls, with a limit of 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("refund", fifty, few...), Beyond: true},
+		{Name: "peek: the same logs under a block that has ended", Prepare: holding(Blocked(-time.Second, twoLogs), fifty...), Words: always("peek", fifty, few...), Beyond: true},
 	}
 }
 
-// ofKeys returns calls of the verbs that take keys without limits.
+// ofKeys returns calls to the verbs that take keys without limits.
 func ofKeys() []Call {
 	one, all := Keys(1), Keys(250)
 	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)
@@ -204,7 +204,7 @@ func ofKeys() []Call {
 		{Name: "override_end: 250 keys, 2.4 MB", Words: always("override_end", all),
 			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("override", all, "1000/h", "60000")) }},
 		{Name: "usage: an hour", Prepare: usage(0), Words: always("usage", one)},
-		{Name: "take: TRACK in a record of the hour before", Prepare: usage(61), Words: always("take", []string{"{v}:wrsttake", one[0]}, "3/m", "TRACK")},
+		{Name: "take: TRACK in a record of the previous hour", Prepare: usage(61), Words: always("take", []string{"{v}:wrsttake", one[0]}, "3/m", "TRACK")},
 	}
 }
 

@@ -1,9 +1,9 @@
 /* A model for Spin of client.WithBatches: processes take batches of units from a limiter on a server, spend them, let them
- * expire, give them back, crash and start again. Requests and replies are delayed or lost. README.md says how to run it.
+ * expire, give them back, crash and restart. Requests and replies are delayed or lost. README.md says how to run it.
  *
- * The property: in any span L, at most as many units are spent as the limit allows in L + TTL, which is B + (L + TTL) / T.
- * One counter checks this for every L at once. It grows by T with each unit that is spent, and shrinks by 1 per tick down
- * to 0. spend() checks that it never exceeds B * T + TTL. It would do so in a span in which more units are spent.
+ * The property: in any time span L, at most the units that the limit allows in L + TTL are spent: B + (L + TTL) / T.
+ * One counter checks this for all L at once. It grows by T with each unit that is spent, and shrinks by 1 per tick down
+ * to 0. If more units are spent in a span, the counter exceeds B * T + TTL, and the check in spend() fails.
  */
 
 #ifndef PROCS
@@ -13,7 +13,7 @@
 #define B 2     /* the limit's capacity, in units */
 #endif
 #ifndef T
-#define T 1     /* ticks per unit that comes back */
+#define T 1     /* ticks in which one unit refills */
 #endif
 #ifndef TTL
 #define TTL 2   /* ticks for which a batch may be spent */
@@ -68,8 +68,8 @@ inline spend() {
 	assert(spent <= B * T + TTL - LESS)
 }
 
-/* The number of units to give back. Units that have come back since they were charged must not be given back as well. At most
- * as many have come back as do so from the request until the refund arrives. */
+/* The number of units to give back. Units that have refilled since they were charged must not be given back too. At most, these
+ * are the units that refill between the request and the arrival of the refund. */
 inline returnable(i, back) {
 #ifdef GIVE_ALL
 	back = p[i].units;

@@ -10,11 +10,11 @@
 //
 // A survivor is one of three things: a rule without a test, which gets a vector; code without
 // effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
-// one entry later. Changes of the last kind are listed in equivalent.tsv, and do not count. A line of
-// that file has four fields, separated by tabs: the file and the last function that begins above the
-// change, the first line that is changed, what replaces it (nothing, if a statement is dropped), and
-// the reason. Each survivor is printed as such a line, without the reason. A line in the file is valid
-// as long as the function contains the changed line.
+// one entry later. Changes of the last kind are listed in equivalent.tsv, and do not count. A line
+// of that file has four fields, separated by tabs: the file and the last function that begins above
+// the change, the first line that is changed, what replaces it (nothing, if a statement is
+// dropped), and the reason. Each survivor is printed as such a line, without the reason. A line in
+// equivalent.tsv is valid as long as the function contains the changed line.
 package main
 
 import (
@@ -157,7 +157,9 @@ func equivalents(list string) (map[id]bool, error) {
 	return known, nil
 }
 
-// tryAll tries mutants, one per processor at a time, and returns how many were killed.
+// tryAll tries mutants, one per processor at a time, and returns how many were killed. It prints the
+// mutants that survive and, if verbose is true, also the killed ones. limit is the maximum time to
+// run the tests on one mutant.
 func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex

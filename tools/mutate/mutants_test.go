@@ -44,7 +44,7 @@ return nil
 }
 
 // TestEquivalents checks that a line of equivalent.tsv matches its mutant as long as the function
-// contains the changed line, wherever in the function the line is.
+// contains the changed line, at any position.
 func TestEquivalents(t *testing.T) {
 	const text = `local function f(a)
   if a < 2 and

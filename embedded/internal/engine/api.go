@@ -9,8 +9,9 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Redis version that functions see. If versions of Redis differ, this package behaves like this
-// version: the time does not change during a call, and numbers are written in their shortest form.
+// Version and VersionNum are the Redis version that functions see. If versions of Redis differ,
+// this package behaves like this version: the time does not change during a call, and numbers are
+// written in their shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204
@@ -18,7 +19,7 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// check raises an error with the text otherwise unless ok is true.
+// If ok is false, check raises an error. The parameter otherwise is the error's message.
 func check(L *lua.LState, ok bool, otherwise string) {
 	if !ok {
 		raise(L, otherwise)
@@ -110,7 +111,7 @@ func callArguments(L *lua.LState) ([]string, bool) {
 	return args, true
 }
 
-// redisErrorReply implements redis.error_reply. A text without a space has no error code, so it
+// redisErrorReply implements redis.error_reply. A message without a space has no error code, so it
 // gets the code ERR.
 func redisErrorReply(L *lua.LState) int {
 	return singleField(L, "err", func(text string) string {

@@ -80,14 +80,14 @@ func (b *budget) end() error {
 	return why
 }
 
-// close ends the goroutine. Do not call close during a call, and start no call after it.
+// close ends the goroutine. It must not be called during a call, and no call may start after it.
 func (b *budget) close() { close(b.quit) }
 
 // idle is the number of milliseconds without a call after which the goroutine ends.
 const idle = 100
 
-// maxTick is the most that the time between two checks counts towards a call's limit. If more has
-// passed, the operating system did not run the process.
+// maxTick is the maximum time that counts for a call between two checks. If more time has passed,
+// the operating system did not run the process meanwhile.
 const maxTick = 2 * time.Millisecond
 
 func (b *budget) watch() {
@@ -125,8 +125,8 @@ func (b *budget) watch() {
 	}
 }
 
-// leave reports whether the goroutine may end. It may end if b.call still has the value call; leave
-// then records the end.
+// leave reports whether the goroutine may end, which is the case if b.call still equals the
+// parameter call. If so, leave records the end.
 func (b *budget) leave(call int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Run is one call of a function.
+// Run is one call to a function.
 type Run struct {
 	ReadOnly bool // whether the function must not write
 	keys     []string
@@ -51,7 +51,8 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 }
 
 // run runs a function and converts its first result to a reply. If an error ends the function, run
-// returns the error's value as failure. If the function is stopped, run returns the reason.
+// returns the error's value as failure. If the function is stopped, run returns the reason as
+// stopped.
 func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) (reply Reply, failure lua.LValue, stopped error) {
 	e.lua.depth = 0
 	e.lua.budget.start(limit, e.MemoryLimit)
@@ -63,8 +64,8 @@ func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) 
 	return reply, failure, e.lua.budget.end()
 }
 
-// errorText returns the reply for an error value: the err field of a table, or "ERR " and the text
-// of any other value.
+// errorText returns the reply for an error value: the err field of a table, or "ERR " and any other
+// value as a string.
 func errorText(v lua.LValue) (string, bool) {
 	if t, ok := v.(*lua.LTable); ok {
 		return lualib.ToText(t.RawGetString("err"))

@@ -25,7 +25,7 @@ func FormatDouble(v float64) string {
 const maxNested = 7995
 
 // toReply converts a function's result to a reply, as Redis does for RESP2. depth is the number of
-// enclosing tables. After the call has been stopped, toReply adds nothing more.
+// enclosing tables. Once the call is stopped, toReply adds no more elements.
 func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	switch v := v.(type) {
 	case lua.LString:
@@ -91,7 +91,7 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 	return out
 }
 
-// OneLine replaces line breaks in a status or an error by spaces, because line breaks would break
+// OneLine replaces line breaks in a status or an error with spaces, because line breaks would break
 // the protocol.
 var OneLine = strings.NewReplacer("\r", " ", "\n", " ").Replace
 

@@ -40,18 +40,18 @@ type Engine struct {
 	CallLimit time.Duration // maximum duration of a call
 	LoadLimit time.Duration // maximum duration of a load
 
-	// MemoryLimit is the number of bytes by which the heap of the process may grow while a function
-	// or a library's text runs.
+	// MemoryLimit is the number of bytes by which the heap of the process may grow while a function or
+	// a library's code runs.
 	MemoryLimit uint64
 
 	libraries map[string]*Library
 	functions map[string]*Function // by lower-case name
 
-	globals     *lua.LTable       // shared by all libraries; the content differs, see showGlobals
+	globals     *lua.LTable       // shared by all libraries; showGlobals sets its contents
 	showGlobals func(*lua.LTable) // makes globals contain loadGlobals or callGlobals
 	loadGlobals *lua.LTable
 	callGlobals *lua.LTable
-	loading     *Library // the library whose text is running, or nil
+	loading     *Library // the library that is being loaded, or nil
 	running     *Run     // the running call, or nil
 }
 

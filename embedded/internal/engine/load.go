@@ -15,8 +15,8 @@ const badName = "Library names can only contain letters, numbers, or underscores
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_]+$`).MatchString
 
-// Load implements FUNCTION LOAD. It returns the library's name, or an error with Redis's text. If
-// Load fails, it changes nothing.
+// Load implements FUNCTION LOAD. It returns the library's name, or the same error as Redis. If Load
+// fails, it changes nothing.
 func (e *Engine) Load(code string, replace bool) (string, error) {
 	name, engine, err := metadata(code)
 	if err != nil {
@@ -78,7 +78,7 @@ func metadata(code string) (name, engine string, err error) {
 	return name, parts[0][2:], nil
 }
 
-// register compiles and runs a library's text. The text registers the library's functions.
+// register compiles and runs a library's code. The code registers the library's functions.
 func (e *Engine) register(lib *Library) error {
 	chunk, err := e.lua.compile(lib.Code, e.globals)
 	if err != nil {
@@ -129,14 +129,16 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 	return 0
 }
 
-// text returns an argument of redis.register_function. The argument must be a string.
+// text returns v, a string or a number, as a string. For any other value it raises an error.
+// argument describes v in the error.
 func text(L *lua.LState, v lua.LValue, argument string) string {
 	s, ok := lualib.ToText(v)
 	check(L, ok, argument+" redis.register_function must be a string")
 	return s
 }
 
-// callback returns an argument of redis.register_function. The argument must be a function.
+// callback returns v as a function. If v is not a function, callback raises an error. argument
+// describes v in the error.
 func callback(L *lua.LState, v lua.LValue, argument string) *lua.LFunction {
 	f, ok := v.(*lua.LFunction)
 	check(L, ok, argument+" redis.register_function must be a function")

@@ -19,9 +19,9 @@ const (
 )
 
 // threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. First,
-// after an error, the thread can simply be dropped; its stack may contain millions of tail calls to
-// unwind. Second, when an error is raised, gopher-lua closes the variables of all functions on the
-// thread's stack, including functions outside the pcall.
+// after an error, the thread is dropped instead of unwinding its stack, which may contain millions
+// of tail calls. Second, when an error is raised, gopher-lua closes the variables of all functions
+// on the thread's stack, including functions outside the pcall.
 type threads struct {
 	L      *lua.LState // used only to open the libraries
 	budget *budget
@@ -39,8 +39,9 @@ func newThreads() *threads {
 // raised carries an error value out of a thread in a panic.
 type raised struct{ value lua.LValue }
 
-// call runs f on a thread and passes the thread with its results to done. The results are on the
-// thread's stack from index 1 on. If an error ends f, call returns the error's value.
+// call runs f on a thread. The function push pushes the arguments of f onto the thread's stack. When
+// f has returned, call passes the thread to the function done; the results are on the thread's stack
+// from index 1 on. If an error ends f, call returns the error's value.
 func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lua.LState)) (failure lua.LValue) {
 	if t.depth == len(t.idle) {
 		t.idle = append(t.idle, nil)
@@ -75,8 +76,9 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall implements Redis's pcall. If the error is a table whose field err is a string or a number,
-// pcall returns false and that field. For other tables, it returns false, the table and the field.
+// pcall implements Redis's pcall. After an error, it returns false and the error's value. If the
+// value is a table, pcall returns the table's field err instead if the field is a string or a number;
+// otherwise it returns false, the table and the field.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))
@@ -114,8 +116,8 @@ func (t *threads) pcall(L *lua.LState) int {
 }
 
 // compiled caches up to maxCompiled compiled libraries for this process. Programs such as tests
-// start many servers with the same few libraries, and compiling takes longer than the rest of a
-// start.
+// start many servers with the same few libraries, and compiling takes longer than the rest of the
+// startup.
 var (
 	compiledMu sync.Mutex
 	compiled   = map[string]*lua.FunctionProto{}
@@ -123,7 +125,7 @@ var (
 
 const maxCompiled = 8
 
-// prototype compiles a library's text, unless it has been compiled before.
+// prototype compiles a library's source code, or returns the cached result.
 func prototype(text string) (*lua.FunctionProto, error) {
 	compiledMu.Lock()
 	proto := compiled[text]
@@ -148,7 +150,7 @@ func prototype(text string) (*lua.FunctionProto, error) {
 	return proto, nil
 }
 
-// compile compiles a library's text into a function that runs it with the given globals.
+// compile compiles a library's source code into a function that runs it with the given globals.
 func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, err error) {
 	defer func() {
 		if r := recover(); r != nil { // gopher-lua's compiler does not check some of its limits
@@ -170,8 +172,8 @@ func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, e
 	return chunk, nil
 }
 
-// environment returns a read-only table of globals and a function that replaces its contents. A
-// load needs other contents than a call. Reading an absent global raises an error, as in Redis.
+// environment returns a read-only table of globals and a function that replaces its contents. Loads
+// and calls need different contents. Reading an absent global raises an error, as in Redis.
 func environment(L *lua.LState) (globals *lua.LTable, show func(*lua.LTable)) {
 	meta := L.NewTable()
 	meta.RawSetString("__newindex", L.NewFunction(lualib.ReadOnly))

@@ -89,7 +89,8 @@ func strGsub(L *lua.LState) int {
 	return 2
 }
 
-// substitute writes the replacement of the match src[s:e].
+// substitute writes to b the text that replaces the match src[s:e]. repl is the third argument of
+// string.gsub.
 func (m *matcher) substitute(b *strings.Builder, repl lua.LValue, s, e int) {
 	var v lua.LValue
 	switch r := repl.(type) {
@@ -116,7 +117,7 @@ func (m *matcher) substitute(b *strings.Builder, repl lua.LValue, s, e int) {
 	b.WriteString(text)
 }
 
-// expand writes text. It replaces %0 by the match src[s:e], and %1 to %9 by captures.
+// expand writes text. It replaces %0 with the match src[s:e], and %1 to %9 with captures.
 func (m *matcher) expand(b *strings.Builder, text string, s, e int) {
 	for {
 		plain, rest, found := strings.Cut(text, "%")

@@ -181,5 +181,5 @@ func (s spec) float(v float64) string {
 	return s.pad(text)
 }
 
-// quoter escapes for %q.
+// quoter escapes text for %q.
 var quoter = strings.NewReplacer(`"`, `\"`, `\`, `\\`, "\n", "\\\n", "\r", `\r`, "\x00", `\000`)

@@ -1,5 +1,5 @@
-// Package lualib provides the Lua library that functions see. It is gopher-lua's library, except
-// that it replaces functions that return other values than in Redis's Lua 5.1.
+// Package lualib provides the Lua library that functions see. It is gopher-lua's library, with
+// replacements for functions that behave differently from Redis's Lua 5.1.
 package lualib
 
 import (
@@ -155,7 +155,8 @@ func Concat(L *lua.LState) int {
 	return 1
 }
 
-// concatMeta implements Concat if not all operands are strings: pair by pair, with metamethods.
+// concatMeta implements Concat for the operands from 1 to top if not all are strings or numbers. It
+// joins them pair by pair, with metamethods.
 func concatMeta(L *lua.LState, top int) int {
 	right := L.Get(top)
 	for i := top - 1; i >= 1; i-- {

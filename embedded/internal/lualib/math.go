@@ -49,7 +49,7 @@ func (r *lrand48) random(L *lua.LState) int {
 	return 1
 }
 
-// lrand48 is the generator for math.random.
+// lrand48 is the random number generator of math.random.
 type lrand48 struct {
 	x      uint64
 	seeded bool

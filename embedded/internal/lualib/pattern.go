@@ -46,8 +46,8 @@ func byteAt(s string, i int) byte {
 	return 0
 }
 
-// set reads the set at p, such as [a-z%s]. It returns the index after the set, and whether the set
-// contains c.
+// set reads the set at pat[p], such as [a-z%s]. It returns the index after the set, and whether the
+// set contains c.
 func (m *matcher) set(p int, c byte) (end int, in bool) {
 	p++
 	listed := byteAt(m.pat, p) != '^'
@@ -85,8 +85,8 @@ func (m *matcher) set(p int, c byte) (end int, in bool) {
 	return last + 1, !listed
 }
 
-// single reads the class of a single character at p. It returns the index after the class, and
-// whether the class contains the byte at s.
+// single reads the class at pat[p], which matches one byte. It returns the index after the class,
+// and whether the class contains src[s].
 func (m *matcher) single(s, p int) (end int, in bool) {
 	end, c := p+1, byteAt(m.src, s)
 	switch m.pat[p] {
@@ -106,8 +106,8 @@ func (m *matcher) single(s, p int) (end int, in bool) {
 	return end, in && s < len(m.src)
 }
 
-// search returns the first match that starts at from. Unless anchored is true, the match may also
-// start later. start is -1 if nothing matches.
+// search returns the first match in src that starts at the index from. Unless anchored is true, the
+// match may also start later. start is -1 if nothing matches.
 func (m *matcher) search(from int, anchored bool) (start, end int) {
 	for start = from; start <= len(m.src); start++ {
 		m.level = 0
@@ -121,8 +121,8 @@ func (m *matcher) search(from int, anchored bool) (start, end int) {
 	return -1, -1
 }
 
-// match matches the pattern from index p on with the text from index s on. It returns the end of
-// the match, or -1.
+// match matches pat[p:] with the beginning of src[s:]. It returns the end of the match in src, or
+// -1.
 func (m *matcher) match(s, p int) int {
 	m.depth++
 	defer func() { m.depth-- }()
@@ -212,9 +212,9 @@ func (m *matcher) minExpand(s, p, end int) int {
 	}
 }
 
-// frontier implements %f for the set at p. It returns the index after the set, and s if the set
-// contains the character at s but not the one before it. Otherwise the second result is -1. NUL
-// bytes count as the characters before and after the text.
+// frontier implements %f for the set at pat[p]. Its first result is the index after the set. The
+// second result is s if the set contains src[s] but not the byte before it, and -1 otherwise. The
+// bytes before and after src count as NUL.
 func (m *matcher) frontier(s, p int) (int, int) {
 	if byteAt(m.pat, p) != '[' {
 		m.fail("missing '[' after '%%f' in pattern")
@@ -296,7 +296,7 @@ func (m *matcher) backReference(s int, digit byte) int {
 	return -1
 }
 
-// value returns capture i of a match of src[s:e]. Without captures, capture 0 is the whole match.
+// value returns capture i of the match src[s:e]. Without captures, capture 0 is the whole match.
 func (m *matcher) value(i, s, e int) lua.LValue {
 	if i >= m.level {
 		if i != 0 {
@@ -314,7 +314,8 @@ func (m *matcher) value(i, s, e int) lua.LValue {
 	return lua.LString(m.src[c.start : c.start+c.len])
 }
 
-// push pushes all captures. If there are none and whole is true, it pushes the whole match.
+// push pushes all captures of the match src[s:e]. If there are none and whole is true, it pushes
+// the whole match. It returns the number of values pushed.
 func (m *matcher) push(s, e int, whole bool) int {
 	n := m.level
 	if n == 0 && whole {

@@ -31,8 +31,8 @@ func openString(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// arithmetic implements an operator for operands that are not both numbers. gopher-lua's own
-// operator would read "010" as eight.
+// arithmetic implements an operator for operands that are not both numbers. event is the name of the
+// operator's metamethod, such as "__mod". gopher-lua's own operator would read "010" as eight.
 func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int {
 	a, b := L.Get(1), L.Get(2)
 	if event == "__unm" {
@@ -61,9 +61,9 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua. The function's first arguments, as many as texts says,
-// are strings, and the others are numbers. The wrapper converts arguments of the other type as Lua
-// does.
+// converted wraps a gopher-lua function. The number of its string arguments is the parameter texts;
+// all arguments after them are numbers. The wrapper converts numbers to strings and strings to
+// numbers as Lua does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {

@@ -17,7 +17,8 @@ func openTable(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// tabInsert rejects positions for which gopher-lua would produce a different table than Lua.
+// tabInsert implements table.insert with stock, gopher-lua's function. It rejects positions for
+// which stock would produce a different table from Lua's.
 func tabInsert(L *lua.LState, stock lua.LGFunction) int {
 	t := L.CheckTable(1)
 	if L.GetTop() != 2 && L.GetTop() != 3 {

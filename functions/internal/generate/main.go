@@ -1,5 +1,5 @@
 // Command generate writes functions/ratelimit.lua from functions/src. With -check it writes
-// nothing, and fails if the file differs from the build of the sources.
+// nothing, and fails if ratelimit.lua differs from the build of the sources.
 package main
 
 import (

@@ -21,18 +21,9 @@ local function plain_count(value)
 end
 
 -- length returns the length in ms of a window that opens now.
-local function length(rate)
-  if not rate.align then
-    return rate.period
-  elseif rate.shift then
-    return calendar.left(rate, clock.ms())
-  end
-  return rate.period - clock.ms() % rate.period
-end
+local function length(rate) return rate.align and calendar.left(rate, clock.ms()) or rate.period end
 
-local function reset(state)
-  return state.count > 0 and state.left or 0
-end
+local function reset(state) return state.count > 0 and state.left or 0 end
 
 local function set(state, count)
   local free = state.rate.capacity - count
@@ -41,21 +32,13 @@ local function set(state, count)
   state.reset = reset(state)
 end
 
-local function charge(state, units)
-  set(state, state.count + units)
-end
+local function charge(state, units) set(state, state.count + units) end
 
-local function refund(state, units)
-  set(state, math.max(0, state.count - units))
-end
+local function refund(state, units) set(state, math.max(0, state.count - units)) end
 
-local function spare(state)
-  return math.max(0, states.most_owed(state.rate.capacity) - state.count)
-end
+local function spare(state) return math.max(0, states.most_owed(state.rate.capacity) - state.count) end
 
-local function wait(state)
-  return state.left
-end
+local function wait(state) return state.left end
 
 -- parse parses "<count>:<end>", or returns nil.
 local function parse(text)
@@ -92,14 +75,12 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function convert(value, expiry)
-  return string.format('%s:%d', value, expiry)
-end
+local function convert(value, expiry) return string.format('%s:%d', value, expiry) end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide decides the common call with one key without states.list, if the key holds a count or
--- nothing. It leaves other calls to decisions.one_key.
+-- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
+-- a count, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -148,7 +129,6 @@ algorithms.fixed_window = {
     zone = calendar.zone,
     from = calendar.from,
   },
-  calendar = true,
   complete_rate = calendar.complete,
   decide = decide,
   form = {
@@ -158,6 +138,6 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,
 }

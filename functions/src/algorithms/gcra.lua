@@ -18,11 +18,22 @@
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
+-- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
+-- algorithm).
+local function common_divisor(a, b)
+  while b > 0 do
+    local rest = a % b
+    a = b
+    b = rest
+  end
+  return a
+end
+
 -- divide sets a rate's ticks for a clock with units_per_ms units in a ms. It reports whether all
 -- debts can be counted in ticks, which requires that no debt exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
-  local divisor = numbers.common_divisor(period, count)
+  local divisor = common_divisor(period, count)
   rate.ticks, rate.interval = count / divisor, period / divisor
   rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
   return 2 * rate.full <= numbers.MOST
@@ -72,7 +83,7 @@ algorithms.gcra = {
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = gcra_expiry.holds,
-  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, spare = gcra_debt.spare,
+  charge = gcra_debt.charge, refund = gcra_debt.refund, spare = gcra_debt.spare,
   reset = gcra_debt.reset, wait = gcra_debt.wait,
   read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
 }

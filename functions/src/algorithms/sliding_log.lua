@@ -17,7 +17,6 @@
 --   offset   the position in the value at which text begins, in bytes
 --   skip     the position in the value at which the log begins
 --   key      the key with the rest of the value
---   stored   whether the log is long and is the key's whole value, so that an entry can be appended
 --   entries  the number of entries
 --   base     the sum before the first entry
 --   last     the time of the last entry
@@ -43,13 +42,13 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first entry from low to high for which passed(state, time, sum, value) is
--- false, or high if there is none.
-local function search(state, low, high, passed, value)
+-- search returns the first entry from low to high that is later than since and after which at most
+-- this many units follow, or high if there is none.
+local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
     local at, sum = entry(state, middle)
-    if passed(state, at, sum, value) then
+    if at <= since or (state.sum - sum) % SUMS > units then
       low = middle + 1
     else
       high = middle
@@ -58,21 +57,13 @@ local function search(state, low, high, passed, value)
   return low
 end
 
-local function is_over(_, at, _, since)
-  return at <= since
-end
-
-local function leaves_more(state, _, sum, units)
-  return (state.sum - sum) % SUMS > units
-end
-
 -- leaving returns the time and the number of the first live entry such that the entries after it
 -- have at most this many units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
-  if leaves_more(state, at, sum, units) then
-    i = search(state, i + 1, state.entries, leaves_more, units)
+  if (state.sum - sum) % SUMS > units then
+    i = search(state, i + 1, state.entries, 0, units)
     at = entry(state, i)
   end
   return at, i
@@ -92,7 +83,7 @@ end
 -- restart gives a state a log with one entry at the current time, or an empty log for 0 units.
 local function restart(state, units)
   local now = state.now
-  state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
+  state.text, state.offset, state.skip = struct.pack('>I5I7I5', 0, now, units), 0, 0
   state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
   state.live, state.added = 1, nil
   set(state, units)
@@ -105,9 +96,7 @@ local function check(state, size, cost, base, first, first_sum)
   if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
-  if entries > 1 then
-    last, sum = entry(state, entries)
-  end
+  if entries > 1 then last, sum = entry(state, entries) end
   local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added = last, sum, 1, nil
@@ -118,9 +107,8 @@ local function check(state, size, cost, base, first, first_sum)
     if last <= since then
       state.live = entries + 1
     else
-      state.live = search(state, 2, entries, is_over, since)
-      local _
-      _, before = entry(state, state.live - 1)
+      state.live = search(state, 2, entries, since, SUMS)
+      before = select(2, entry(state, state.live - 1))
     end
     used = (sum - before) % SUMS
   end
@@ -135,14 +123,9 @@ local function check(state, size, cost, base, first, first_sum)
 end
 
 local function charge(state, units)
-  local now = state.now
-  state.before = state.entries
-  if units == 0 then
-    state.added = ''
-  else
-    if state.entries == 0 or now > state.last then
-      state.last = now
-    end
+  state.before, state.added = state.entries, ''
+  if units > 0 then
+    if state.entries == 0 or state.now > state.last then state.last = state.now end
     state.sum = (state.sum + units) % SUMS
     state.added = struct.pack('>I7I5', state.last, state.sum)
   end
@@ -168,9 +151,7 @@ local function refund(state, units)
   return nil
 end
 
-local function spare(state)
-  return math.max(0, states.most_owed(state.rate.capacity) - state.used)
-end
+local function spare(state) return math.max(0, states.most_owed(state.rate.capacity) - state.used) end
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
@@ -182,21 +163,15 @@ local function wait(state, cost)
 end
 
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
-local function expiry(state)
-  return clock.ceil_ms(state.last + state.rate.period * 1000)
-end
+local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
 -- its entries have left the window. Because of debts, more than n units may count. A log of 2n
 -- entries is therefore rewritten too, so debts do not make a log longer.
 local function goes_on(state)
-  if state.added == '' then
-    return true
-  elseif state.before < state.entries then -- a refund
-    return false
-  end
-  if state.entries >= 2 * state.rate.capacity then return false end
-  return state.entries > 0 and state.live - 1 <= state.entries / 2
+  local entries = state.entries
+  return state.added == ''
+    or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
 -- save returns a log of the live entries, and the added one.
@@ -216,8 +191,7 @@ local function save(state)
 end
 
 local function read(state, text, now, cost, key, offset, size)
-  state.now, state.text, state.offset, state.skip, state.stored = now, text, offset or 0, offset or 0, false
-  state.key = key
+  state.now, state.text, state.offset, state.skip, state.key = now, text, offset or 0, offset or 0, key
   if #text >= SHORTEST then return check(state, size or #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
   return text == ''
@@ -225,47 +199,26 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, load_log calls the function another instead: the value
--- may hold several rates, or may not have been written by a limiter.
-local function load_log(key, limit, at, cost, text, offset, another)
-  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost, text) end
-  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
-  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost, text) end
-  local state, size = states.new(at, limit.rate), #text
-  if size == CHUNK then
-    size = redis.call('STRLEN', key) - offset
-  end
-  local err = offset > 0 and states.too_much('bytes', size) -- a charge copies a log that is not the key's whole value
-  if err then return err end
-  state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
-  state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
-  state.now = clock.us()
-  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
-end
-
 local function load(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
-  if text == '' then
-    return packed.form.load_empty(limit, at)
-  elseif type(text) == 'string' then
-    return load_log(key, limit, at, cost, text, 0, states.load_other)
+  if text == '' then return packed.form.load_empty(limit, at) end
+  local prefix, base, first, first_sum
+  if type(text) == 'string' and #text >= #PREFIX + SHORTEST then
+    prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
   end
-  return states.load_other(key, limit, at, cost, text)
-end
-
-local function load_found(key, limit, at, cost, found)
-  local text = found.value or redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  return load_log(key, limit, at, cost, text, found.from, function()
-    return packed.form.load_found(key, limit, at, cost, found)
-  end)
+  -- The key may hold several rates, or a value that no limiter wrote.
+  if prefix ~= PREFIX or base >= SUMS then return states.load_other(key, limit, at, cost, text) end
+  local state, size = states.new(at, limit.rate), #text
+  if size == CHUNK then size = redis.call('STRLEN', key) end
+  state.now, state.text, state.offset, state.skip, state.key = clock.us(), text, 0, #PREFIX, key
+  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
   if state.skip ~= #PREFIX or not goes_on(state) then
     packed.form.write(key, limit, at)
-  elseif state.stored then
+  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   else
@@ -280,11 +233,8 @@ local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
   local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
-  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then
-    return 0 -- the rate is full
-  end
-  base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
-  return (sum - base) % SUMS
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end -- the rate is full
+  return (struct.unpack('>I5', sum) - struct.unpack('>I5', base)) % SUMS
 end
 
 algorithms.sliding_log = {
@@ -292,7 +242,7 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write, save = packed.form.save },
+  form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
   spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

@@ -33,13 +33,9 @@ local function units_left(state, capacity)
   return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
 end
 
-local function set(state)
-  state.free = units_left(state, state.rate.capacity)
-end
+local function set(state) state.free = units_left(state, state.rate.capacity) end
 
-local function spare(state)
-  return units_left(state, states.most_owed(state.rate.capacity))
-end
+local function spare(state) return units_left(state, states.most_owed(state.rate.capacity)) end
 
 local function reset(state)
   local counts, last = state.counts, state.rate.buckets
@@ -71,9 +67,7 @@ local function place(state, text, now, cost)
     bucket = bucket - 1
   end
   states.too_much('buckets', newest - bucket)
-  if ahead then
-    counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
-  end
+  if ahead then counts[0] = math.min(sum, states.most_spent(rate.capacity, cost)) end
   return true
 end
 
@@ -138,8 +132,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide decides the common call with one key without states.list, if the rate has one bucket. It
--- leaves other calls to decisions.one_key.
+-- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
+-- keys that hold other states, to decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
@@ -197,5 +191,5 @@ algorithms.sliding_window = {
   complete_rate = complete_rate,
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

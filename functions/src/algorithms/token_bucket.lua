@@ -35,9 +35,7 @@ local function refill(rate, tokens, added, now, cost)
 end
 
 -- full_at returns when the bucket is full, in us.
-local function full_at(rate, tokens, added)
-  return added + refill_us(rate.capacity - tokens, rate)
-end
+local function full_at(rate, tokens, added) return added + refill_us(rate.capacity - tokens, rate) end
 
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
@@ -62,9 +60,7 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
-local function refund(state, units)
-  charge(state, -math.min(units, state.rate.capacity - state.tokens))
-end
+local function refund(state, units) charge(state, -math.min(units, state.rate.capacity - state.tokens)) end
 
 local function spare(state)
   local capacity = state.rate.capacity
@@ -87,7 +83,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide decides the common call with one key without states.list. It leaves other calls to
+-- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
@@ -99,17 +95,17 @@ local function decide(key, limit, cost)
     if not tokens or not added then return decisions.one_key(key, limit, cost, value) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  if cost > tokens then
-    local retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
-    local full = tokens < capacity and full_at(rate, tokens, added) or now
-    return decisions.answer(0, capacity, tokens, retry, clock.ceil_ms(full - now))
+  local denies, retry = cost > tokens, 0
+  if denies then
+    retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+  else
+    tokens = tokens - cost
   end
-  tokens = tokens - cost
   local full = tokens < capacity and full_at(rate, tokens, added) or now
-  if cost > 0 then
+  if not denies and cost > 0 then
     states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
   end
-  return decisions.answer(1, capacity, tokens, 0, clock.ceil_ms(full - now))
+  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, clock.ceil_ms(full - now))
 end
 
 algorithms.token_bucket = {
@@ -118,5 +114,5 @@ algorithms.token_bucket = {
   options = { burst = numbers.positive_option },
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

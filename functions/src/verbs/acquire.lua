@@ -5,10 +5,7 @@
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_acquire',
-  description = 'Takes a lease, or prolongs the one that this id holds.',
-  callback = function(keys, args)
-    return leases.call('acquire', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_acquire', description = 'Takes a lease, or prolongs the one that this id holds.',
+  callback = function(keys, args) return leases.call('acquire', keys, args) end,
 }

@@ -8,9 +8,8 @@
 
 local OPTIONS = { EXTEND = true, extend = true }
 
-clock.register{
-  function_name = 'ratelimit_block',
-  description = 'Denies the keys for some milliseconds, regardless of their limits.',
+redis.register_function{
+  function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
@@ -19,15 +18,10 @@ clock.register{
     ms, err = contents.duration(args[1], 'a block')
     if err then return err end
     for i, key in ipairs(keys) do
-      if list[i].in_use then return states.in_use(key, list[i].in_use) end
+      if list[i].use then return states.in_use(key, list[i].use) end
     end
-    err = contents.too_large(keys, list)
-    if err then return err end
-    for i, key in ipairs(keys) do
-      if not extend or list[i].blocked < ms then
-        contents.put(key, list[i], clock.ms() + ms, list[i].override)
-      end
-    end
-    return #keys
+    return contents.change(keys, list, nil, function(key, content)
+      if not extend or content.blocked < ms then contents.put(key, content, clock.ms() + ms, content.override) end
+    end)
   end,
 }

@@ -8,26 +8,24 @@
 --            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- readings returns two lists with one entry for each key: the numbers read from the limit, and the
--- name of its algorithm.
-local function readings(limit)
+-- add adds two fields to the reply, with one entry for each key: the numbers read from the limit, and
+-- the name of its algorithm.
+local function add(reply, prefix, limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do
-    list[i], names[i] = { limit.shadow and 1 or 0 }, part.algorithm.name
+    local entry = { limit.shadow and 1 or 0 }
     for _, rate in ipairs(part.rates) do
-      for _, number in ipairs{ rate.count, rate.period, rate.capacity } do
-        list[i][#list[i] + 1] = number
-      end
+      entry[#entry + 1], entry[#entry + 2], entry[#entry + 3] = rate.count, rate.period, rate.capacity
     end
+    list[i], names[i] = entry, part.algorithm.name
   end
-  return list, names
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = prefix .. 'limit', list, prefix .. 'algorithms', names
 end
 
-clock.register{
-  function_name = 'ratelimit_info',
-  description = 'Returns the version, the contract, the build id and the policies of this library.',
-  flags = { 'no-writes', 'allow-stale' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_info', description = 'Returns the version, the contract, the build id and the policies of this library.',
+  flags = { 'no-writes', 'allow-stale' }, callback = function(keys, args)
     if #keys > 0 then
       return errors.new('BADKEYS', '%s: info takes no key', errors.quote(keys[1]))
     elseif #args > 1 then
@@ -41,15 +39,8 @@ clock.register{
     else
       local limit, err = limits.of(args[1])
       if not limit then return err end
-      local list, kinds = readings(limit)
-      local fields = { 'limit', list, 'algorithms', kinds }
-      if limit.canary then
-        list, kinds = readings(limit.canary)
-        fields[5], fields[6], fields[7], fields[8] = 'canary_limit', list, 'canary_algorithms', kinds
-      end
-      for _, field in ipairs(fields) do
-        reply[#reply + 1] = field
-      end
+      add(reply, '', limit)
+      if limit.canary then add(reply, 'canary_', limit.canary) end
     end
     return reply
   end,

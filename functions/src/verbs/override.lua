@@ -5,9 +5,8 @@
 --   Output the number of keys, which are all overridden now
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
 
-clock.register{
-  function_name = 'ratelimit_override',
-  description = 'Puts another limit on the keys for some milliseconds.',
+redis.register_function{
+  function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
   callback = function(keys, args)
     local list, err = contents.of_all('override', keys, args, 2)
     if err then return err end
@@ -18,16 +17,13 @@ clock.register{
     if err then return err end
     for i, key in ipairs(keys) do
       local content = list[i]
-      local held = content.in_use or content.held and not limit.lease and 'leases or an override for them'
+      local held = content.use or content.held and not limit.lease and 'leases or an override for them'
         or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
       if held then return states.in_use(key, held) end
     end
-    err = contents.too_large(keys, list)
-    if err then return err end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
-    for i, key in ipairs(keys) do
-      contents.put(key, list[i], nil, override)
-    end
-    return #keys
+    return contents.change(keys, list, nil, function(key, content)
+      contents.put(key, content, nil, override)
+    end)
   end,
 }

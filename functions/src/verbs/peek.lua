@@ -7,11 +7,9 @@
 
 local OPTIONS = { COST = true, UPTO = true, EACH = true }
 
-clock.register{
-  function_name = 'ratelimit_peek',
-  description = 'Returns what ratelimit_take would, and changes nothing.',
-  flags = { 'no-writes' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
+  flags = { 'no-writes' }, callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
     return err or (decisions.decide(keys, request, 'charge', true))
   end,

@@ -7,22 +7,16 @@
 
 local OPTIONS = { COST = true, ONCE = true, EACH = true }
 
-clock.register{
-  function_name = 'ratelimit_refund',
-  description = 'Gives cost back to the keys, never beyond full.',
+redis.register_function{
+  function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
     if err then return err end
     local request_key = request.ONCE
-    if request_key then
-      local before
-      before, err = once.read(request_key)
-      if before or err then return before or err end
-    end
+    local before = request_key and once.read(request_key)
+    if before then return before end
     local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
-    if request_key and gives_back and passes then
-      once.keep(request_key, reply, request.ttl)
-    end
+    if request_key and gives_back and passes then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
 }

@@ -4,11 +4,7 @@
 --   Output 1, or 0 if this ID holds no lease
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_release',
-  description = 'Gives a lease back: 1, or 0 if this id holds none.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
-    return leases.call('release', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_release', description = 'Gives a lease back: 1, or 0 if this id holds none.',
+  flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('release', keys, args) end,
 }

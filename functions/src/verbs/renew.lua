@@ -5,10 +5,7 @@
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
-clock.register{
-  function_name = 'ratelimit_renew',
-  description = 'Prolongs a lease that is held.',
-  callback = function(keys, args)
-    return leases.call('renew', keys, args)
-  end,
+redis.register_function{
+  function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
+  callback = function(keys, args) return leases.call('renew', keys, args) end,
 }

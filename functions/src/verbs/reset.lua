@@ -5,11 +5,9 @@
 --   Output the number of keys that existed
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
-clock.register{
-  function_name = 'ratelimit_reset',
-  description = 'Forgets the keys; returns how many held something.',
-  flags = { 'allow-oom' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_reset', description = 'Forgets the keys; returns how many held something.',
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0

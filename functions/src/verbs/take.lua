@@ -8,15 +8,13 @@ local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = t
 
 -- decide_with_options decides a request with any options.
 local function decide_with_options(keys, request)
-  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
-  if request_key then
-    local before, err = once.read(request_key)
-    if before or err then return before or err end
-  end
+  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.costs[1]
+  local before = request_key and once.read(request_key)
+  if before then return before end
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 and not request.FORCE and not request.EACH then
+  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
@@ -24,13 +22,8 @@ local function decide_with_options(keys, request)
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
-  if charged and request_key then
-    once.keep(request_key, reply, request.ttl)
-  end
-  if usage_key then
-    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or cost or request.costs[1])
-  end
-  return err or reply
+  if charged and request_key then once.keep(request_key, reply, request.ttl) end
+  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
 end
 
 -- decide_with_usage decides the common call with a usage key: one limit and one unit.
@@ -42,8 +35,7 @@ local function decide_with_usage(keys, limit)
 end
 
 redis.register_function{
-  function_name = 'ratelimit_take',
-  description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
+  function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args

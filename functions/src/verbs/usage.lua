@@ -5,11 +5,9 @@
 --            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
 --   Errors BADARGS BADKEYS BADSTATE
 
-clock.register{
-  function_name = 'ratelimit_usage',
-  description = 'Returns what TRACK has counted under a usage key.',
-  flags = { 'no-writes' },
-  callback = function(keys, args)
+redis.register_function{
+  function_name = 'ratelimit_usage', description = 'Returns what TRACK has counted under a usage key.',
+  flags = { 'no-writes' }, callback = function(keys, args)
     if #keys ~= 1 then
       return errors.new('BADKEYS', 'the number of keys is %d; usage takes one', #keys)
     elseif #args > 0 then

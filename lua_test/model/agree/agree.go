@@ -25,7 +25,7 @@ type Server interface {
 	Do(words ...string) (any, error)
 }
 
-// Refusal is the text of a server's error reply.
+// Refusal is a server's error reply.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
@@ -173,7 +173,8 @@ func (r *run) step(s generate.Step) error {
 	return r.expiries(c)
 }
 
-// move sets the clock. It reads every key, so that the server removes expired ones.
+// move sets the clock. The parameter to is the new time in µs. move also reads every key, so that
+// the server removes expired keys.
 func (r *run) move(to int64) error {
 	if to == r.now {
 		return nil
@@ -194,8 +195,7 @@ func (r *run) move(to int64) error {
 // do runs a call on the server. For a RATELIMIT error it returns only the reason.
 func (r *run) do(c model.Call) (string, error) {
 	reply, err := r.server.Do(c.Words()...)
-	var refused Refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[Refusal](err); ok {
 		words := strings.Fields(string(refused))
 		if len(words) > 1 && words[0] == "RATELIMIT" {
 			return "RATELIMIT " + words[1], nil
@@ -240,8 +240,8 @@ func (r *run) peek(c model.Call, before []any) (string, error) {
 	return got, nil
 }
 
-// changesNothing reports whether a call with this reply must leave all keys unchanged, apart from
-// the usage record.
+// changesNothing reports whether a call that got the reply got must leave all keys unchanged, apart
+// from the usage record.
 func changesNothing(c model.Call, got string) bool {
 	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
 		return true

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// algorithms returns the names from which the algorithm of a limit for take is drawn. gcra occurs
-// twice, because it is the default.
+// algorithms returns the names from which limit draws an algorithm. gcra occurs twice, because it
+// is the default.
 func algorithms() []string {
 	names := slices.Sorted(maps.Keys(model.Algorithms))
 	return append(slices.DeleteFunc(names, func(name string) bool { return model.Algorithms[name].Leases }), "gcra")
@@ -85,8 +85,8 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 
 // policies lists the library's policies for the generated calls. Limits are drawn for each
 // sequence, but policies are the same for all sequences. They cover several keys, shadow, track,
-// canaries for some of the keys, a month that begins on the last day of most months, and counts of
-// 0.
+// canaries for some of the keys, windows that begin on the last day of each month (from=31), and
+// counts of 0.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},

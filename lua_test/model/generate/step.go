@@ -138,8 +138,9 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 }
 
-// keys draws distinct keys, sometimes including keys with another purpose. It draws the first key
-// of the list most often, so that calls find what other calls have stored.
+// keys draws distinct keys from the list from, or sometimes from allKeys instead. least and most
+// bound their number. keys draws the first key of the list most often, so that calls find what other
+// calls have stored.
 func keys(t *rapid.T, from []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
 		from = allKeys

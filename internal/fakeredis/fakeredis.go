@@ -1,0 +1,54 @@
+// Package fakeredis stands in for Redis servers that are not available to tests.
+package fakeredis
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// HangUp is the answer that makes the server close the connection.
+const HangUp = "hang up"
+
+// Run runs a server until the test ends. It sends the RESP that answer returns for each command. If
+// answer returns "", the command gets no reply.
+func Run(t testing.TB, answer func(words []string) string) (addr string) {
+	t.Helper()
+	srv, err := server.NewServer("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	srv.SetPreHook(func(c *server.Peer, command string, args ...string) bool {
+		if text := answer(append([]string{command}, args...)); text == HangUp {
+			c.Close()
+		} else {
+			c.WriteRaw(text)
+		}
+		return true
+	})
+	return srv.Addr().String()
+}
+
+// RESP encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
+// lists of these.
+func RESP(reply any) string {
+	switch v := reply.(type) {
+	case nil:
+		return "$-1\r\n"
+	case int, int64:
+		return fmt.Sprintf(":%d\r\n", v)
+	case string:
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+	case error:
+		return "-" + v.Error() + "\r\n"
+	case []any:
+		text := fmt.Sprintf("*%d\r\n", len(v))
+		for _, x := range v {
+			text += RESP(x)
+		}
+		return text
+	}
+	panic(fmt.Sprintf("no reply for %T", reply))
+}

@@ -1,0 +1,77 @@
+package redistest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Must returns a function that returns its first argument, and ends the test if there is an error.
+func Must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Require ends the test if there is an error.
+func Require(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Output holds what a program has written. It can be read while the program writes.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (o *Output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Join makes a cluster of nodes. The first ones, as many as primaries, get an equal share of the
+// slots each, and the others none.
+func Join(t testing.TB, nodes []*redis.Client, primaries int) {
+	t.Helper()
+	ctx := t.Context()
+	for i, node := range nodes {
+		if i < primaries {
+			if err := node.ClusterAddSlotsRange(ctx, i*16384/primaries, (i+1)*16384/primaries-1).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, other := range nodes[:i] { // all pairs, because gossip takes seconds
+			host, port, _ := net.SplitHostPort(other.Options().Addr)
+			if err := node.ClusterMeet(ctx, host, port).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, node := range nodes {
+		Eventually(t, "every node sees the whole cluster", func() bool {
+			info := node.ClusterInfo(ctx).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d", primaries)) &&
+				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(nodes))) && !strings.Contains(node.ClusterNodes(ctx).Val(), "handshake")
+		})
+	}
+}
