@@ -10,42 +10,41 @@ import (
 
 // WithBatches makes the client take up to n units of a key at once and spend them itself, so that
 // most calls for a busy key need no request. Result.Source is then [SourceBatch]. n is at least 2
-// and ttl at least 1 ms; a tenth of a second is a good ttl.
+// and ttl at least 1 ms; 100 ms is a good ttl.
 //
 // Units are charged before they are spent. They expire after ttl, counted from just before their
 // request was sent. Therefore, in any time span L, no more units are admitted than the limit allows
-// in L + ttl, however many processes take part (tools/batches has a model of this for the Spin
-// model checker). Failovers are an exception, with or without batches: the promoted replica may
-// lack the last writes of a key, or all of them, so a span with a failover can admit up to one
-// burst more.
+// in L + ttl, however many processes take part. tools/batches has a model of this for the Spin
+// model checker. Failovers are an exception, with or without batches. The promoted replica may lack
+// the last writes of a key, or all of them, so a span with a failover can admit up to one burst
+// more.
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
-// larger its batch, so that the units are spent within ttl. A batch is at most an eighth of what
-// remains of the limit, so that processes share the last units. Only one request for a key is in
-// progress at a time. Other callers wait for it, within their contexts and the client's
-// timeout, and share its units, its denial, or its error.
+// larger its batch, so that the units are spent within ttl. A batch is at most an eighth of the
+// remaining units, so that processes share the last units. Only one request for a key is in
+// progress at a time. Other callers wait for it, within their contexts and the client's timeout,
+// and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, and a cost of 0 or above n.
 // Calls under a policy ask a server until the client has read the policy's limits, which happens in
 // the background. The client reads them again while the policy is in use, so it notices a
 // redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left;
-// otherwise a server decides, all or none. Only calls of cost 1 fill batches. If an override makes
-// a key a leaky_bucket, the client loses the batch that shows this, and then asks a server for each
-// unit.
+// otherwise a server decides, all or none. Only calls with cost 1 fill batches. If an override
+// turns a key into a leaky_bucket, the client notices with the next batch. It drops all but one
+// unit of that batch, and then asks a server for each unit.
 //
-// In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply;
-// Remaining includes the units left in the batch, and ResetAfter is reduced by the time since the
-// reply. These fields do not reflect units that other processes have taken since.
+// In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply.
+// Remaining also includes the units left in the batch, and ResetAfter is reduced by the time since
+// the reply. These fields do not reflect units that other processes have taken since.
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
-// not given back, because the limit has refilled in the meantime and they would be available twice.
-// Under gcra, [Client.Close] gives back the unspent units, less those that have refilled since;
-// under other algorithms it drops them. If a reply is lost, no units are spent. Reset, Block,
-// Override and their opposites end the batch of a key in this client; batches in other processes
-// remain valid for up to ttl. Refund does not affect the batch, because its units are already
-// charged. The client measures time by the process's monotonic clock. The client keeps batches for up
-// to 65,536 keys.
+// not given back, because the limit has refilled since, and they would be available twice. Under
+// gcra, [Client.Close] gives back the unspent units, less those that have refilled since; under other
+// algorithms it drops them. If a reply is lost, no units are spent. Reset, Block, Override and their
+// opposites end the batch of a key in this client; batches in other processes remain valid for up to
+// ttl. Refund does not affect the batch, because its units are already charged. The client measures
+// time by the process's monotonic clock. The client keeps batches for up to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -74,12 +73,12 @@ type batches struct {
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent
-	until    time.Time // when left expires
+	until    time.Time // when the units in left expire
 	received int64     // units in the last reply
 	sent     time.Time // just before the last request was sent
 	used     time.Time // when the batch was last used
 	last     Result    // the last reply
-	read     time.Time // when last was received
+	read     time.Time // when the reply in last was received
 	size     int64     // size of the next batch, before it is adjusted to waiting callers and Remaining
 
 	waiting   int64    // callers that wait for the request in progress
@@ -127,7 +126,7 @@ func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	return made
 }
 
-// has reports whether the batch has enough unexpired units for a call of this cost.
+// has reports whether the batch has enough unexpired units for a call with this cost.
 func (k *keyBatch) has(cost int64, now time.Time) bool {
 	return k.left >= cost && now.Before(k.until)
 }
@@ -141,8 +140,8 @@ func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 	return k.result(now), true
 }
 
-// serve spends one of the units reserved for callers that waited, if any is left. b.mu must be
-// held.
+// serve spends one of the units reserved for callers that waited, and reports whether one was left.
+// b.mu must be held.
 func (r *request) serve(now time.Time) bool {
 	if r == nil || r.kept == 0 || !now.Before(r.until) {
 		return false
@@ -161,7 +160,7 @@ func (k *keyBatch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns d minus after, but at least 0, rounded up to whole milliseconds.
+// countedDown returns d less the time after, but at least 0, rounded up to whole milliseconds.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {

@@ -14,10 +14,7 @@ import (
 // BenchmarkHotKey measures 64 goroutines that share a key on a redis-server on the same machine.
 // The key is either never denied or almost always denied.
 func BenchmarkHotKey(b *testing.B) {
-	server, err := redistest.Start("redis-server")
-	if err != nil {
-		b.Fatal(err)
-	}
+	server := must[*redistest.Server](b)(redistest.Start("redis-server"))
 	b.Cleanup(server.Stop)
 	deploy(b, connect(b, redis.Options{Addr: server.Addr}))
 	const endless, ended = "1000000000/s", "1/d"

@@ -15,8 +15,8 @@ type leftover struct {
 	key   string
 	limit Limit
 	units int64
-	age   time.Duration // counted from just before their request was sent
-	rate  float64       // used units that refill per second, according to the reply to that request
+	age   time.Duration // time since just before the request for the units was sent
+	rate  float64       // units that refill per second, according to the key's last reply
 }
 
 // close ends all batches, and returns their unspent units.

@@ -36,7 +36,7 @@ func TestCloseGivesBack(t *testing.T) {
 		{"360/h burst=4000, 1440/h", 15 * time.Second, "7"},
 		{"360/h", 100*time.Second - 1, "4"},
 		{"360/h", 100 * time.Second, ""},
-		{"1080/h", 45 * time.Second, ""}, // 15 of 15
+		{"1080/h", 45 * time.Second, ""}, // all 15 may have refilled
 		{"3600000/h", 0, ""},
 		{"token_bucket 360/h", 0, ""},
 		{"fixed_window 360/h", 0, ""},
@@ -130,7 +130,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	select {
 	case <-second:
 		t.Error("the second Close returned before the first")
-	case <-time.After(bound / 10): // long enough for a second Close that does not wait to return
+	case <-time.After(bound / 10): // long enough for the second Close to return if it does not wait
 	}
 	p.release()
 	for _, ended := range []chan error{first, second} {

@@ -144,7 +144,8 @@ func TestShadowUnitsAreNotSpent(t *testing.T) {
 	}
 }
 
-// If a policy becomes a leaky_bucket while a client batches it, no two callers get the same turn.
+// If a policy becomes a leaky_bucket while a client batches it, no two callers get the same place
+// in its queue.
 func TestQueueTurnsAreNotShared(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -174,14 +175,14 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 // policy that the client knew before.
 func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	for name, tt := range map[string]struct {
-		old, new string // a replacement in the library's text
+		old, new string // a replacement in the library's source code
 		policy   string
 		knows    bool // whether the client has learned the policy before the test
 		asked    int  // how many requests are sent for 100 calls; 0: any number
 	}{
 		"no info":       {"'ratelimit_info'", "'ratelimit_of_another_name'", "100000/m", true, 0},
-		"no algorithms": {"'algorithms', kinds", "'of_later_versions', kinds", "100000/m", false, 100},
-		"no limits":     {"local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", "leaky_bucket 100000/m", true, 0},
+		"no algorithms": {"prefix .. 'algorithms'", "prefix .. 'of_later_versions'", "100000/m", false, 100},
+		"no limits":     {"add(reply, '', limit)", "do return errors.new('BADARGS', 'no limits here') end", "leaky_bucket 100000/m", true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestbed(t)
@@ -213,7 +214,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 }
 
 // In any span L no more units are admitted than the limit allows in L + ttl, even if a deployment
-// lowers the limit: units taken before the deployment are spent within ttl.
+// lowers the limit. Units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units a second, and burst

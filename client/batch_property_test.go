@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// admission is a number of units admitted at one time.
+// admission is the number of units admitted at one time.
 type admission struct {
 	units int64
 	at    time.Time
@@ -29,8 +29,8 @@ type process struct {
 
 // TestBatchesKeepTheBound runs many processes that take and spend units of one key, at different
 // speeds. They lose replies, end with and without Close, and restart. It checks that in every span
-// L no more units are admitted than the limit allows in L + ttl, and that no process spends or
-// gives back units that it did not get.
+// L no more units are admitted than the limit allows in L + ttl. It also checks that no process
+// spends or gives back units that it did not get.
 func TestBatchesKeepTheBound(t *testing.T) {
 	s := newTestbed(t)
 	run := 0

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// shareOfRemaining limits how many units a process takes in advance: at most an eighth of the
-// remaining units, so that the first process does not take the last units of a limit.
+// A process takes at most 1/shareOfRemaining of the remaining units in advance, so that one process
+// does not take the last units of a limit.
 const shareOfRemaining = 8
 
 // request is a request for units of a key.
@@ -22,8 +22,9 @@ type request struct {
 	own    bool // err concerns only the caller that sent the request
 }
 
-// nextSize returns how many units the next request for k asks for. It is enough for the caller that
-// sends the request and those that wait, and more if the key is used often, but at most b.most.
+// nextSize returns the number of units that the next request for k asks for. It is enough for the
+// caller that sends the request and those that wait, and more if the key is used often, but at most
+// b.most.
 func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	switch gap := now.Sub(k.sent); {
 	case k.sent.IsZero() || gap > 2*b.ttl:
@@ -37,16 +38,16 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	return min(b.most, max(1+k.waiting, ahead))
 }
 
-// caller is a call of cost 1 that found no units in its key's batch.
+// caller is a call with cost 1 that found no units in its key's batch.
 type caller struct {
 	single
 	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
-	entered uint64    // number of requests for batch, in progress or completed, when the call arrived
+	entered uint64    // batch.requests when the call arrived; a denial of a later request also denies the call
 	request *request  // the request that the call sends or waits for
 }
 
-// takeShared decides a call of cost 1 for which the batch has no units: one caller requests units,
-// and other callers of the key wait for it.
+// takeShared decides a call with cost 1 for which the batch has no units: one caller requests
+// units, and other callers of the key wait for it.
 func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result, error) {
 	c := caller{single: a}
 	var limited *bounded
@@ -93,7 +94,7 @@ const (
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides the call of c without a request if possible. Otherwise it returns what c does next.
+// enter decides c's call without a request if possible. Otherwise it returns what c does next.
 func (b *batches) enter(c *caller) (Result, step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,14 +103,14 @@ func (b *batches) enter(c *caller) (Result, step) {
 	if k == nil || k.queues(now, b.ttl) {
 		return Result{}, askServer
 	}
-	if res, ok := k.spend(1, now); ok { // units that arrived in the meantime
+	if res, ok := k.spend(1, now); ok { // units have arrived since the last check
 		return res, decided
 	}
 	waited := c.batch != nil
 	if !waited {
 		c.entered = k.requests
 	} else if c.batch != k {
-		c.entered = 0 // this batch was made in the meantime
+		c.entered = 0 // k replaced the batch of c's earlier request, and counts its own requests
 	}
 	c.batch = k
 	if waited && k.completed.serve(now) { // c woke after a later request completed
@@ -130,8 +131,8 @@ func (b *batches) enter(c *caller) (Result, step) {
 	return Result{}, awaitRequest
 }
 
-// woken is called when c has stopped waiting for its request. It serves c if a unit is reserved for
-// it.
+// woken is called when c has stopped waiting for its request. It gives c one of the units that are
+// reserved for waiting callers, if any is left.
 func (b *batches) woken(c *caller) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,13 +144,14 @@ func (b *batches) woken(c *caller) (Result, bool) {
 	return c.batch.result(now), true
 }
 
-// queues reports whether a wait in the last reply shows that a leaky_bucket decides, because of an
-// override or a redeployed policy. Each unit of a leaky_bucket has its own wait.
+// queues reports whether the last reply is younger than ttl and has a wait. The wait shows that a
+// leaky_bucket decides, because of an override or a redeployed policy. Each unit of a leaky_bucket
+// has its own wait.
 func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
 	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
 }
 
-// begin makes the next request for k. b.mu must be held.
+// begin makes the next request for k, and drops the units that k still has. b.mu must be held.
 func (b *batches) begin(k *keyBatch, now time.Time) *request {
 	want := b.nextSize(k, now)
 	k.requests++
@@ -159,8 +161,8 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 	return k.request
 }
 
-// lead requests units from a server, for its own call and for others. The reply decides its own
-// call.
+// lead sends r, which requests units for the call req and for other calls on its key, and returns
+// the result of req.
 func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
 	defer func() { // also runs if an observer panics
 		b.mu.Lock()
@@ -210,7 +212,8 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 }
 
-// finish ends the request in progress. b.mu must be held.
+// finish ends r, the request in progress, and wakes the callers that wait for it. b.mu must be
+// held.
 func (k *keyBatch) finish(r *request) {
 	k.request, k.completed = nil, r
 	if r.done != nil {

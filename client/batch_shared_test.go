@@ -151,7 +151,8 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	}
 }
 
-// If more callers wait than a batch has units, no more units are spent than were requested.
+// Even if more callers wait than a batch has units, the client never hands out more units than it
+// took from the server.
 func TestBatchHandsOutNothingTwice(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
@@ -182,7 +183,7 @@ func TestBatchIsReservedForWaitingCallers(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
-	for i := range 6 { // 16 minus the first caller and the ten waiting ones, whether or not they have woken
+	for i := range 6 { // 5 of 16 units are left: one is for the first caller, and ten for the waiting callers
 		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
@@ -202,7 +203,7 @@ func TestReservedUnitsExpire(t *testing.T) {
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
-	s.pass(ttl) // until the reply arrives
+	s.pass(ttl) // the time until the reply arrives
 	release()
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)
@@ -245,8 +246,8 @@ func TestBatchAfterAPanic(t *testing.T) {
 	s.calls(t, c, 3, 0)
 }
 
-// If the client is closed, or the key reset or blocked, during a request, the units it returns are
-// not spent.
+// If the client is closed, or the key is reset or blocked, during a request, the units of its reply
+// are not spent.
 func TestBatchArrivesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },

@@ -42,7 +42,7 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 	s.wantSent(t, "2 4 8 16 2")
 }
 
-// The fewer units remain of the limit, the fewer are taken in advance.
+// If fewer units remain, the client takes fewer in advance.
 func TestBatchShrinksWithWhatRemains(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl))

@@ -30,16 +30,16 @@ func WithTimeout(d time.Duration) Option {
 // waits for its end. go-redis sets the deadline of a connection from Deadline, and waits on Done
 // only if it has no free connection.
 type bounded struct {
-	context.Context // the caller's
+	context.Context // the caller's context
 	began, deadline time.Time
 	timeout         time.Duration // the client's timeout, if that sets the deadline; otherwise 0
 
 	first  command // the first command of the call
-	quiet  bool    // another call of the same round trip has already reported the failure to the breaker
+	quiet  bool    // another call in the same round trip has already reported the failure to the breaker
 	timers *sharedTimers
 
 	mu     sync.Mutex
-	looks  int             // calls of Done, from now on, that need no timer
+	looks  int             // how many of the next calls to Done need no timer
 	done   <-chan struct{} // nil: no goroutine has waited
 	cancel context.CancelFunc
 }
@@ -54,7 +54,7 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	if s.opened {
 		// go-redis first checks whether the context has ended, and then takes a connection from its
 		// pool or waits for one. The check needs no timer. A client that Open did not make may have
-		// hooks and dialers that wait on the channel of the first call.
+		// hooks and dialers that wait on the channel that the first call to Done returns.
 		b.looks = 1
 	}
 	return b
@@ -68,7 +68,8 @@ func (b *bounded) Deadline() (time.Time, bool) {
 }
 
 // Done returns a channel that is closed when the caller's context ends or the deadline passes. The
-// first b.looks calls return the caller's own channel.
+// first b.looks calls return the caller's own channel, which does not close at the deadline: they
+// only check whether the context has ended.
 func (b *bounded) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,9 +92,9 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// sharedTimers shares deadlines among calls whose contexts cannot end otherwise, because a timer for
-// each call would use more memory than the rest of the call. Calls whose deadlines lie within a
-// twentieth of their timeout end together, at the last of these deadlines.
+// sharedTimers shares timers among calls whose own contexts never end, because a timer for each call
+// would use more memory than the rest of the call. Calls whose deadlines lie within a twentieth of
+// the timeout end together, a twentieth of the timeout after the first deadline.
 type sharedTimers struct {
 	mu   sync.Mutex
 	next time.Time
@@ -165,7 +166,8 @@ func (t timedOut) Error() string {
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // ended returns why ctx has ended, or nil. It also returns an error if the deadline has passed but
-// the context's own timer has not fired yet, as when a connection times out at the deadline.
+// the context's own timer has not fired yet, which happens when a connection times out at the
+// deadline.
 func ended(ctx context.Context) error {
 	if b, ok := ctx.(*bounded); ok {
 		if err := ended(b.Context); err != nil {
@@ -182,7 +184,7 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// punctual reports whether every call of rdb ends at its context's deadline.
+// punctual reports whether every call through rdb ends at its context's deadline.
 func punctual(rdb redis.UniversalClient) bool {
 	switch rdb := rdb.(type) {
 	case *redis.Client:

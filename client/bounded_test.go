@@ -65,7 +65,7 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	}),
 }
 
-// over returns a client based on a go-redis client.
+// over returns a function that makes a client from the go-redis client that make returns.
 func over(make func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
 	return func(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		return newClient(t, make(t, addr), opts...)
@@ -79,7 +79,8 @@ func open(t testing.TB, url string, opts ...client.Option) *client.Client {
 	return c
 }
 
-// ofOneNode returns a cluster client that treats a single server as its whole cluster.
+// ofOneNode returns a cluster client that treats a single server as its whole cluster. honours
+// reports whether it obeys the deadlines of contexts.
 func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: honours,
@@ -91,7 +92,7 @@ func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	return rdb
 }
 
-// inTime runs call, and fails if call takes longer than its bound.
+// inTime runs call, and fails the test if call takes longer than late.
 func inTime(t *testing.T, name string, call func() error) error {
 	t.Helper()
 	began := time.Now()
@@ -120,8 +121,8 @@ func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
 	return errs
 }
 
-// wholeCluster starts a cluster of one node, so that clients of single servers and of clusters can
-// both use the node.
+// wholeCluster starts a cluster of one node, so that clients for single servers and for clusters
+// can use it.
 func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Run(t, "--cluster-enabled", "yes")
@@ -135,7 +136,7 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	return server, direct
 }
 
-// With any options of rdb, every call on a server that hangs ends within its bound: the client's
+// With any options of rdb, every call to a server that hangs ends within its bound: the client's
 // timeout or the context's deadline.
 func TestEveryCallIsBounded(t *testing.T) {
 	for name, kind := range kinds {
@@ -191,10 +192,7 @@ func TestConnectingIsBounded(t *testing.T) {
 // blackHole returns an address that accepts connections and never replies.
 func blackHole(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = ln.Close() })
 	return ln.Addr().String()
 }

@@ -31,7 +31,7 @@ type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // go-redis knows the nodes, so node sends nothing
+	ready    atomic.Bool // go-redis knows the nodes, so the function node sends nothing
 	first    *breaker    // the breaker of the only node, or of all nodes before the first reply
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
@@ -46,11 +46,12 @@ type breaker struct {
 	client atomic.Pointer[redis.Client] // set for nodes of a cluster or a ring
 	trips  roundTrips
 
-	mu      sync.Mutex // guards healing
+	mu      sync.Mutex // guards the field healing
 	healing *healing   // the last healing, or the one in progress
 }
 
-// clientOf returns a client for the node of b, or of all nodes if the node is not known.
+// clientOf returns a client for the node of b, or the client for all nodes if the node is not
+// known.
 func (s *server) clientOf(b *breaker) redis.UniversalClient {
 	if node := b.client.Load(); node != nil {
 		return node
@@ -149,8 +150,7 @@ func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	case ctx.saysNothing(err):
 		return errSaysNothing
 	default:
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			b.last.Store(e)
 		}
 	}
@@ -169,10 +169,10 @@ func replied(err error) bool {
 	return errors.As(err, &e) && e.Code != ""
 }
 
-// saysNothing reports whether err, of a call with context b, says nothing about the node: the
-// caller canceled or left too little time, other users of the Redis client hold all of its
-// connections, the client is closed, or another call of the same round trip has already reported
-// the failure.
+// saysNothing reports whether err, of a call with context b, says nothing about the node. That is
+// the case if the caller canceled or left too little time, if other users of the Redis client hold
+// all of its connections, or if the client is closed. The same applies if another call in the same
+// round trip has already reported the failure.
 func (b *bounded) saysNothing(err error) bool {
 	return b.quiet || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||

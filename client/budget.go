@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settleWithin is how long a settlement whose outcome is unknown can be repeated.
+// settleWithin is how long Settle can repeat a correction after its outcome became unknown.
 const settleWithin = 10 * time.Minute
 
 // Hold is an estimate that was charged for work whose cost is known only afterwards, such as the
@@ -25,12 +25,12 @@ type Hold struct {
 	mu      sync.Mutex
 	fixed   bool         // whether any correction was made or may have been made
 	left    []correction // corrections still to be made
-	unknown time.Time    // when the first of left was first sent, if its outcome is unknown
-	err     error        // why it is unknown
+	unknown time.Time    // when left[0] was first sent, if its outcome is unknown
+	err     error        // the error that made the outcome of left[0] unknown
 	outcome Result
 }
 
-// correction is one call of a settlement.
+// correction is one of the calls that a settlement makes.
 type correction struct {
 	call func(context.Context, Request) (Result, error)
 	req  Request
@@ -46,8 +46,8 @@ func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int
 // has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
-// No such key exists for a key that contains "}" and has no hash tag, such as "{}x"; the error is
-// then [ErrBadKeys].
+// No such key can be made if the first key contains "}" and has no hash tag, such as "{}x"; the
+// error is then [ErrBadKeys].
 func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
@@ -67,8 +67,9 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns a prefix for keys that must be in the same hash slot as key. All keys are sent
-// with the client's prefix.
+// sameSlot returns a prefix for keys that must be in the same hash slot as key. prefix is the
+// client's prefix, with which all keys are sent. sameSlot returns an error if the braces in key
+// make that impossible.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
@@ -83,29 +84,30 @@ func sameSlot(prefix, key string) (string, error) {
 // OK reports whether the estimate was taken. If not, Settle does nothing.
 func (h *Hold) OK() bool { return h.res.Allowed }
 
-// Result returns the decision on the estimate. If OK is false, its RetryAfter is how long to wait.
+// Result returns the decision on the estimate. If OK is false, its RetryAfter is the time to wait.
 func (h *Hold) Result() Result { return h.res }
 
-// Settle corrects the estimate to what was used: actual is one number of units for all keys, or one
-// for each key, from 0 to 2^53. It gives back unused units, and charges missing units even if they
-// do not fit, as Request.Force does. The Result describes the keys after the correction.
+// Settle corrects the charge from the estimate to actual, the units that were used: one number for
+// all keys, or one for each key, from 0 to 2^53. It gives back unused units, and charges missing
+// units even if they do not fit, as Request.Force does. The Result describes the keys after the
+// correction.
 //
 // The estimate is corrected only once, even if Settle is called several times: later calls return
-// the first outcome and ignore their actual. If a reply is lost, Settle retries as [Client.Take]
-// does with an OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same
+// the first outcome and ignore actual. If a reply is lost, Settle retries as [Client.Take] does
+// with an OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same
 // correction, and never makes it twice. This is possible for 10 minutes; after that, Settle keeps
 // returning the error.
 //
-// After any other error, and if Allowed is false because a key is blocked, the correction was not
-// made, and Settle can be called again. If some keys get units back and others are charged more,
-// Settle makes two calls to the server. If only the second call fails, a later Settle makes only
-// the second. No [Fallback] applies. If the library on the server is too old, the error is
-// [ErrNotDeployed].
+// After any other error, the correction was not made, and Settle can be called again. The same is
+// true if Allowed is false because a key is blocked. If some keys get units back and others are
+// charged more, Settle makes two calls to the server. If only the second call fails, a later Settle
+// makes only the second. No [Fallback] applies. If the library on the server is too old, the error
+// is [ErrNotDeployed].
 //
-// Settle does nothing if OK is false, or if a Fallback allowed the estimate, because no server was
-// charged. It needs a context that has not ended: to settle after a caller has hung up, pass
-// context.WithoutCancel. A UsageKey counts an additional charge as one more call. Concurrent calls
-// of one Hold wait for each other.
+// Settle does nothing if OK is false. If a Fallback allowed the estimate, Settle also does nothing,
+// because nothing was charged on a server. Settle needs a context that has not ended: to settle
+// after a caller has hung up, pass context.WithoutCancel. A UsageKey counts an additional charge as
+// one more call. Concurrent calls to Settle on one Hold run one after another.
 func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

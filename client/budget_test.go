@@ -123,7 +123,7 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 		_, err = hold.Settle(t.Context(), 7)
 		wantClasses(t, "then not executed", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 		lines := f.lines[1:]
-		for _, line := range lines[1:] { // the first was not executed, so the next may have another sequence number
+		for _, line := range lines[1:] { // the first was not executed, so the second may charge a different number
 			if line[7] != "2" || line[4] != lines[0][4] {
 				t.Errorf("%v is not the correction of %v", line, lines[1])
 			}
@@ -153,8 +153,8 @@ func TestSettleWhileBlocked(t *testing.T) {
 	}
 }
 
-// If no server charged the estimate, Settle corrects nothing. If no server replies to Settle, no
-// fallback applies.
+// If the estimate was not charged on a server, Settle corrects nothing. If no server replies to
+// Settle, no fallback applies.
 func TestSettleWithoutAServer(t *testing.T) {
 	ctx := t.Context()
 	s := newTestbed(t)

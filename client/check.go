@@ -13,20 +13,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/limittext"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // contract is the version of the wire contract that this package supports.
 const contract = 1
 
-// Check returns nil if all servers are ready for this program: each is reachable, has the library,
-// uses this package's contract, and accepts the given limits, such as "100/m", "@login" or
-// "concurrency 3 lease=30s". Call it when the program starts, with every limit of the program,
-// because a wrong limit limits nothing while the program runs.
+// Check returns nil if all servers are ready for this program. Each must be reachable, have the
+// library, use this package's version of the wire contract, and accept the given limits, such as
+// "100/m", "@login" or "concurrency 3 lease=30s". Call it when the program starts, with every limit
+// of the program, because a call with a wrong limit returns an error and limits nothing.
 //
 // In a cluster it asks every primary, in one round trip each. The error names the server, each wrong
-// limit with the server's sentence about it, and the command to run. It is [ErrUnavailable],
-// [ErrNotDeployed], [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or
-// [ErrNoPolicy]. Like any call, it returns within the client's timeout.
+// limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],
+// [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or [ErrNoPolicy].
+// Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
 	if err := c.server.ready(ctx, call{verb: "check"}); err != nil {
@@ -41,7 +42,11 @@ func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 		var mu sync.Mutex
 		var faults []*Error
 		err := c.server.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
-			if fault := checkOne(ctx, rdb, limits); fault != nil {
+			fault := checkOne(ctx, rdb, limits)
+			if _, single := c.server.rdb.(*redis.Client); single && fault == nil {
+				fault = inCluster(ctx, rdb)
+			}
+			if fault != nil {
 				fault.Op = "check"
 				fault.sentence = name + fault.sentence
 				mu.Lock()
@@ -68,8 +73,8 @@ func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	}
 }
 
-// eachPrimary calls f for every server that holds keys, several at a time. name describes the
-// server, as the beginning of a sentence.
+// eachPrimary calls f for every primary, concurrently. name describes the server, as the beginning
+// of a sentence.
 func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)
@@ -85,6 +90,25 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 		return rdb.ForEachShard(ctx, each)
 	}
 	f(ctx, "", s.rdb)
+	return nil
+}
+
+// inCluster returns an error if node is one of several primaries of a cluster, because it would
+// reject most keys. Every user may send HELLO. If the user may not send CLUSTER SHARDS,
+// inCluster returns nil.
+func inCluster(ctx context.Context, node redis.UniversalClient) *Error {
+	hello, err := node.Do(ctx, "HELLO").Result()
+	if err != nil || respmap.Of(hello)["mode"] != "cluster" {
+		return nil
+	}
+	shards, err := node.ClusterShards(ctx).Result()
+	if err != nil {
+		return nil
+	}
+	shards = slices.DeleteFunc(shards, func(shard redis.ClusterShard) bool { return len(shard.Slots) == 0 })
+	if len(shards) > 1 {
+		return fault(ErrUnavailable, "the server has only part of the keys of a cluster of %d shards; %s", len(shards), useCluster)
+	}
 	return nil
 }
 
@@ -127,7 +151,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	return &Error{Err: errors.Join(all...), class: wrong[0].class, sentence: strings.Join(texts, "; and ")}
 }
 
-// infoCommand returns a call of ratelimit_info.
+// infoCommand returns a call to ratelimit_info.
 func infoCommand(ctx context.Context, args ...any) *command {
 	cmd := &command{}
 	cmd.fill(ctx, call{verb: "info", args: args, mode: readOnly})
@@ -152,8 +176,8 @@ func sendTogether(ctx context.Context, rdb redis.UniversalClient, calls []*comma
 	return nil
 }
 
-// checkLimit returns what is wrong with a limit, or nil. info is the reply to ratelimit_info
-// without a limit. asked is the call of ratelimit_info with this limit.
+// checkLimit returns the error for a wrong limit, or nil. info is the reply to ratelimit_info
+// without a limit. asked is the call to ratelimit_info with this limit.
 func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Error {
 	name, isPolicy := strings.CutPrefix(string(limit), "@")
 	if isPolicy && !slices.Contains(info.Policies, name) {
@@ -166,13 +190,13 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	e := newError(ctx, "info", nil, err, false)
 	switch {
 	case e.class == ErrBadLimit && strings.HasSuffix(e.sentence, forLeases):
-		// ratelimit_info accepts no limit of leases.
+		// ratelimit_info rejects limits of leases.
 		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
 			return nil
 		} else if err != nil {
 			return fault(ErrBadLimit, "BADLIMIT %q: %v", string(limit), err)
 		}
-	case e.class == ErrBadArgs: // libraries before ratelimit_info accepted a limit
+	case e.class == ErrBadArgs: // an older library, whose ratelimit_info does not accept a limit
 		if isPolicy {
 			return nil
 		}
@@ -196,7 +220,7 @@ func listed(names []string) string {
 	return "@" + strings.Join(names, ", @")
 }
 
-// fault returns an error of a class with a sentence.
+// fault returns an error with this class and the formatted sentence.
 func fault(class error, format string, args ...any) *Error {
 	text := fmt.Sprintf(format, args...)
 	return &Error{Err: errors.New(text), class: class, sentence: text}

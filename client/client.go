@@ -161,8 +161,8 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 // policy is decided separately, and only if the other limits allow the call; see [Shadow].
 //
 // If the reply is lost, Take returns [ErrOutcomeUnknown] unless req has an OnceKey. With an OnceKey
-// it retries up to three times, with at most 0.3 s of pauses in total, while ctx lasts and within
-// the first half of OnceTTL. The call is charged at most once, however often it arrives.
+// it retries up to three times, while ctx lasts and within the first half of OnceTTL. The pauses
+// take at most 0.3 s in total. The call is charged at most once, however often it arrives.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 	return c.takes.decide(ctx, req)
 }
@@ -178,20 +178,20 @@ func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 // done. Units beyond the capacity of the limit are dropped. Result describes the key after the
 // refund.
 //
-// If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is how long the
-// block lasts. If n is below 0 or above 2^53, the error is [ErrBadCost]. A refund without an OnceKey
-// is sent at most once; see [ErrOutcomeUnknown].
+// If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is the time until
+// the block ends. If n is below 0 or above 2^53, the error is [ErrBadCost]. A refund without an
+// OnceKey is sent at most once; see [ErrOutcomeUnknown].
 func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Refund(ctx, one(key, limit, n))
 }
 
 // Refund gives the costs of req back to its keys: to all of them, or to none of them if any key is
 // blocked. The keys of a shadow policy are refunded separately from the others. Given the request
-// of an allowed [Client.Take], Refund gives back what Take took. See [Client.RefundN].
+// of an allowed [Client.Take], Refund gives back the same units. See [Client.RefundN].
 //
-// It counts nothing in req.UsageKey. With an OnceKey, which must not be that of the Take, it gives
-// the units back once, and retries as Take does if a reply is lost. If the library on the server is
-// too old for this, the error is [ErrNotDeployed].
+// It counts nothing in req.UsageKey. With an OnceKey, which must differ from that of the Take, it
+// gives the units back once, and retries as Take does if a reply is lost. If the library on the
+// server is too old for this, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", req)
@@ -211,8 +211,8 @@ func (c *Client) execute(ctx context.Context, verb string, req Request) (res Res
 	return c.server.execute(ctx, verb, req)
 }
 
-// count sends a call that writes and whose reply is the number of keys it changed. least is the
-// smallest valid reply.
+// count sends a call that writes, and returns its reply: the number of keys that it changed. least
+// is the smallest valid reply.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
 	defer c.observers.report(ctx, verb, time.Now(), nil, nil, &err)
 	want := fmt.Sprintf("a count from %d to %d", least, len(keys))
@@ -222,8 +222,8 @@ func (c *Client) count(ctx context.Context, verb string, keys []string, args []a
 	})
 }
 
-// forget drops what this process knows about keys, after a change to them that must take effect at
-// once. Units of their batches are not spent, except by callers that wait for a request in progress.
+// forget drops the remembered denials and the batches of keys, so that a change to the keys takes
+// effect immediately. Only callers that already wait for a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)

@@ -17,10 +17,7 @@ import (
 // BenchmarkAllow measures the overhead of a decision in one goroutine, compared with the bare FCALL
 // of go-redis.
 func BenchmarkAllow(b *testing.B) {
-	server, err := redistest.Start("redis-server")
-	if err != nil {
-		b.Fatal(err)
-	}
+	server := must[*redistest.Server](b)(redistest.Start("redis-server"))
 	b.Cleanup(server.Stop)
 	rdb := connect(b, redis.Options{Addr: server.Addr})
 	deploy(b, rdb)
@@ -39,21 +36,17 @@ func BenchmarkAllow(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := bb.call(); err != nil {
-					b.Fatal(err)
-				}
+				require(b, bb.call())
 			}
 		})
 	}
-	// The two calls alternate, so that a slow machine slows both.
+	// The two calls alternate, so that other load on the machine slows both.
 	b.Run("in turns", func(b *testing.B) {
 		var took [2][]float64
 		for b.Loop() {
 			for i, bb := range calls {
 				began := time.Now()
-				if err := bb.call(); err != nil {
-					b.Fatal(err)
-				}
+				require(b, bb.call())
 				took[i] = append(took[i], float64(time.Since(began)))
 			}
 		}
@@ -64,10 +57,7 @@ func BenchmarkAllow(b *testing.B) {
 // BenchmarkSharedRoundTrips measures 1 to 512 goroutines that share the processors with the server.
 // It alternates every tenth of a second between calls with and without shared round trips.
 func BenchmarkSharedRoundTrips(b *testing.B) {
-	server, err := redistest.Start("redis-server")
-	if err != nil {
-		b.Fatal(err)
-	}
+	server := must[*redistest.Server](b)(redistest.Start("redis-server"))
 	b.Cleanup(server.Stop)
 	deploy(b, connect(b, redis.Options{Addr: server.Addr}))
 	clients := [2]*client.Client{}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is one call of a library function, as it is sent.
+// call is a call to a library function.
 type call struct {
 	verb string   // function name without "ratelimit_"
 	keys []string // prefix included
@@ -22,7 +22,7 @@ type call struct {
 	within time.Duration
 }
 
-// mode says how often a call may be executed.
+// mode is how often a call may be executed.
 type mode int
 
 const (
@@ -50,7 +50,7 @@ func newCommand(ctx *bounded, call call) *command {
 	return c
 }
 
-// fill makes c the command of call. Names and argument order are the wire contract.
+// fill makes c the command of call. Names and argument order are part of the wire contract.
 func (c *command) fill(ctx context.Context, call call) {
 	c.readOnly = call.mode == readOnly
 	var name any = "fcall"
@@ -92,11 +92,11 @@ func (c *command) Args() []any {
 // written reports whether the command is not read-only and may have been sent.
 func (c *command) written() bool { return !c.readOnly && c.state.Load() != waiting }
 
-// abandon makes sure that the command is not sent any more, except as a PING; see Args. It reports
-// whether the command is not read-only and may already have been sent.
+// abandon prevents the command from being sent, except as a PING; see Args. It reports whether the
+// command is not read-only and may already have been sent.
 func (c *command) abandon() bool { return c.state.Swap(abandoned) == left && !c.readOnly }
 
-// Clone replaces the embedded method, which would return a command that may be retried.
+// Clone replaces the embedded method, which would return a command that go-redis may retry.
 func (c *command) Clone() redis.Cmder {
 	clone := &command{Cmd: c.Cmd.Clone().(*redis.Cmd), readOnly: c.readOnly}
 	clone.state.Store(c.state.Load())

@@ -24,7 +24,8 @@ func (d deaf) Process(_ context.Context, cmd redis.Cmder) error {
 	return d.UniversalClient.Process(context.Background(), cmd)
 }
 
-// startSentinel starts a Sentinel that knows the primary "main" at addr, and returns its address.
+// startSentinel starts a Sentinel that monitors the primary "main" at addr, and returns its
+// address.
 func startSentinel(t *testing.T, addr string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(addr)
@@ -107,7 +108,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	}
 }
 
-// everyCall returns every method of a Client and of a Lease that asks a server.
+// everyCall returns a call to every method of Client and Lease that asks a server, by name.
 func everyCall(ctx context.Context, c *client.Client, key string) map[string]func() error {
 	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
 	once := req

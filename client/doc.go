@@ -1,4 +1,4 @@
-// Package client asks a Redis server with the ratelimit library for rate limit decisions.
+// Package client gets rate limit decisions from a Redis server that has the ratelimit library.
 //
 // Each call is one FCALL. The server decides and counts in one atomic step, by its own clock. A
 // call returns within its timeout, whatever the server does.
@@ -16,7 +16,7 @@
 // # Limits
 //
 // A [Limit] is text that the server parses: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window
-// 1000/h align=clock". [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] write the
+// 1000/h align=clock". [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] return the
 // common ones.
 //
 // # Calls
@@ -36,8 +36,8 @@
 // # Waiting
 //
 // [Client.Wait] returns once it has taken its units. If the context's deadline is too early for
-// that, it returns a [LimitedError] at once. [Lease.Wait] waits until it has acquired the lease.
-// [Lease.Hold] keeps the lease while a function runs: it renews the lease, and cancels the
+// that, it returns a [LimitedError] immediately. [Lease.Wait] waits until it has acquired the
+// lease. [Lease.Hold] keeps the lease while a function runs: it renews the lease, and cancels the
 // function's context if the lease is lost.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
@@ -48,17 +48,17 @@
 //
 // A denial is a [Result], not an error. An error means that there is no decision. It is an
 // [*Error], or a [*LimitedError] if a wait failed. errors.Is matches it against the Err values of
-// this package. An application that handles a missing decision mainly needs to know whether the
-// call may have been counted. After [ErrOutcomeUnknown] it may have been; after any other error
-// nothing was counted. After [ErrMisconfigured], for example because of a wrong limit, no retry
-// helps: the program or the deployed policies must be corrected.
+// this package. If there is no decision, the application may need to know whether the call was
+// counted. After [ErrOutcomeUnknown] it may have been; after any other error nothing was counted.
+// After [ErrMisconfigured], for example because of a wrong limit, no retry helps: the program or
+// the deployed policies must be corrected.
 //
 // # Lost replies
 //
-// go-redis retries a command whose reply was lost, and could count one call up to four times. For
-// calls that change data, this package uses a command that go-redis does not retry, so these calls
-// are executed at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected
-// command was not executed.
+// go-redis retries a command whose reply was lost, so one call could be counted up to four times.
+// For calls that change data, this package uses a command that go-redis does not retry, so these
+// calls are executed at most once. Cluster redirections (MOVED, ASK) are followed, because a
+// redirected command was not executed.
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
 // or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total.
@@ -71,23 +71,24 @@
 // retries included. This holds even if the server hangs, cannot be reached, or sends its reply byte
 // by byte.
 //
-// After five calls in a row without a reply, the client stops calling the server: calls fail at
-// once, except for one at a time that probes the server. The client notices within a second that
-// the server is back. In a cluster, each node is handled separately.
+// After five calls in a row without a reply, the client stops calling the server. Calls then fail
+// immediately, except for one call at a time that probes the server. The client notices within a
+// second that the server is back. In a cluster, each node is handled separately.
 //
 // # Without a decision
 //
 // If no server decides, a call that takes units returns an error, is allowed, is denied, or is
 // decided by this process with a share of the limit ([LocalLimiter]). The client ([WithFallback])
-// or the call (Request.Fallback) selects one of these. Result.Source says who decided, and
-// Result.Err says why no server did. A LocalLimiter reads limits such as "100/m" itself, and
-// [WithLimits] gives it policies, for a program that starts while no server is reachable.
+// or the call (Request.Fallback) selects one of these. Result.Source is the source of the decision,
+// and Result.Err is the reason why no server decided. A LocalLimiter reads limits such as "100/m"
+// itself, and [WithLimits] gives it the limits of policies, for a program that starts while no
+// server is reachable.
 //
 // # Logs, metrics and traces
 //
-// An [Observer] receives the outcome of each call ([WithObserver]). [LogTo] writes to log/slog.
-// Package otellimit, a separate module in a subdirectory of this one, provides OpenTelemetry
-// metrics and spans.
+// An [Observer] receives the outcome of each call ([WithObserver]). [LogTo] returns one that writes
+// to log/slog. Package otellimit, a separate module in a subdirectory of this one, provides
+// OpenTelemetry metrics and spans.
 //
 // # Hot keys
 //
@@ -95,8 +96,8 @@
 // short time, without a request for each. In any time span L, no more units are admitted than the
 // limit allows in L plus that time, however many processes take part. With [WithDenialMemory], the
 // client remembers that a key was denied, for at most a second and never longer than RetryAfter,
-// and denies it again without a request. Result.Source says who decided. Both apply to calls with
-// one key, and are off by default.
+// and denies it again without a request. Result.Source is the source of a decision. Both options
+// apply to calls with one key, and are off by default.
 //
 // # Many goroutines
 //

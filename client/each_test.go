@@ -54,7 +54,7 @@ func TestEach(t *testing.T) {
 	wantEach(t, "without Each", got, err)
 }
 
-// An OnceKey repeats the list of the first call, if that call had Each.
+// A repeated call with an OnceKey returns the first call's Result.Each, if the first call had Each.
 func TestEachOnce(t *testing.T) {
 	_, c := atNoon(t)
 	for _, first := range []bool{true, false} {
@@ -74,7 +74,7 @@ func TestEachOnce(t *testing.T) {
 	}
 }
 
-// The list for Each comes after the elements for a shadow policy.
+// In a reply, the results for Each come after the shadow decision.
 func TestEachUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true})))
@@ -112,7 +112,7 @@ func TestEachAsksTheServer(t *testing.T) {
 	}
 }
 
-// If the list for Each is malformed, Result.Each is nil.
+// If the reply's element for Each is malformed, Result.Each is nil.
 func TestRepliesToEach(t *testing.T) {
 	entry := func(n ...int64) any { return integers(n...) }
 	for _, tt := range []struct {
@@ -139,7 +139,7 @@ func TestRepliesToEach(t *testing.T) {
 	wantEach(t, "none", got, err)
 }
 
-// A library that predates EACH parses the word as a limit.
+// A library that predates EACH parses this option as a limit.
 func TestEachOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`(?i:\beach) = 'EACH',`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {

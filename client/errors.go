@@ -43,7 +43,8 @@ var (
 
 	// ErrNoPermission means that the server denies this user the login, the function, a command
 	// within the function, or the key. If it denies a command within the function, earlier commands
-	// of the function remain in effect; a call that writes is then also ErrOutcomeUnknown.
+	// of the function remain in effect; the error from a call that writes is then also
+	// ErrOutcomeUnknown.
 	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
@@ -53,11 +54,11 @@ var (
 	ErrUnavailable = errors.New("no server could decide")
 
 	// ErrOutcomeUnknown means that the call may have been executed. Usually it was sent and no
-	// reply came: then the error is also [ErrUnavailable], and the call took effect once or not at
-	// all. Otherwise a reply came that does not say whether the call was executed: then the error
-	// is also [ErrBadReply], [ErrNoPermission] for a command within the function, or a server error
-	// that this package does not know. Calls that write nothing (Peek, Usage, Info) never return
-	// it.
+	// reply came. The error is then also [ErrUnavailable], and the call took effect once or not at
+	// all. Otherwise a reply came that does not say whether the call was executed. The error is
+	// then also [ErrBadReply], [ErrNoPermission] for a command within the function, or a server
+	// error that this package does not know. Calls that write nothing (Peek, Usage, Info) never
+	// return it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
 	// ErrMisconfigured means that the call is wrong, and that no retry helps: the program or the
@@ -67,15 +68,15 @@ var (
 	ErrMisconfigured = errors.New("misconfigured")
 
 	// ErrBadReply means that the server sent a reply that the library never sends. The function is
-	// not from this library, or not from this version, and its effect is not known: a call that
-	// writes is also [ErrOutcomeUnknown].
+	// not from this library, or not from this version, and its effect is not known: the error from
+	// a call that writes is also [ErrOutcomeUnknown].
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the error from every call of this package, except for waits that fail ([LimitedError]).
-// errors.Is matches it against the Err values above. errors.Is and errors.As also find the error
-// from go-redis, the network or the context. An Error is not modified after it is returned, and is
-// safe to share.
+// Error is the type of every error that calls in this package return, except for waits that fail
+// ([LimitedError]). errors.Is matches it against the Err values above. errors.Is and errors.As also
+// find the error from go-redis, the network or the context. An Error is not modified after it is
+// returned, and is safe to share.
 type Error struct {
 	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",
 	// "unblock", "override", "override_end", "acquire", "renew", "release", "usage", "info" or "check".
@@ -92,8 +93,8 @@ type Error struct {
 	// connection or the context.
 	Err error
 
-	// Remedy is what a Go program or its operator can do; "" if that is not known, or if the server's
-	// reply says it.
+	// Remedy is what a Go program or its operator can do. It is empty if no remedy is known, or if
+	// the server's reply contains it.
 	Remedy string
 
 	class    error  // one of the Err values except ErrOutcomeUnknown and ErrMisconfigured, or nil
@@ -147,8 +148,8 @@ var refusals = map[string]error{
 }
 
 // replies classifies the server's own errors, and five of the library's, by prefix. The first match
-// counts. Each means that nothing was changed, except the two with noCommand: the function may have
-// changed something before that command.
+// applies. Each error means that nothing was changed, except the two with noCommand: the function
+// may have changed something before that command.
 var replies = []struct {
 	prefix           string
 	class            error

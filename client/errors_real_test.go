@@ -33,9 +33,7 @@ func TestErrorsOfRealServers(t *testing.T) {
 	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, client.ErrBadLimit)
 	check("empty limit", c, "k", "", `BADLIMIT ""`, client.ErrBadLimit)
 	check("policy", c, "k", "@none", `NOPOLICY "@none"`, client.ErrNoPolicy)
-	if err := rdb.LPush(ctx, "list", "x").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.LPush(ctx, "list", "x").Err())
 	check("state", c, "list", "5/m", `BADSTATE key "list"`, client.ErrBadState)
 	_, err := c.AllowN(ctx, "k", "5/m", -1)
 	wantClasses(t, "cost", err, client.ErrBadCost)
@@ -50,33 +48,28 @@ func TestErrorsOfRealServers(t *testing.T) {
 		"nofcall": {"on", "nopass", "~*", "-@all", "+hello", "+ping"},
 		"nokeys":  {"on", "nopass", "+@all"},
 	} {
-		if err := rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err())
 		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: user, Password: "x"}))
 		check(user, as, "k", "5/m", "(NOPERM ", client.ErrNoPermission)
 	}
 	// If a command within the function is denied, earlier commands of the function remain in
 	// effect.
-	if err := rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err())
 	as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nohset", Password: "x"}))
 	_, err = as.Take(ctx, client.Request{Keys: []string{"within"}, Limits: []client.Limit{"5/d"}, UsageKey: "usage"})
 	wantClasses(t, "within the function", err, client.ErrNoPermission, client.ErrOutcomeUnknown)
 	if left := must[client.Result](t)(c.Peek(ctx, "within", "5/d")).Remaining; left != 3 {
 		t.Errorf("%d are left, want 3: the refused call had charged one", left)
 	}
-	// A long value is written with several commands. A user who lacks one of them does not destroy it.
+	// A long value is written with several commands. If the user lacks permission for one of them,
+	// the value does not change.
 	const long = "sliding_log 1000/d"
 	for range 300 {
 		must[client.Result](t)(c.Allow(ctx, "long", long))
 	}
 	value := must[string](t)(rdb.Get(ctx, "long").Result())
 	for _, command := range []string{"append", "set", "getrange", "strlen"} {
-		if err := rdb.Do(ctx, "acl", "setuser", "without", "reset", "on", "nopass", "~*", "+@all", "-"+command).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, rdb.Do(ctx, "acl", "setuser", "without", "reset", "on", "nopass", "~*", "+@all", "-"+command).Err())
 		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "without", Password: "x"}))
 		for verb, err := range map[string]error{
 			"refund":   second(as.Refund(ctx, client.Request{Keys: []string{"long"}, Limits: []client.Limit{long}})),
@@ -103,9 +96,7 @@ func TestErrorsOfRealServers(t *testing.T) {
 		t.Errorf("peek on a replica: %v", err)
 	}
 
-	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	check("memory", c, "k", "5/m", "raise its maxmemory", client.ErrUnavailable)
 	if _, err := c.Reset(ctx, "k"); err != nil {
 		t.Errorf("reset out of memory: %v", err)
@@ -124,6 +115,11 @@ func TestErrorsOfCluster(t *testing.T) {
 	_, err = one.Allow(t.Context(), lowKey, "5/m")
 	wantClasses(t, "a single node", err, client.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "(MOVED 3300 127.0.0.1:") {
+		t.Errorf("%v", err)
+	}
+	err = one.Check(t.Context(), "5/m")
+	wantClasses(t, "a check of a single node", err, client.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "write redis+cluster://") {
 		t.Errorf("%v", err)
 	}
 }

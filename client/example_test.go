@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// server starts a stand-in for a Redis server with the library. The stand-in's clock is stopped.
+// server starts an embedded server with the library. The server's clock is stopped.
 func server() (addr string, stop func()) {
 	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	if err != nil {
@@ -22,7 +22,7 @@ func server() (addr string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
-// newLimiter calls server and returns a client for it, as the first example does.
+// newLimiter starts a server and returns a client for it, as in the first example.
 func newLimiter() (limiter *client.Client, stop func()) {
 	addr, stopServer := server()
 	limiter, err := client.Open("redis://"+addr, client.WithTimeout(time.Minute))
@@ -62,7 +62,7 @@ func Example() {
 	// denied, come back in 30s
 }
 
-// New uses an existing go-redis client, which the application keeps.
+// New uses an existing go-redis client of the application.
 func ExampleNew() {
 	addr, stop := server()
 	defer stop()
@@ -85,7 +85,7 @@ func ExampleNew() {
 	// true [limits:user:42]
 }
 
-// While no server can decide, all calls are allowed, and a log says why.
+// While no server can decide, all calls are allowed, and Result.Err says why.
 func ExampleWithFallback() {
 	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithTimeout(time.Minute))
 	if err != nil {
@@ -105,8 +105,8 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
-// With a busy key, only a few of a thousand calls need a request. Every allowed call was charged in
-// advance.
+// With a busy key, only a few of a thousand calls need a request. Every unit is charged before it
+// is spent.
 func ExampleWithBatches() {
 	addr, stop := server()
 	defer stop()
@@ -159,7 +159,7 @@ func ExampleWithDenialMemory() {
 	// 2 allowed, most denials from memory: true
 }
 
-// A program checks when it starts whether its servers are ready.
+// When a program starts, it checks whether its servers are ready.
 func ExampleClient_Check() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -174,7 +174,7 @@ func ExampleClient_Check() {
 
 // The process starts while no server is reachable, and decides with half of each limit.
 func ExampleWithLimits() {
-	build, err := functions.New(functions.WithPolicies( // or functions.ReadPolicies of a build that is embedded in the program
+	build, err := functions.New(functions.WithPolicies( // or functions.ReadPolicies with a build that is embedded in the program
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "4/h"}}},
 	))
 	if err != nil {
@@ -242,7 +242,7 @@ func ExampleClient_Take() {
 	// false by {user:42}:bytes after 12m0s
 }
 
-// A worker takes as much work as its limit has room for, and comes back for the rest.
+// A worker takes as much work as its limit allows, and retries the rest later.
 func ExampleClient_AllowAtMost() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -263,8 +263,8 @@ func ExampleClient_AllowAtMost() {
 	// come back in 600ms
 }
 
-// The tokens of a language model are known after the call. The next call is denied until the debt
-// has been paid off.
+// The number of tokens that a language model uses is known only after the call. If it exceeds the
+// units left, later calls are denied until the debt is paid off.
 func ExampleClient_Hold() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -311,8 +311,8 @@ func ExampleError() {
 	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
 }
 
-// Each order has its own OnceKey. If a reply or a message is lost, repeating the order's call costs
-// nothing.
+// Each order has its own OnceKey. If a reply or a message is lost, the order's call can be repeated
+// without being charged again.
 func ExampleRequest_onceKey() {
 	limiter, stop := newLimiter()
 	defer stop()

@@ -10,7 +10,7 @@ import (
 )
 
 // A worker proceeds as fast as the limit allows. If its deadline comes before its turn, Wait
-// returns an error at once.
+// returns an error immediately.
 func ExampleClient_Wait() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -106,8 +106,7 @@ func ExampleLease_Hold() {
 	// <nil>
 }
 
-// While the server is unreachable, each of ten processes allows a tenth of the limit, once it has
-// learned the limit from the server.
+// While the server is unreachable, each of ten processes allows a tenth of the limit.
 func ExampleLocalLimiter() {
 	addr, stop := server()
 	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)), client.WithTimeout(time.Minute))
@@ -124,7 +123,7 @@ func ExampleLocalLimiter() {
 		}
 		fmt.Println(res.Allowed, "by", res.Source)
 		if i == 0 {
-			learned(limiter, "20/d") // the client learns the limit in the background
+			learned(limiter, "20/d") // wait until the client knows the limit
 			stop()
 		}
 	}

@@ -62,7 +62,7 @@ func Shrink(c *Client, n int) Tables {
 	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
 }
 
-// Learn makes c ask how servers parse a limit, and waits for the answer.
+// Learn makes c fetch the parsed form of a limit from a server, and waits for it.
 func Learn(c *Client, limit Limit) {
 	parsed, l := c.batches.parsed, limitOn{limit: limit}
 	parsed.mu.Lock()
@@ -71,13 +71,13 @@ func Learn(c *Client, limit Limit) {
 	parsed.refresh(l, c.server.rdb)
 }
 
-// Knows reports whether c has learned how servers parse a limit.
+// Knows reports whether c has the parsed form of a limit.
 func Knows(c *Client, limit Limit) bool {
 	_, unknown := c.batches.parsed.keys([]Limit{limit})
 	return unknown == ""
 }
 
-// KnowsPolicy reports whether c has learned how the server of key parses a policy.
+// KnowsPolicy reports whether c has the limits of a policy from the server of key.
 func KnowsPolicy(c *Client, key string, policy Limit) bool {
 	parsed := c.batches.parsed
 	l, _ := parsed.on(context.Background(), key, policy)
@@ -106,8 +106,8 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 // trips.
 const ShareAbove = shareAbove
 
-// SharedWaiting returns how many calls of c, with a single server, wait for a shared round trip,
-// and how many of those are in progress.
+// SharedWaiting returns how many of c's calls, with a single server, wait for a shared round trip,
+// and how many round trips are in progress.
 func SharedWaiting(c *Client) (calls, running int) {
 	r := &c.server.breakers.first.trips
 	r.mu.Lock()

@@ -12,11 +12,11 @@ type fake struct {
 	redis.UniversalClient
 	reply any
 	err   error
-	errs  []error     // errors of successive calls, instead of err; the last one repeats
-	after func(n int) // called after n commands were requested
+	errs  []error     // errors from successive calls, instead of err; the last one repeats
+	after func(n int) // called by each command; n is the number of commands in lines
 	hangs bool        // commands wait until the context ends
 	sent  bool        // whether the command was written before it failed
-	lines [][]any     // commands that were requested
+	lines [][]any     // commands, except those that failed before they were written
 }
 
 func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error {
@@ -54,7 +54,7 @@ func integers(n ...int64) []any {
 	return reply
 }
 
-// usageReply returns a reply of ratelimit_usage with some fields replaced; nil removes a field.
+// usageReply returns a reply from ratelimit_usage with some fields replaced; nil removes a field.
 func usageReply(change ...any) []any {
 	return fields([]any{
 		"allowed", int64(7), "denied", int64(2), "cost", int64(30), "first_ms", int64(1_700_000_000_000), "last_ms", int64(1_700_000_060_500),

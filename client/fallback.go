@@ -9,15 +9,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Fallback says what a call that takes units (Allow, AllowN, AllowAtMost, Take) returns if no
-// server decides: the server is unreachable, does not reply in time, cannot serve, lacks the
-// library, or rejects the user. It is [ReturnError], [FailOpen], [FailClosed] or a [LocalLimiter].
+// Fallback selects the result of a call that takes units (Allow, AllowN, AllowAtMost, Take) if no
+// server decides. The server may be unreachable, not reply in time, be unable to serve, lack the
+// library, or reject the user. It is [ReturnError], [FailOpen], [FailClosed] or a [LocalLimiter].
 // [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
 // Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
 // With any Fallback, a call returns an error if its arguments are invalid ([ErrMisconfigured]), for
-// example if the limit cannot be parsed, or if its context was canceled or had ended before the
-// call. While no server replies, only errors that the client itself can detect are returned.
+// example if the limit cannot be parsed. It also returns an error if its context was canceled or
+// had ended before the call. While no server replies, only errors that the client itself can detect
+// are returned.
 //
 // A context deadline that passes during the call counts as a missing reply. If the deadline is
 // chosen by someone else, such as the caller of a gRPC server, give the call context.WithoutCancel;
@@ -49,7 +50,8 @@ var (
 	FailClosed = Fallback{kind: failClosed}
 )
 
-// WithFallback sets what calls return if no server decides; see [Fallback].
+// WithFallback sets the client's [Fallback], which selects the result of calls if no server
+// decides.
 func WithFallback(f Fallback) Option {
 	return func(c *Client) error {
 		if f.kind == 0 {
@@ -67,16 +69,16 @@ func WithFallback(f Fallback) Option {
 // server is back.
 const retryAfterOutage = time.Second
 
-// fallbacks is the decider that decides if no server does.
+// fallbacks is the decider that decides when no server can.
 type fallbacks struct {
 	server *server
 	parsed *parsedLimits
 	next   decider
-	preset Fallback // the client's
+	preset Fallback // the client's Fallback
 	log    *localLog
 
-	// buckets holds the buckets of LocalLimiter. A bucket that was dropped starts again with a full
-	// share.
+	// buckets holds the buckets of LocalLimiter. If a dropped bucket is needed again, it starts
+	// full.
 	buckets table[bucketKey, *rate.Limiter]
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// outages are errors after which no server has decided.
+// outages are errors that mean that no server decided.
 var outages = map[string]error{
 	"no connection": redis.ErrPoolTimeout, "a lost reply": io.EOF, "loading": answered("LOADING Redis is loading the dataset in memory"),
 	"no library": answered("ERR Function not found"), "no rights": answered("NOPERM no"), "another error": answered("ERR something else"),
@@ -123,8 +123,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// If its context was canceled or had ended before the call, a call gets no fallback, because no
-// caller waits for the decision.
+// A call gets no fallback if its context was canceled or had ended before the call, because its
+// caller does not wait for a decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()
@@ -157,8 +157,8 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	}
 }
 
-// If a call waits for another call's request until the client's timeout, its own context has not
-// ended. No server decided, so the fallback applies.
+// The fallback applies if a call waits for another call's request until the client's timeout,
+// because the call's own context has not ended.
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))

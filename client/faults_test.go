@@ -44,7 +44,7 @@ const (
 )
 
 // Whatever fails in transit, and in every mode, each call is executed at most once and returns
-// within its bound. A call that returns a decision of the server was executed exactly once.
+// within its bound. A call that returns a decision from the server was executed exactly once.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{
@@ -104,7 +104,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// throughProxy returns a client of this kind that connects to the server through a proxy.
+// throughProxy returns a client of the given kind (see TestFaults). It connects to the address
+// proxy instead of server.
 func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -238,7 +239,8 @@ func TestBreakerOfEachNode(t *testing.T) {
 	}
 }
 
-// ofRing returns a client for a ring of two servers, each behind a proxy, and a key of each.
+// ofRing returns a client for a ring of two servers, each behind a proxy, and a key for each
+// server.
 func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second string) {
 	t.Helper()
 	addrs := map[string]string{}

@@ -39,7 +39,7 @@ func TestForce(t *testing.T) {
 	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1})
 }
 
-// A remembered denial does not apply to Force, and the debt denies later calls.
+// A remembered denial does not apply to a call with Force.
 func TestForceAfterADenial(t *testing.T) {
 	s := newTestbed(t)
 	c := s.denied(t)
@@ -71,7 +71,8 @@ func TestRefundOnce(t *testing.T) {
 	}
 }
 
-// olderThan starts a server with a library that does not have the option that pattern finds.
+// olderThan returns a client for a server whose library has replacement instead of the option that
+// pattern matches.
 func olderThan(t *testing.T, pattern, replacement string) *client.Client {
 	t.Helper()
 	option := regexp.MustCompile(pattern)
@@ -95,7 +96,7 @@ func TestForceOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// A library whose refund has no ONCE rejects the word.
+// An older library, in which refund has no ONCE, rejects this option.
 func TestRefundOnceOfAnOlderLibrary(t *testing.T) {
 	c := olderThan(t, `\{ COST = true, ONCE = true, EACH = true \}`, "{ COST = true, EACH = true }")
 	must[client.Result](t)(c.Allow(t.Context(), "{k}", perDay))

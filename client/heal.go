@@ -16,7 +16,7 @@ const (
 )
 
 // WithHealer restores the library on servers that lost it. If a server replies that it does not
-// have the library, the client calls heal with a client of that server, and then sends the call
+// have the library, the client calls heal with a client for that server, and then sends the call
 // again. loader.Healer makes such a function. If the application's user may not load functions,
 // leave WithHealer out; errors then say which command to run.
 //
@@ -34,7 +34,7 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 	}
 }
 
-// healing is one call of the function given to WithHealer.
+// healing is one call to the function given to WithHealer.
 type healing struct {
 	done  chan struct{} // closed when the healing is over
 	ended time.Time
@@ -51,7 +51,7 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 	select {
 	case <-h.done:
-		if h.err != nil && s.lifetime.ctx.Err() != nil { // the healer's context has ended, not that of the call
+		if h.err != nil && s.lifetime.ctx.Err() != nil { // the healer's context has ended, not the call's
 			return errClosed
 		}
 		return h.err

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// healing counts the calls of a healer, and records the servers that it was called for.
+// healing counts the calls to a healer.
 type healing struct {
 	times atomic.Int64
 	heal  func(context.Context, redis.UniversalClient) error
@@ -33,8 +33,8 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 	return server.FunctionLoadReplace(ctx, functions.Source()).Err()
 }
 
-// A server that lost the library gets it back with one call of the healer, however many calls find
-// it missing, and the server then decides each of these calls.
+// One call to the healer restores the library on a server, however many calls find it missing. The
+// server then decides each of these calls.
 func TestHealing(t *testing.T) {
 	for name, opts := range map[string][]client.Option{"each by itself": {client.WithoutSharedRoundTrips()}, "shared": nil} {
 		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })
@@ -98,8 +98,8 @@ func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
 	return rdb
 }
 
-// A healer that failed is not called again at once. The call's error says why the healer failed and
-// which command to run.
+// A healer that failed is not called again immediately. The call's error says why the healer failed
+// and which command to run.
 func TestHealingFails(t *testing.T) { synctest.Test(t, testHealingFails) }
 
 func testHealingFails(t *testing.T) {
@@ -167,8 +167,8 @@ func testHealingTakesLong(t *testing.T) {
 }
 
 // If the client is closed while a call waits for a healer, the call's error says that the client is
-// closed. The error is not context.Canceled, because the call's own context has not ended. Fallback
-// does not apply.
+// closed. The error is not context.Canceled, because the call's own context has not ended. The
+// fallback does not apply.
 func TestHealingOfAClientThatIsClosed(t *testing.T) {
 	synctest.Test(t, testHealingOfAClientThatIsClosed)
 }

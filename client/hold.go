@@ -9,8 +9,8 @@ import (
 )
 
 // ErrLeaseLost means that a lease was lost while the function of [Lease.Hold] ran, so another
-// caller may have acquired one in its place. [context.Cause] of the function's context then matches
-// it, and so does the error that Hold returns.
+// caller may have acquired one in its place. The [context.Cause] of the function's context and the
+// error from Hold then match it.
 var ErrLeaseLost = errors.New("lease lost")
 
 // longestPoll is the longest pause of Lease.Wait between calls. Servers do not announce the leases
@@ -23,8 +23,8 @@ const longestPoll = time.Second
 // After an [ErrOutcomeUnknown] the lease may be held until it expires.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
-// first of them asks as soon as a lease of this key and limit is released in the same Client. To
-// notice releases in other processes, it asks about once a second.
+// first of them calls the server as soon as the same Client releases a lease of this key and limit.
+// To notice releases by other processes, it calls about once a second.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
 		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
@@ -46,16 +46,16 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // Hold runs f while it holds the lease, and returns the error from f. It acquires the lease, renews
 // it every third of its lease= time, and releases it when f has returned or panicked.
 //
-// If no lease is available, Hold returns a [*LimitedError] at once and does not run f. To wait for
-// a lease, call [Lease.Wait] first; its context can have a different deadline.
+// If no lease is available, Hold returns a [*LimitedError] immediately and does not run f. To wait
+// for a lease, call [Lease.Wait] first; its context can have a different deadline.
 //
-// The context of f ends with ctx, or when the lease is lost: if a renewal finds that the lease is
-// not held, if no renewal succeeds before the lease expires, or if the Client is closed. Then
+// The context of f ends with ctx, or when the lease is lost. The lease is lost if a renewal finds
+// that it is not held, if no renewal succeeds before it expires, or if the Client is closed. Then
 // [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
-// error, joined with the error from f. Hold computes the expiry from the time before it sent the
-// last successful renewal, by this process's monotonic clock. If both clocks run at the same speed,
-// the computed expiry is no later than that on the server. f should return soon after its context
-// ends: nothing else keeps two holders apart.
+// error, joined with the error from f. Hold measures the expiry by this process's monotonic clock,
+// from just before it sent the last successful renewal. If this clock and the server's run at the
+// same speed, the lease does not expire on the server earlier. f should return soon after its
+// context ends, because another caller may then acquire a lease.
 //
 // Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
 // because the lease then expires on the server. If another Hold of the same Lease is running, the
@@ -117,8 +117,8 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 // lease is then not held.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
-// keep renews a lease until ctx ends. sent is when the call that acquired the lease was sent. keep
-// returns how the lease was lost, or nil.
+// keep renews a lease until ctx ends. sent is when the call that acquired the lease was sent, and
+// lasts is how long the lease lasts from then on. keep returns an error if the lease was lost.
 func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
 	var why error // why the last renewal failed
 	for {
@@ -155,7 +155,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 	}
 }
 
-// lost returns the error for a lost lease.
+// lost returns the error for a lost lease. how describes the loss, and why is its cause, or nil.
 func (l *Lease) lost(how string, why error) error {
 	return both(fmt.Errorf("ratelimit: hold %q: %w, %s (%s); another may have its place", l.keys[0], ErrLeaseLost, how, l.id), why)
 }

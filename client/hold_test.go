@@ -26,7 +26,7 @@ func held(t *testing.T, c *client.Client) int64 {
 	return 99 - res.Remaining
 }
 
-// The lease is renewed every third of its time while the function runs, even if the context has
+// The lease is renewed whenever a third of its time has passed, while the function runs, even if the context has
 // ended, and released afterwards.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
@@ -74,7 +74,7 @@ func TestHoldPanics(t *testing.T) {
 	})
 }
 
-// However a lease is lost, the function and the caller learn of it no later than the server does.
+// However a lease is lost, the function's context ends, and Hold returns ErrLeaseLost.
 func TestHoldLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {
@@ -100,7 +100,8 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"lost replies": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, nil, context.DeadlineExceeded) })
 		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
-		// The time counts from before the renewal was sent, not from its reply, which takes 100 ms.
+		// The expiry is measured from before the renewal was sent, not from its reply, which takes
+		// 100 ms.
 		"server that cannot later": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.delay, v.refuse = 100*time.Millisecond, failing(2, answered("LOADING"), nil) })
 		}, 40*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},

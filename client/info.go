@@ -22,8 +22,8 @@ type Info struct {
 	PolicyCalls map[string]PolicyCalls
 }
 
-// PolicyCalls counts the takes, and the calls to acquire a lease, that named a policy. A repeated
-// reply of an OnceKey is not counted again.
+// PolicyCalls counts the takes, and the calls to acquire a lease, that named a policy. A reply that
+// an OnceKey repeats is not counted again.
 type PolicyCalls struct {
 	Allowed int64 // allowed calls
 	Denied  int64 // calls that this policy denied; for a shadow policy, allowed calls that it would have denied

@@ -13,7 +13,7 @@ import (
 // does all three around a function. If the holder stops renewing, for example after a crash, the
 // lease expires by the server's clock.
 //
-// A Lease is safe for concurrent use, but it stands for one piece of work.
+// A Lease is safe for concurrent use, but use it for only one piece of work.
 type Lease struct {
 	client *Client
 	keys   []string
@@ -40,24 +40,25 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 // ID returns the id of the lease.
 func (l *Lease) ID() string { return l.id }
 
-// Acquire takes the lease if fewer than n are held, and extends it if it is already held. In the
-// Result, Limit is n, Remaining is how many more leases can be taken, RetryAfter is the longest
-// time until one can be taken, and ResetAfter is the time until all leases have expired.
+// Acquire takes the lease if fewer leases are held than the n of the limit, and extends it if it is
+// already held. In the Result, Limit is n, and Remaining is the number of leases that are left.
+// RetryAfter is the longest time until a lease is available. ResetAfter is the time until all
+// leases have expired.
 //
 // The same lease is never taken twice, so Acquire retries up to three times if a reply is lost, as
 // long as ctx lasts. After [ErrOutcomeUnknown], call it again or call Release.
 func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(ctx, "acquire") }
 
-// Renew extends the lease by the lease= time of the limit, counted from now. If the lease is not
-// held, because it expired or never was acquired, Allowed is false and RetryAfter is [Never].
+// Renew makes the lease last for the full lease= time of the limit again, from now on. If the lease
+// is not held, because it expired or was never acquired, Allowed is false and RetryAfter is [Never].
 // Another caller may then hold a lease in its place: stop, or call Acquire again. Renew the lease
-// well before it expires, for example every third of its time. Lost replies are handled as in
+// well before it expires, for example when a third of its time has passed. Lost replies are handled as in
 // Acquire.
 func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx, "renew") }
 
-// Release releases the lease, and reports whether the lease was held until now. It never releases
-// the lease of another holder. So it is safe to call it again, for example after
-// [ErrOutcomeUnknown], and for a lease that was never acquired.
+// Release releases the lease, and reports whether it was held. It never releases the lease of
+// another holder. So it is safe to call it again, for example after [ErrOutcomeUnknown], and for a
+// lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
 	if n == 1 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lifetime tracks whether a Client is closed, and counts its goroutines. Usually there are none.
+// lifetime tracks whether a Client is closed, and counts its goroutines. Usually a Client has none.
 type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
@@ -49,7 +49,7 @@ func (l *lifetime) run(f func()) bool {
 }
 
 // wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
-// wake and ctx are ready, it returns the error of ctx.
+// wake and ctx are ready, it returns ctx.Err().
 func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:
@@ -86,8 +86,8 @@ func (l *lifetime) close(d time.Duration) int {
 
 // Close ends the Client: later calls fail, and its goroutines end. It first gives back the unspent
 // units of batches ([WithBatches]), within the time of one call. It closes the connections of a
-// Client made by [Open]; those of a Client made by [New] belong to the caller. Further calls of
-// Close wait for the first and return nil.
+// Client made by [Open]; those of a Client made by [New] belong to the caller. Later calls to Close
+// wait for the first and return nil.
 //
 // If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that
 // hangs. Close then waits for up to the client's timeout, and returns an error that says so.

@@ -13,11 +13,11 @@ import (
 //	"gcra 10/s burst=20"             10 a second, up to 20 at once
 //	"fixed_window 1000/h align=clock" 1000 in each hour of the clock, UTC
 //	"fixed_window 9/mo align=clock"  9 in each month of the calendar, UTC; w and y are weeks and years
-//	"concurrency 3 lease=30s"        3 at once; for [Client.Lease]
+//	"concurrency 3 lease=30s"        3 at a time; for [Client.Lease]
 //	"@login"                         the policy named login, deployed with the library
 //
-// An untyped constant works: Allow(ctx, key, "100/m"). The client does not check the text; for an
-// invalid limit, including the empty one, the server replies with [ErrBadLimit].
+// An untyped constant works: Allow(ctx, key, "100/m"). The client does not check the text. If the
+// limit is invalid or empty, the server rejects the call, and the error is [ErrBadLimit].
 type Limit string
 
 // PerSecond returns a limit of n per second: PerSecond(10) is "10/s".
@@ -32,7 +32,7 @@ func PerHour(n int64) Limit { return per(n, "h") }
 // PerDay returns a limit of n per 24 hours: PerDay(5000) is "5000/d".
 func PerDay(n int64) Limit { return per(n, "d") }
 
-// Concurrency returns a limit of n leases at once. Each lease expires unless it is renewed within
+// Concurrency returns a limit of n leases at a time. Each lease expires unless it is renewed within
 // lapse, which is rounded up to whole milliseconds. Concurrency(3, 30*time.Second) is "concurrency
 // 3 lease=30s". Only [Client.Lease] accepts it.
 func Concurrency(n int64, lapse time.Duration) Limit {
@@ -43,8 +43,9 @@ func Concurrency(n int64, lapse time.Duration) Limit {
 	return Limit("concurrency " + strconv.FormatInt(n, 10) + " lease=" + period)
 }
 
-// WithBurst sets the most that can be taken at once after an idle time, if the algorithm has a
-// burst. PerSecond(10).WithBurst(20) is "10/s burst=20". The default burst is n.
+// WithBurst returns l with a burst of b: the most units that can be taken at once after idle time.
+// The algorithm of l must have a burst. PerSecond(10).WithBurst(20) is "10/s burst=20". The default
+// burst is n.
 func (l Limit) WithBurst(b int64) Limit {
 	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
 }

@@ -18,7 +18,7 @@ import (
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
 // above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
-// per process, so ten processes together admit what the limit says. For every algorithm, the local
+// per process, so ten processes together admit the whole limit. For every algorithm, the local
 // limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full at
 // first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
@@ -26,9 +26,9 @@ import (
 // fit as debt, down to one burst below empty.
 //
 // The client reads a written limit such as "100/m" itself. It learns the limits of a policy from a
-// server, in the background after the first decision on the policy, or from [WithLimits]. If it
-// knows the policy from neither, the call returns the error. So a program that may start while no
-// server is reachable needs WithLimits.
+// server, in the background after the first decision on the policy, or from [WithLimits]. If it has
+// neither, the call returns the error. So a program that may start while no server is reachable
+// needs WithLimits.
 //
 // Result.Source is [SourceLocal]. At most once a minute, the client logs a warning that this process
 // decides, with the number of such decisions: to the logger of [LogTo], or else to [slog.Default].
@@ -52,8 +52,8 @@ type bucketKey struct {
 	share float64
 }
 
-// bucket returns the bucket of a key for a rate. It holds at least one token; otherwise a small
-// limit would allow nothing. For a rate of 0 it holds none. f.buckets.mu must be held.
+// bucket returns the bucket of a key for a rate. A bucket holds at least one token; otherwise a
+// small limit would allow nothing. The bucket of a rate of 0 holds none. f.buckets.mu must be held.
 func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	if found, ok := f.buckets.entries.Get(at); ok {
 		return found
@@ -73,8 +73,8 @@ type localLog struct {
 	count  atomic.Int64 // decisions since the last line
 }
 
-// decided is called after each decision of a LocalLimiter. The parameter why is the error that says
-// why no server decided.
+// decided is called after each decision of a LocalLimiter. why is the reason that no server
+// decided.
 func (l *localLog) decided(ctx context.Context, why error) {
 	l.count.Add(1)
 	if !l.minute.Allow(time.Minute) {
@@ -88,8 +88,8 @@ func (l *localLog) decided(ctx context.Context, why error) {
 		"decisions", l.count.Swap(0), "error", why)
 }
 
-// local decides a request in this process, for all keys or none, as a server does. The parameter
-// why is the error that says why no server decided.
+// local decides a request in this process, for all keys or none, as a server does. why is the
+// reason that no server decided.
 func (f *fallbacks) local(req Request, why error) (Result, error) {
 	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
@@ -176,8 +176,9 @@ func force(bucket *rate.Limiter, now time.Time, cost int64) {
 	}
 }
 
-// deny turns res into a denial by a bucket with too few tokens. The first bucket that denies sets
-// Index and Limit, and the longest wait sets RetryAfter.
+// deny turns res into a denial by a bucket that has only the given tokens, which are fewer than
+// cost. key is the index of the bucket's key. The first bucket that denies sets Index and Limit,
+// and the longest wait sets RetryAfter.
 func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float64) {
 	if res.Allowed {
 		res.Allowed, res.Taken = false, 0
@@ -191,7 +192,8 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// include adds a bucket, in its state after the call, to res.
+// include adds a bucket to res. tokens is what the bucket has after the call, and key is the index
+// of its key.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
 	if left := max(0, int64(tokens)); left < res.Remaining {

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// alone returns a client whose LocalLimiter has half of each limit in reqs. The client learned
+// alone returns a client whose LocalLimiter uses half of each limit in reqs. The client learned
 // these limits from a server that is gone now. The client's clock is stopped until advance is
 // called.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
@@ -57,8 +57,8 @@ func wantLocal(t *testing.T, name string, c *client.Client, req client.Request, 
 	wantResult(t, name, got, err, want)
 }
 
-// A single process admits its share of each limit, key by key, and returns what a server would
-// return for that share.
+// A single process admits its share of each limit, separately for each key, and returns what a
+// server would return for that share.
 func TestLocalLimiter(t *testing.T) {
 	const limit = "10/s burst=20" // half of it: 5 a second, 10 at once
 	upTo := one("up", limit, 7)
@@ -149,8 +149,8 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	}
 }
 
-// The client asks a server once how it parses a policy, and again after a minute, because the
-// policy may have changed.
+// The client fetches a policy from a server once. It fetches the policy again after a minute,
+// because the policy may have changed.
 func TestLocalLimiterLearnsAnew(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
@@ -275,9 +275,8 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
 }
 
-// While this process decides, one line a minute says so, with the number of decisions, to the
-// logger of LogTo or to the default one. The observer of LogTo logs nothing more about these
-// decisions.
+// While this process decides, it logs the number of decisions once a minute, to the logger of LogTo
+// or to the default logger. The observer of LogTo logs nothing more about these decisions.
 func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
 
 func testLocalLimiterLogs(t *testing.T) {

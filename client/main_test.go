@@ -3,9 +3,7 @@ package client_test
 import (
 	"flag"
 	"fmt"
-	"net"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +16,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// dialing is a goroutine of go-redis. A pool that could not dial retries once a second, and notices
-// within a second that it is closed.
+// dialing is the function that a go-redis goroutine runs after a pool failed to dial: it retries
+// once a second, and notices within a second that the pool is closed.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "16") // parallel tests wait for timeouts; they do not compute
+	_ = flag.Set("test.parallel", "16") // parallel tests spend their time waiting for timeouts
 	code := m.Run()
 	stopCluster()
 	if code == 0 {
@@ -37,15 +35,7 @@ func TestMain(m *testing.M) {
 
 var eventually = redistest.Eventually
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 func second[T any](_ T, err error) error { return err }
 
@@ -56,12 +46,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func require(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var require = redistest.Require
 
 func wantText(t testing.TB, err error, want string) {
 	t.Helper()
@@ -161,31 +146,18 @@ func startCluster(t *testing.T) *cluster {
 	var direct [3]*redis.Client
 	for i, node := range c.nodes {
 		direct[i] = connect(t, redis.Options{Addr: node.Addr})
-		if i < 2 {
-			deploy(t, direct[i])
-			require(t, direct[i].ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err())
-		}
-		for _, other := range c.nodes[:i] { // all pairs, because gossip takes seconds
-			host, port, _ := net.SplitHostPort(other.Addr)
-			require(t, direct[i].ClusterMeet(ctx, host, port).Err())
-		}
 		c.ids[i] = must[string](t)(direct[i].ClusterMyID(ctx).Result())
 	}
+	redistest.Join(t, direct[:], 2)
+	deploy(t, direct[0])
+	deploy(t, direct[1])
 	eventually(t, "the third node is a replica of the first", func() bool {
 		return direct[2].ClusterReplicate(ctx, c.ids[0]).Err() == nil
 	})
 	for _, rdb := range direct {
 		eventually(t, "every node sees the whole cluster", func() bool {
-			info, err := rdb.ClusterInfo(ctx).Result()
-			slots, err2 := rdb.Do(ctx, "cluster", "slots").Slice()
-			if err != nil || err2 != nil || !strings.Contains(info, "cluster_state:ok") || len(slots) != 2 {
-				return false
-			}
-			nodes := 0
-			for _, slot := range slots {
-				nodes += len(slot.([]any)) - 2 // after the first and the last slot
-			}
-			return nodes == 3
+			shards := rdb.ClusterShards(ctx).Val()
+			return len(shards) == 2 && len(shards[0].Nodes)+len(shards[1].Nodes) == 3
 		})
 	}
 	eventually(t, "the replica has the library", func() bool {

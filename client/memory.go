@@ -18,8 +18,8 @@ const longestDenial = time.Second
 // time.
 //
 // Reset, Refund, Block, Unblock, Override and EndOverride in this client clear the memory of their
-// keys at once. Changes by other processes take effect here within longest, as do a redeployed policy,
-// the end of an override, and a change to the server's clock.
+// keys immediately. Changes by other processes take effect here within longest, as do a redeployed
+// policy, the end of an override, and a change to the server's clock.
 //
 // The memory applies to calls with one key, without Force, an OnceKey or a UsageKey. Decisions that
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
@@ -88,7 +88,7 @@ func (m *memory) recall(a single) (Result, bool) {
 
 // remember keeps the denial of a call, unless forget was called after the call was sent. sent is
 // when the call was sent, and forgets is the value of m.forgets then. The denial expires as if the
-// server had decided at sent.
+// server had decided at that time.
 func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {

@@ -79,7 +79,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 	}
 }
 
-// If not even one unit fitted, UpTo and every cost are denied.
+// After a denied call with UpTo, the client denies calls with UpTo and calls with any cost above 0.
 func TestDenialOfUpTo(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
@@ -98,7 +98,7 @@ func TestDenialOfUpTo(t *testing.T) {
 }
 
 // A denial is remembered for at most the time given to WithDenialMemory, counted from before its
-// call was sent. Then changes by another process take effect.
+// call was sent. After that, changes by another process take effect.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
@@ -295,7 +295,7 @@ func TestTablesAreBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A blocked key is denied for every cost, even if the denied call had cost 0.
+// After a block denied a call with cost 0, the client denies calls with any cost.
 func TestDenialOfNothing(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

@@ -15,8 +15,8 @@ import (
 // run in the goroutine of the call, which waits for them. So they must return quickly, be safe for
 // concurrent use, and not call the Client.
 type Observer struct {
-	// Call is called after each call of the Client. ctx is the caller's context, which may have
-	// ended.
+	// Call is called after each call that the Client completes. ctx is the caller's context, which
+	// may have ended.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state.
@@ -25,34 +25,33 @@ type Observer struct {
 	local *localLog // used by LogTo
 }
 
-// Observation describes a completed call. It has no keys and no limits except the names of policies,
-// because in a metrics system each of them would be a separate label value, and keys often contain
-// addresses or names of users. The text of Err contains keys, so use it only in logs; for a label use
-// ErrorType.
+// Observation describes a completed call. It has no keys, and no limits except the names of policies:
+// each would be a separate label value in a metrics system, and keys often contain addresses or names
+// of users. The text of Err contains keys, so use it only in logs; for a label use ErrorType.
 type Observation struct {
 	Operation string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 
 	// Policy is the name of the policy that the call used, without @. The names of several policies
 	// are separated by commas, each name once. Policy is "" if the call makes no decision or uses
-	// no policy. It is also "" until a server has decided a call of this Client with the policy, so
+	// no policy. It is also "" until a server has decided a call by this Client with the policy, so
 	// it never contains an invalid name.
 	Policy string
 
 	Began    time.Time     // start time by this process's clock
 	Duration time.Duration // until the call returned, retries included
 	Outcome  Outcome
-	Source   Source // who decided; meaningless if the call returned an error
-	Err      error  // error of the call, or the reason why no server decided (Result.Err)
+	Source   Source // source of the decision; meaningless if the call returned an error
+	Err      error  // the error that the call returned, or the reason why no server decided (Result.Err)
 }
 
-// Outcome says how a call ended, as a label.
+// Outcome is the outcome of a call, as a label value.
 type Outcome string
 
 const (
 	OutcomeAllowed Outcome = "allowed"
 	OutcomeDenied  Outcome = "denied"
 	OutcomeDone    Outcome = "done"  // a call that makes no decision, such as a reset
-	OutcomeError   Outcome = "error" // the call returned an error that a retry may mend, as in an outage
+	OutcomeError   Outcome = "error" // the call returned an error that a retry may fix, for example in an outage
 
 	// OutcomeMisconfigured means that the call returned [ErrMisconfigured]: no retry helps.
 	OutcomeMisconfigured Outcome = "misconfigured"
@@ -66,7 +65,7 @@ type BreakerChange struct {
 	// "FailoverClient" for a primary found by Sentinels.
 	Node string
 
-	From, To string // states
+	From, To string // "closed", "open" or "half-open"
 }
 
 // WithObserver reports every call, and every change of a circuit breaker, to o. It may be given
@@ -129,7 +128,8 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	}
 }
 
-// policy returns Observation.Policy. decided reports whether a server has decided the call.
+// policy returns Observation.Policy. decided reports whether a server has decided the call; if so,
+// policy remembers the names as valid.
 func (o *observers) policy(limits []Limit, decided bool) string {
 	var names []string
 	for _, limit := range limits {
@@ -150,8 +150,8 @@ func (o *observers) policy(limits []Limit, decided bool) string {
 	return joined
 }
 
-// errorTypes maps errors to label values. The first match counts: causes at the caller come before
-// their consequences.
+// errorTypes maps errors to label values. The first match applies, so causes come before their
+// consequences.
 var errorTypes = []struct {
 	class error
 	word  string

@@ -12,11 +12,11 @@ import (
 
 // LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. Calls
 // decided by a server and canceled calls are logged at level Debug. If no server decided, LogTo
-// logs a warning with the error, at most once a second; the warning includes the number of
+// logs a warning with the error, at most once a second. The warning includes the number of
 // suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic. An
 // [ErrMisconfigured], which no retry can fix, is logged at level Error with its remedy, also at
-// most once a second. If a [LocalLimiter] decides, one warning a minute says how many times. When a
-// circuit breaker opens or closes, LogTo logs the address of its node.
+// most once a second. If a [LocalLimiter] decides, LogTo logs one warning a minute, with the number
+// of decisions. When a circuit breaker opens or closes, LogTo logs the address of its node.
 //
 // LogTo logs the names of policies. It does not log keys, but the text of an error contains the
 // keys of its call.

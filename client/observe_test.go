@@ -279,7 +279,7 @@ func testLogTo(t *testing.T) {
 	if got := lines(); len(got) != 1 || got[0]["more"] != 2.0 {
 		t.Errorf("%v, want a warning that tells of 2 more", got)
 	}
-	// An ErrMisconfigured has its own line, whatever else was logged.
+	// An ErrMisconfigured is logged separately, whatever else was logged.
 	wrong := client.Observation{Operation: "take", Outcome: client.OutcomeMisconfigured, Err: client.ErrMisconfigured}
 	for range 2 {
 		o.Call(t.Context(), wrong)

@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-// Open returns a Client for the servers in url, with its own connections, which are configured for
+// Open returns a Client for the servers in url. The Client has its own connections, configured for
 // rate limiting: a call ends at its deadline without an extra goroutine, go-redis does not retry a
-// call that writes, and the client notices at once that a server is back. [Client.Close] closes the
-// connections.
+// call that writes, and the client notices immediately that a server is back. [Client.Close] closes
+// the connections.
 //
 //	redis://user:password@host:6379       one server; /2 at the end for database 2
 //	redis://host:6379,host:6379           nodes of a cluster, any of them (redis+cluster://host:6379 for a single one)
@@ -71,7 +71,7 @@ func WithTLS(config *tls.Config) Option {
 	}
 }
 
-// secure copies the configuration of WithTLS into the connection options.
+// secure copies the TLS configuration given to WithTLS into the connection options.
 func (c *Client) secure(o *redis.Options) error {
 	if c.tls == nil {
 		return nil
@@ -88,8 +88,8 @@ func (c *Client) secure(o *redis.Options) error {
 }
 
 // dialer returns a function that dials like dial, but reports a dial error at the first use of the
-// connection. go-redis counts failed dials. After as many as the pool size, it fails every call
-// without trying the server, until a goroutine that tries once a second succeeds.
+// connection. go-redis counts failed dials. After as many failures as the pool has connections, it
+// fails every call without dialing, until a goroutine that dials once a second succeeds.
 func dialer(dial dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -101,7 +101,7 @@ func dialer(dial dial) dial {
 }
 
 // dialFailed is the reason why a connection could not be made. It hides the cause from go-redis,
-// which would pause and retry.
+// which would otherwise pause and retry.
 type dialFailed struct{ cause error }
 
 func (d *dialFailed) Error() string { return d.cause.Error() }

@@ -45,7 +45,7 @@ func TestOpenOfServers(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
 	trusted := x509.NewCertPool()
-	cert, key := certificate(t, trusted)
+	cert, key := redistest.CertificateFiles(t, trusted, "", "127.0.0.1")
 	config := &tls.Config{RootCAs: trusted}
 	secure := redistest.Run(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	deploy(t, connect(t, redis.Options{Addr: secure.Addr, TLSConfig: config}))
@@ -70,7 +70,7 @@ func TestOpenOfServers(t *testing.T) {
 	wantClasses(t, "an authority that nobody trusts", err, client.ErrUnavailable)
 }
 
-// looked is a context that counts the calls of Done.
+// looked is a context that counts the calls to Done.
 type looked struct {
 	context.Context
 	times atomic.Int64

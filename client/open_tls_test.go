@@ -2,16 +2,9 @@ package client_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,8 +23,8 @@ import (
 // is valid for its name or address.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
-	cert, key := certificate(t, trusted, "localhost")
-	otherCert, otherKey := certificate(t, trusted)
+	cert, key := redistest.CertificateFiles(t, trusted, "first", "127.0.0.1", "localhost") // with equal names, a node would try the wrong one
+	otherCert, otherKey := redistest.CertificateFiles(t, trusted, "second", "127.0.0.1")
 	config := &tls.Config{RootCAs: trusted}
 	both := filepath.Join(t.TempDir(), "both.pem")
 	text := append(must[[]byte](t)(os.ReadFile(cert)), must[[]byte](t)(os.ReadFile(otherCert))...)
@@ -45,17 +38,7 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 	}
 	first, rdb := start(cert, key)
 	second, other := start(otherCert, otherKey)
-	host, port, _ := net.SplitHostPort(second.Addr)
-	if err := errors.Join(rdb.ClusterAddSlotsRange(t.Context(), 0, 8191).Err(), other.ClusterAddSlotsRange(t.Context(), 8192, 16383).Err(),
-		rdb.ClusterMeet(t.Context(), host, port).Err()); err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range []*redis.Client{rdb, other} {
-		eventually(t, "the cluster is whole", func() bool {
-			info, err := node.ClusterInfo(t.Context()).Result()
-			return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
-		})
-	}
+	redistest.Join(t, []*redis.Client{rdb, other}, 2)
 	byName := strings.Replace(first.Addr, "127.0.0.1", "localhost", 1)
 	withTLS := client.WithTLS(config)
 	for _, url := range []string{"rediss+cluster://" + first.Addr, "rediss://" + first.Addr + "," + second.Addr, "rediss+cluster://" + byName} {
@@ -82,25 +65,4 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 		}
 		cancel()
 	}
-}
-
-// certificate makes a self-signed certificate for 127.0.0.1 and hosts, as files for a server, and
-// adds it to trusted.
-func certificate(t *testing.T, trusted *x509.CertPool, hosts ...string) (certFile, keyFile string) {
-	t.Helper()
-	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		Subject:      pkix.Name{CommonName: rand.Text()}, // if two certificates have the same name, a server tries the wrong one
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		require(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	trusted.AddCert(must[*x509.Certificate](t)(x509.ParseCertificate(der)))
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", must[[]byte](t)(x509.MarshalPKCS8PrivateKey(key)))
 }

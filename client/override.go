@@ -20,10 +20,10 @@ import (
 // cluster, the keys must share a hash tag. If the library on the server is too old for Override,
 // the error is [ErrNotDeployed].
 //
-// Override takes effect at once in this client. Other clients may still spend units of a batch
-// ([WithBatches]) for up to the ttl of the batches, and may repeat a remembered denial
-// ([WithDenialMemory]) for up to its longest time. The same is true for all clients when an
-// override expires. A [LocalLimiter] ignores overrides.
+// Override takes effect immediately in this client. Other clients may still spend units of a batch
+// ([WithBatches]) for up to the ttl of the batches, and may repeat a remembered denial for up to
+// the time given to [WithDenialMemory]. When an override expires, the same applies to all clients.
+// A [LocalLimiter] ignores overrides.
 func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, keys ...string) error {
 	defer c.forget(keys)
 	keys = c.server.keys(keys)

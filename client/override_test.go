@@ -64,7 +64,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// A library from before overrides does not have the functions.
+// A library older than overrides does not have these functions.
 func TestOverrideOfAnOlderLibrary(t *testing.T) {
 	text := functions.Source()
 	for _, name := range []string{"'ratelimit_override'", "'ratelimit_override_end'"} {
@@ -100,7 +100,7 @@ func TestOverrideEndsBatches(t *testing.T) {
 }
 
 // If a leaky_bucket decides because of an override, every unit has its own wait. The client drops
-// the units of the first reply with a wait, here two units, and then asks for each unit.
+// the unspent units of the first reply with a wait, here one unit, and then asks for each unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

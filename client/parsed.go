@@ -19,13 +19,14 @@ const (
 	// limit is dropped.
 	mostParsed = 1000
 
-	// refreshAfter is how long a LocalLimiter uses a limit as last parsed by a server. The time is
-	// short because a policy may be redeployed.
+	// refreshAfter is the age at which a limit for LocalLimiter is fetched again, because its
+	// policy may have been redeployed.
 	refreshAfter = time.Minute
 )
 
-// parsedLimits caches how servers parse limits. Only a server knows its policies, and only its
-// library parses every limit.
+// parsedLimits caches the parsed form of limits. The client parses most written limits, such as
+// "100/m", itself. It asks a server for the others, and for policies, because policies exist only
+// on servers and only the server's library can parse every limit.
 type parsedLimits struct {
 	server *server
 	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own
@@ -75,7 +76,8 @@ func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	return keys, nil
 }
 
-// readLimit reads a written limit without a server.
+// readLimit parses a limit without a server. It returns an error for a policy and for a limit that
+// it cannot parse.
 func readLimit(text string) (parsedKey, error) {
 	limit, err := limittext.Parse(text)
 	key := parsedKey{algorithm: limit.Algorithm}
@@ -91,14 +93,15 @@ type limitOn struct {
 	node  string // address
 }
 
-// parsedLimit is how a server parses a limit.
+// parsedLimit is the parsed form of a limit: from this process if the field written is true, else
+// from a server.
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil: not known
 	keysAt      time.Time   // just before sending the request that returned keys
 	checkedAt   time.Time   // just before sending the latest request that was answered, even with an error
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
-	written     bool // the limit is not a policy, and this process has read it
+	written     bool // the limit is not a policy, and this process has parsed it
 	unsupported bool // the library is too old to report it
 }
 
@@ -152,8 +155,9 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	return keys, ""
 }
 
-// learn is called with limits that a server has just used. It fetches in the background how servers
-// parse them, unless that is already known.
+// learn fetches the parsed form of limits in the background, unless the client can parse them
+// itself or has fetched them within refreshAfter. It is called with limits that a server has just
+// used.
 func (p *parsedLimits) learn(limits []Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,11 +178,11 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 }
 
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
-// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately. The
-// same must hold for a policy's canary, because the client does not know which keys belong to the
-// canary.
+// unit of a leaky_bucket has its own wait, and each call under a shadow policy has its own shadow
+// decision, so neither is batchable. A policy's canary must also be batchable, because the client
+// does not know which keys belong to it.
 //
-// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
+// A policy may be redeployed, so a report of the key's node about it is valid only for ttl. If
 // calls come more often than once per ttl, the client asks the node again in the background before
 // the report expires.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
@@ -237,8 +241,8 @@ func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
 	}
 }
 
-// fetch returns how the library on node parses limit, key by key, or nil if the library is too old
-// to report it.
+// fetch returns limit as the library on node parses it, with an entry for each key. It returns nil
+// if the library is too old to report it.
 func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
 	limited := p.server.bounded(ctx)
 	defer limited.release()
@@ -264,8 +268,8 @@ func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.U
 	return perSecond
 }
 
-// parseLimit parses what info reports about a limit and, if it is a policy with a canary, about the
-// canary. It returns false if nothing is reported.
+// parseLimit parses the fields of info for a limit and, if the limit is a policy with a canary, for
+// the canary. It returns false if there are none.
 func parseLimit(reply any) ([]parsedKey, bool) {
 	fields := respmap.Of(reply)
 	keys, ok := parseKeys(fields["limit"], fields["algorithms"])
@@ -276,7 +280,7 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 	return keys, ok
 }
 
-// parseKeys parses the fields limit and algorithms of info.
+// parseKeys parses limit and kinds, the fields limit and algorithms of info.
 func parseKeys(limit, kinds any) ([]parsedKey, bool) {
 	list, ok := limit.([]any)
 	if !ok || len(list) == 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fault is what a proxy does to the reply of a call.
+// fault is an error that a proxy causes in the reply to a call.
 type fault int
 
 const (
@@ -18,9 +18,9 @@ const (
 	silent          // the reply is lost, and the connection stays open
 	dribbles        // the reply comes byte by byte, too slowly to be read in time
 	cuts            // half of the reply comes, then the connection is closed
-	rubbish         // bytes that are not a reply come instead
+	rubbish         // the client receives bytes that are not a reply
 	doubles         // the reply comes twice
-	announces       // an array that does not fit in memory comes instead
+	announces       // the client receives an array that does not fit in memory
 	holds           // the reply is delayed until release is called
 	hole            // neither the call nor new connections reach the server
 )
@@ -49,10 +49,7 @@ type proxy struct {
 
 func startProxy(t *testing.T, target string) *proxy {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	p := &proxy{ln: ln, target: target, conns: map[net.Conn]bool{}, free: make(chan struct{})}
 	p.wg.Add(1)
 	go p.serve()
@@ -79,14 +76,15 @@ func (p *proxy) lose(replies int, hang bool) {
 	p.arm(replies, fault)
 }
 
-// arm applies fault to the next replies.
+// arm makes the proxy apply fault to as many of the next replies as replies says, and sets the
+// count of calls to 0.
 func (p *proxy) arm(replies int, fault fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.fault, p.calls = replies, fault, 0
 }
 
-// next returns the fault for the next call.
+// next counts a call, runs the function given to onNext, and returns the fault for the reply.
 func (p *proxy) next() fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +213,7 @@ func deliver(near net.Conn, reply []byte, fault fault) bool {
 			if _, err := near.Write(reply[i : i+1]); err != nil {
 				return false
 			}
-			time.Sleep(bound / 10) // this is the fault: a reply has more than ten bytes
+			time.Sleep(bound / 10) // a reply has more than ten bytes, so it takes longer than bound
 		}
 		return true
 	case cuts:

@@ -11,8 +11,8 @@ import (
 // mostAsking is the largest number of callers of one queue that ask the server concurrently.
 const mostAsking = 16
 
-// queues holds the waiting callers of this process, by the name of what they wait for. A queue
-// exists while a caller is in it.
+// queues holds the queues of the waiting callers of this process, by name. A queue exists while a
+// caller is in it.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
@@ -29,7 +29,7 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial; 0: no denial yet
+	most int64 // the capacity of the limit, according to the last denial; 0: unknown
 }
 
 // waiter is a caller in a queue.
@@ -45,7 +45,7 @@ type waiter struct {
 type placeState int
 
 const (
-	inQueue  placeState = iota // waits for its turn: has not asked, or not since its last rest
+	inQueue  placeState = iota // waits for its turn: has not asked yet, or not since its last rest
 	asking                     // may ask
 	resting                    // was denied, and waits before it asks again
 	rejected                   // refused: its turn would come too late or never
@@ -91,8 +91,8 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 }
 
 // rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
-// waiters that cannot wait that long, and waiters that request more than most, the capacity of the
-// limit.
+// waiters that cannot wait that long, and waiters that request more units than the limit can hold.
+// most is the capacity of the limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *waiter) refuse() bool {
 // beyond reports whether w wants more than the limit holds.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-// turn describes what a caller waits for in a queue.
+// turn describes the wait of a caller in a queue.
 type turn struct {
 	verb     string
 	keys     []string // keys as sent
@@ -197,10 +197,11 @@ type turn struct {
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
-	refuse   func(denied Result, cause error) error      // makes the error for a caller that waited in vain
+	refuse   func(denied Result, cause error) error      // makes the error for a caller whose wait fails
 }
 
-// inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed.
+// inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed
+// or the wait fails.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	if err := c.server.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err

@@ -69,7 +69,7 @@ func TestWaitingInAQueue(t *testing.T) {
 }
 
 // The jitter added to a wait grows with the number of denials, is at most a second, and does not
-// exceed the deadline.
+// extend the wait beyond the deadline.
 func TestWaitsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) time.Time { return time.Now().Add(d) }

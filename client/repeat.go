@@ -8,7 +8,7 @@ import (
 
 // pauses are the waits before retries of a call whose reply was lost. They are long enough for a
 // cluster client to find another node. Each pause is shortened by up to half at random, so that
-// callers of one failed server do not all return at once.
+// callers of one failed server do not all retry at the same time.
 var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
 
 // repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not

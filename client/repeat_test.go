@@ -16,12 +16,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// withOnceKey is a take that may be repeated.
+// withOnceKey returns a take that may be repeated.
 func withOnceKey(id string) client.Request {
 	return client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{perDay}, OnceKey: "{k}:once:" + id, OnceTTL: time.Minute, UsageKey: "{k}:usage"}
 }
 
-// wantCharged checks what was taken from {k}, and how often a decision was counted.
+// wantCharged checks that n units were taken from {k}, and that n decisions were counted.
 func wantCharged(t *testing.T, c *client.Client, n int64) {
 	t.Helper()
 	if left := left(t, c, "{k}", perDay); left != 10-n {
@@ -69,8 +69,8 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 	}
 }
 
-// Within OnceTTL, requests with the same OnceKey are one piece of work. After OnceTTL, the same
-// OnceKey begins a new piece of work.
+// Within OnceTTL, requests with the same OnceKey are charged once. After OnceTTL, a request with
+// that OnceKey is charged again.
 func TestOnceKeyExpires(t *testing.T) {
 	server, c := atNoon(t)
 	take := func() { must[client.Result](t)(c.Take(t.Context(), withOnceKey("a"))) }
@@ -149,7 +149,7 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, "k", perDay)), client.ErrUnavailable)
 }
 
-// After a lost reply, the error of a retry does not say that nothing was counted.
+// After a lost reply, the error from a retry does not say that nothing was counted.
 func TestErrorsAfterALostReply(t *testing.T) {
 	const began = `ratelimit: take "{k}" "{k}:once:a" "{k}:usage": sent, but the reply was lost; it was counted once or not at all (`
 	readonly := answered("READONLY You can't write against a read only replica.")

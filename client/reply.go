@@ -32,8 +32,8 @@ func parseResult(reply any, req Request) (Result, bool) {
 	}, true
 }
 
-// parseEach parses the list that is the last element of a reply to a request with Each. It returns
-// nil if the list is missing.
+// parseEach parses the results of each key, which are the last element of a reply to a request with
+// Each. It returns nil if they are missing.
 func parseEach(fields []any, req Request) []KeyResult {
 	if !req.Each || len(fields) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func parseShadow(fields []any, req Request) *Shadow {
 	return &Shadow{Allowed: n[0] > 0, Taken: req.units(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
-// parseUsage parses the reply of usage. It returns false if reply has another form.
+// parseUsage parses a reply from ratelimit_usage. It returns false if the reply is malformed.
 func parseUsage(reply any) (Usage, bool) {
 	fields := respmap.Of(reply)
 	var n [6]int64
@@ -90,8 +90,8 @@ func parseUsage(reply any) (Usage, bool) {
 	return usage, true
 }
 
-// parseInfo parses the reply of info. It returns false if reply has another form. Unknown fields
-// are ignored, because a newer library may send them.
+// parseInfo parses a reply from ratelimit_info. It returns false if the reply is malformed. Unknown
+// fields are ignored, because a newer library may send them.
 func parseInfo(reply any) (Info, bool) {
 	fields := respmap.Of(reply)
 	version, ok1 := fields["version"].(string)
@@ -131,8 +131,9 @@ func parseInfo(reply any) (Info, bool) {
 	return info, true
 }
 
-// parsePolicyCalls parses the list policy_calls: for each policy its name, the allowed and the denied
-// calls and, if the policy has a canary, the canary's share, allowed and denied calls.
+// parsePolicyCalls parses the field policy_calls of a reply from ratelimit_info. The field has the
+// name and the numbers of allowed and denied calls for each policy. If the policy has a canary, the
+// canary's share and its numbers of allowed and denied calls follow.
 func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
 	list, ok := reply.([]any)
 	if !ok {

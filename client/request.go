@@ -47,7 +47,7 @@ type Request struct {
 
 	// UpTo takes as many units as fit, from 1 to the single number in Costs, and the same number
 	// from every key. Result.Taken is that number. It is for Take and PeekRequest. To give units
-	// back, set Costs to what was taken, and UpTo to false.
+	// back, set Costs to the number of units taken, and UpTo to false.
 	UpTo bool
 
 	// Each also returns the separate result of each key's limit, in Result.Each. It is for Take,
@@ -67,22 +67,23 @@ type Request struct {
 	// call can be repeated whenever its outcome is unknown; Take itself does so. For a call that
 	// was denied or has cost 0, nothing is kept: if it is repeated, it is decided again.
 	//
-	// The same holds for [Client.Refund]. A take and its refund need different keys: with the key
-	// of the take, the refund gets the reply of the take, and gives nothing back.
+	// The same holds for [Client.Refund]. A take and its refund need different keys: with the
+	// take's key, the refund gets the take's reply, and gives nothing back.
 	OnceKey string
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
 	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
-	// repetitions. A minute is long enough for those of Take; if your own callers retry, it must
-	// exceed their longest retry. Take repeats a call only in the first half of this time.
+	// repetitions. A minute is long enough for those of Take; if your own callers retry, OnceTTL
+	// must be longer than all their retries take. Take repeats a call only in the first half of
+	// this time.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
-	// A decision that repeats the reply of an OnceKey is not counted. [Client.Usage] returns the
-	// counts. Several limited keys may share a UsageKey.
+	// A decision that repeats a reply stored under an OnceKey is not counted. [Client.Usage]
+	// returns the counts. Several limited keys may share a UsageKey.
 	UsageKey string
 
-	// Fallback says what a Take of this request returns if no server decides. It replaces the
+	// Fallback selects the result of a Take of this request if no server decides. It replaces the
 	// client's Fallback.
 	Fallback Fallback
 }
@@ -150,7 +151,7 @@ func (r Request) args(verb string) ([]any, error) {
 	case r.UpTo:
 		return nil, errors.New("BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one")
 	case len(r.Costs) == 0:
-		args = append(args, "COST", "1", "FORCE") // an older library names FORCE only after a cost
+		args = append(args, "COST", "1", "FORCE") // an older library's error names FORCE only after a cost
 	default:
 		args = append(args, "FORCE")
 	}
@@ -171,7 +172,7 @@ func (r Request) args(verb string) ([]any, error) {
 	return args, nil
 }
 
-// check returns an error if the request is invalid regardless of how its limits are parsed.
+// check checks everything about the request except the syntax of its limits.
 func (r Request) check() error {
 	switch {
 	case len(r.Keys) == 0:
@@ -205,7 +206,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// cost returns what the request takes from the key at index key.
+// cost returns the number of units that the request takes from the key at index key.
 func (r Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
@@ -224,7 +225,7 @@ func (r Request) largest() int64 {
 	return slices.Max(r.Costs)
 }
 
-// wanted describes the request for an error, such as 2 of "3/m".
+// wanted describes the request in an error, such as 2 of "3/m".
 func (r Request) wanted() string {
 	costs := r.Costs
 	if len(costs) == 0 {
@@ -245,7 +246,7 @@ func (r Request) most() int64 {
 	return 1
 }
 
-// units returns Result.Taken for the first field of a reply to r.
+// units converts the first field of a reply to r into Result.Taken.
 func (r Request) units(first int64) int64 {
 	if !r.UpTo {
 		return 0

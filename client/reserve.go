@@ -26,12 +26,11 @@ func (c *Client) Reserve(ctx context.Context, key string, limit Limit) (*Reserva
 }
 
 // ReserveN takes n units from key under limit, or none, as [Client.AllowN] does, and returns a
-// Reservation that can give them back. Its methods are named as in golang.org/x/time/rate. In that
-// package, a Reservation is OK with a Delay until future units are available; a server does not
-// give out future units. Here, only a leaky_bucket, which has a queue, gives an OK Reservation with
-// a Delay. Under other limits the Reservation is OK without a Delay if the units are available now.
-// Otherwise it is not OK: Result().RetryAfter says when to retry, and [Client.WaitN] waits that
-// long.
+// Reservation that can give them back. Its methods are named as in golang.org/x/time/rate. That
+// package also reserves future units, with a Delay until they are available. Here, only a
+// leaky_bucket, which has a queue, gives an OK Reservation with a Delay. Under any other limit, the
+// Reservation is OK only if the units are available now. Otherwise Result().RetryAfter is the time
+// to wait before a retry; [Client.WaitN] waits that long.
 func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64) (*Reservation, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}
 	res, err := c.Take(ctx, req)
@@ -50,7 +49,7 @@ func (c *Client) reservation(req Request, res Result) *Reservation {
 // Cancel does nothing.
 func (r *Reservation) OK() bool { return r.res.Allowed }
 
-// Delay returns how long to wait before proceeding; 0 means at once.
+// Delay returns how long to wait before proceeding; 0 means immediately.
 func (r *Reservation) Delay() time.Duration {
 	if !r.res.Allowed {
 		return math.MaxInt64
@@ -58,18 +57,18 @@ func (r *Reservation) Delay() time.Duration {
 	return max(time.Until(r.act), 0)
 }
 
-// Result returns the decision. If OK is false, its RetryAfter is how long to wait.
+// Result returns the decision. If OK is false, its RetryAfter is the time to wait.
 func (r *Reservation) Result() Result { return r.res }
 
-// Cancel gives back what was taken, as [Client.RefundN] does, because the work will not be done. It
+// Cancel gives back the units, as [Client.RefundN] does. Call it if the work will not be done. It
 // refunds at most once: later calls do nothing, even after an [ErrOutcomeUnknown]. If Cancel gave
 // nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
-// Units that a Fallback allowed came from no server, and are not given back.
+// If a Fallback allowed the call, Cancel does nothing, because no server charged the units.
 //
-// In golang.org/x/time/rate a Reservation whose time has come gives nothing back. Here, only a
-// place in the queue of a leaky_bucket cannot be given back after its time, because the caller has
-// then left the queue. If a place is given back earlier, later callers move up, but callers already
-// behind it keep their turns. Two callers may then have the same turn.
+// In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this applies
+// only for a leaky_bucket, because the caller has then left the queue. If Cancel is called earlier,
+// callers that arrive later move up, but callers already in the queue keep their turns. Two callers
+// may then have the same turn.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +88,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// wait waits for the turn in the queue of a leaky_bucket, or gives the turn back.
+// wait waits for the turn in the queue of a leaky_bucket. If the turn would come after the time
+// until or after the deadline of ctx, or if ctx ends first, wait returns an error. It then gives
+// the turn back, unless the request has an OnceKey.
 func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)

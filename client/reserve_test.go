@@ -26,7 +26,7 @@ func TestReserve(t *testing.T) {
 		if err := denied.Cancel(ctx); err != nil || v.seen("refund") != 0 {
 			t.Errorf("what was denied was given back: %v", err)
 		}
-		// Many goroutines cancel at once, and the units are given back once.
+		// Many goroutines cancel at the same time, and the units are given back once.
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { check(t, r.Cancel(ctx)) })
@@ -45,7 +45,7 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// In a leaky bucket Delay is the time until the turn. After the turn nothing is given back.
+// For a leaky_bucket, Delay is the time until the turn. A turn that has come is not given back.
 func TestReserveATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -125,7 +125,7 @@ func TestCancelFails(t *testing.T) {
 	})
 }
 
-// Units that no server charged are not given back.
+// Units that were not charged on a server are not given back.
 func TestCancelWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(function string, _ int) (error, error) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Never is the RetryAfter of a call that can never be allowed, because its cost is above what the
-// limit holds when full.
+// Never is the RetryAfter of a call that can never be allowed, because its cost is above the
+// capacity of the limit.
 const Never time.Duration = -1
 
 // Result is a decision. It is a plain value and safe to share; the zero value is a denial without
@@ -28,8 +28,8 @@ type Result struct {
 	// of cost.
 	Limit int64
 
-	// Remaining is how many calls of cost 1 would be allowed now, after this one: the minimum over
-	// all limits. It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
+	// Remaining is how many calls with cost 1 would be allowed now, after this one: the minimum
+	// over all limits. It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
 	Remaining int64
 
 	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
@@ -50,7 +50,7 @@ type Result struct {
 	// one key.
 	Index int
 
-	// Source says who decided: a server, or the client without one.
+	// Source is the source of the decision: a server, or the client without one.
 	Source Source
 
 	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided.
@@ -68,8 +68,8 @@ type Result struct {
 	Each []KeyResult
 }
 
-// KeyResult is the separate result of one key's limit. Its fields are those of a Result:
-// after the call, or, if the call was denied, as they were before it.
+// KeyResult is the separate result of one key's limit. Its fields mean the same as those of a
+// Result. They describe the key after the call. A denied call changes nothing.
 //
 // Example: one request takes from a user with "10/s" and a tenant with "1000/m", and the user has no
 // units left. Then Result.Allowed is false, and nothing was taken. The tenant's KeyResult is
@@ -92,7 +92,7 @@ type Shadow struct {
 	Index      int           // the key that would have been binding, counted from 1
 }
 
-// Source says who made a decision.
+// Source is the source of a decision.
 type Source int
 
 const (

@@ -121,7 +121,7 @@ func (s *server) ready(ctx context.Context, call call) error {
 }
 
 // unnamed returns an error if a key is empty. The server would accept an empty key, and all callers
-// whose name is missing by mistake would share one limit.
+// that leave it empty by mistake would share one limit.
 func (s *server) unnamed(keys []string) error {
 	for i, key := range keys {
 		if key == s.prefix {

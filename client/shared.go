@@ -11,9 +11,9 @@ import (
 )
 
 // bench/README.md has the measurements behind these values. go-redis's own AutoPipeliner is not
-// suitable: it ignores contexts; it asks for a command's arguments when it queues the command, so
-// what was sent is not known; and in a cluster it sends calls for several nodes together, so all of
-// them wait for one node that hangs.
+// suitable. It ignores contexts. It reads a command's arguments when it queues the command, so it
+// is not known which commands were sent. In a cluster, it sends calls for several nodes together,
+// so all of them wait for one node that hangs.
 const (
 	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
 	mostConcurrent  = 2   // round trips per node: as fast as one, and if a connection hangs, half of the calls continue
@@ -26,10 +26,11 @@ const (
 // are in progress are sent together, in a pipeline. This multiplies the number of decisions per
 // second for many goroutines. If only a few calls are in progress, each is sent separately.
 //
-// The guarantees of a single call still apply: its timeout, and that it is executed at most once. A
-// call whose context ends before it is sent is not sent. If a connection breaks, all calls that
-// share the round trip lose their replies ([ErrOutcomeUnknown]); the circuit breaker counts this as
-// one call without a reply. Calls that write nothing (Peek, Usage, Info) do not share round trips.
+// The guarantees of a single call still apply: its timeout, and that it is executed at most once.
+// If a call's context ends before the call is sent, the call is not sent. If a connection breaks,
+// all calls that share the round trip lose their replies ([ErrOutcomeUnknown]); the circuit breaker
+// counts this as one call without a reply. Calls that write nothing (Peek, Usage, Info) do not
+// share round trips.
 func WithoutSharedRoundTrips() Option {
 	return func(c *Client) error {
 		c.server.unshared = true
@@ -52,12 +53,12 @@ type roundTrip struct {
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
 	err      error         // the error for commands that have neither a reply nor their own error
-	reported atomic.Bool   // the breaker knows of its failure
+	reported atomic.Bool   // its failure was reported to the breaker
 }
 
 // sharesWith reports whether a call for a node may share a round trip. Probes and calls whose node
-// is not known yet may not: a call in a round trip waits for the whole round trip, so one
-// unreachable node would delay the calls to others.
+// is not known yet may not. A call waits for its whole round trip, so one unreachable node would
+// delay the calls to others.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }
@@ -128,7 +129,8 @@ func (b *breaker) run(s *server) {
 	}
 }
 
-// next returns the next round trip, or nil if the caller must end.
+// next returns the next round trip. If none is waiting, it counts the caller as ended and returns
+// nil.
 func (r *roundTrips) next() *roundTrip {
 	r.mu.Lock()
 	defer r.mu.Unlock()

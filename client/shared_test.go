@@ -33,7 +33,7 @@ func startCrowd(t *testing.T) *crowd {
 	})
 }
 
-// startCrowdOf is startCrowd with a client that make makes for the address of the proxy.
+// startCrowdOf is like startCrowd, but make returns the client for the address of the proxy.
 func startCrowdOf(t *testing.T, make func(addr string) *client.Client) *crowd {
 	t.Helper()
 	server := redistest.Run(t)
@@ -53,7 +53,8 @@ func startCrowdOf(t *testing.T, make func(addr string) *client.Client) *crowd {
 	return c
 }
 
-// wait starts n more calls that wait for a round trip.
+// wait starts n more calls, and returns when they wait for a round trip. Each call then passes its
+// error to the function ended.
 func (c *crowd) wait(t *testing.T, ctx context.Context, n int, ended func(error)) {
 	t.Helper()
 	before, _ := client.SharedWaiting(c.client)
@@ -136,7 +137,7 @@ func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	}
 	cancel()
 	close(expired.done)
-	all.Wait() // nobody waits for the held replies
+	all.Wait() // these calls do not wait for the held replies
 	c.end(t, ahead)
 }
 

@@ -12,7 +12,7 @@ type single struct {
 }
 
 // single converts req to a single. It returns false if that is not possible, or if ctx or the
-// client has ended: the server then returns the error, as for all calls.
+// client has ended; the server decider then returns the error.
 func (s *server) single(ctx context.Context, req Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||

@@ -11,7 +11,7 @@ const mostKeys = 65536
 
 // table is a map that drops the least recently used entry when it is full.
 type table[K comparable, V any] struct {
-	mu      sync.Mutex // guards entries and what they refer to
+	mu      sync.Mutex // guards entries and the values in them
 	entries *lru.LRU[K, V]
 }
 

@@ -31,10 +31,7 @@ type testbed struct {
 func newTestbed(t testing.TB) *testbed {
 	t.Helper()
 	at := time.UnixMilli(1_700_000_000_000)
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(at))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must[*embedded.Server](t)(embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(at)))
 	t.Cleanup(func() { _ = server.Close() })
 	s := &testbed{Server: server, at: at}
 	s.rdb = connect(t, redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
@@ -71,7 +68,7 @@ func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	return c
 }
 
-// sent returns the library commands that were sent since the last call of sent.
+// sent returns the library commands that were sent since the last call to sent.
 func (s *testbed) sent() [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +116,7 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
-// wantSource asks for n units of key "k", and checks who decided.
+// wantSource asks for n units of key "k", and checks the source of the decision.
 func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
 	t.Helper()
 	if res := allow(t, c, limit, n); res.Source != want {
@@ -135,8 +132,8 @@ func (s *testbed) wantSent(t testing.TB, want string) {
 	}
 }
 
-// sizes returns the units that the sent commands asked for: "8" for a batch, "=1" for a single
-// call.
+// sizes returns the units that each sent command asked for: "8" for a batch of up to 8 units, "=2" for
+// exactly 2 units. A command without a cost is "=1".
 func (s *testbed) sizes() string {
 	var sizes []string
 	for _, line := range s.sent() {
@@ -152,7 +149,8 @@ func (s *testbed) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls makes n calls for one unit each, and advances the clock by apart after each call.
+// calls makes n calls for one unit each, and advances the clock after each. apart is the time
+// between two calls.
 func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {
@@ -179,8 +177,9 @@ type outcome struct {
 	err error
 }
 
-// together starts a first caller, and others that wait for its request. release lets the request
-// continue.
+// together starts a first caller with the context first, and then the given number of callers,
+// which wait for its request. release lets the request continue. The outcomes arrive in leader and
+// others.
 func (s *testbed) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)

@@ -56,7 +56,7 @@ func TestAllowAtMost(t *testing.T) {
 	wantClasses(t, "cost", err, client.ErrBadCost)
 }
 
-// A repeated call returns what the first call took, however much it requests.
+// A repeated call returns the number of units that the first call took, however many it requests.
 func TestAllowAtMostOnce(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -83,7 +83,7 @@ func TestAllowAtMostOnce(t *testing.T) {
 	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1})
 }
 
-// An enforced limit decides how many units are taken, and each shadow policy how many of these it
+// An enforced limit decides how many units are taken. A shadow policy decides how many of these it
 // would have allowed.
 func TestAllowAtMostUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -116,7 +116,7 @@ func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// The library never returns a first element above the requested number.
+// A reply whose first element is above the requested number is invalid.
 func TestRepliesToUpTo(t *testing.T) {
 	for _, tt := range []struct {
 		reply any

@@ -15,7 +15,7 @@ type Usage struct {
 	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 
 	Interval time.Duration   // length of each element of Series: one minute
-	Series   []UsageInterval // the minute of the last call and the 59 before it, in order, without empty ones; not shared
+	Series   []UsageInterval // the minute of the last call and the 59 before it, in order, without empty ones
 }
 
 // UsageInterval counts the calls from Start, a whole minute in UTC, to the next minute.

@@ -118,7 +118,7 @@ func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// tracked makes calls with a usage key, and returns the key.
+// tracked makes a call with a usage key, and returns the key.
 func tracked(t *testing.T, c *client.Client) string {
 	t.Helper()
 	must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"{x}"}, Limits: []client.Limit{"1/s"}, UsageKey: "{x}:usage"}))
@@ -179,7 +179,7 @@ func TestInfo(t *testing.T) {
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)
 }
 
-// TestInfoAndUsageOfOtherVersions checks valid replies of newer and older libraries with the same
+// TestInfoAndUsageOfOtherVersions checks valid replies from newer and older libraries with the same
 // contract.
 func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	ctx := t.Context()

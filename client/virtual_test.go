@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// virtual is a redis.UniversalClient of a server in this process with the clock of a synctest
+// virtual is a redis.UniversalClient for a server in this process that uses the clock of a synctest
 // bubble: time passes only while all goroutines of the bubble wait. The server itself runs outside
 // the bubble.
 type virtual struct {
@@ -28,7 +28,7 @@ type virtual struct {
 	mu    sync.Mutex
 	delay time.Duration // how long a reply takes
 
-	// refuse returns errors for the nth call of a function. An error in before prevents the call;
+	// refuse returns errors for the nth call to a function. An error in before prevents the call;
 	// an error in after replaces its reply.
 	refuse func(function string, n int) (before, after error)
 

@@ -11,9 +11,8 @@ import (
 )
 
 // LimitedError is the error from [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
-// if a limit or a block prevents the operation and waiting, or waiting longer, does not help.
-// Nothing was taken, unless the text says that units could not be given back or are kept under an
-// OnceKey.
+// if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
+// taken, unless the text says that units could not be given back or are kept under an OnceKey.
 type LimitedError struct {
 	Key string // as sent, with the prefix; with several keys, the key that denied, or the first if that is unknown
 
@@ -29,7 +28,7 @@ type LimitedError struct {
 	text string
 }
 
-// Error says what the caller waited for, why the wait failed, and what to do.
+// Error describes the wait, the reason why it failed, and what to do.
 func (e *LimitedError) Error() string {
 	text := "ratelimit: " + strconv.Quote(e.Key) + ": " + e.text
 	if e.Err != nil {
@@ -50,13 +49,13 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 // does, and then returns nil, never earlier. With leaky_bucket it also waits for its turn in the
 // queue.
 //
-// WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
-// holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
-// also returns a LimitedError as soon as ctx ends. If a leaky_bucket has given the caller a turn
-// for which the caller cannot wait, the turn is given back, so a later caller may get the same turn
-// as a caller that was already in the queue. Other errors are those of [Client.AllowN]. A
-// [Fallback] applies as it does to AllowN: with FailOpen WaitN returns nil, with FailClosed it asks
-// again every one to two seconds.
+// WaitN returns a [*LimitedError] immediately, and takes nothing, if n is more than the limit ever
+// holds. It does the same if the wait for units, or for the end of a block, is known to exceed the
+// deadline of ctx. It also returns a LimitedError as soon as ctx ends. If a leaky_bucket gives the
+// caller a turn that comes too late, WaitN gives the turn back. A later caller may then get the
+// same turn as a caller that is already in the queue. Other errors are those of [Client.AllowN]. A
+// [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil; with FailClosed, it
+// asks again every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.
@@ -68,12 +67,12 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait is known to go beyond until, it returns a [*LimitedError] at once, as it
-// does for the deadline of ctx. If until is the zero Time, there is no such bound.
+// of its keys. If the wait is known to end after the time until, it returns a [*LimitedError]
+// immediately, as for the deadline of ctx. If until is the zero Time, there is no such bound.
 //
-// Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set,
-// the error is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not
-// given back, but kept for a caller that asks again with that key.
+// Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
+// error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue of a
+// leaky_bucket: a caller that repeats the request gets the same turn.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
 	err := req.check()
@@ -106,9 +105,10 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	return c.reservation(req, res).wait(ctx, until)
 }
 
-// spread returns how long to wait after a denial. denials is the number of earlier denials. If many
-// processes wait for one key, only one of them gets each unit. The others ask less often the more
-// often they are denied.
+// spread returns how long to wait after a denial: the given wait and a random time, which grows
+// with the number of earlier denials but is at most a second and never extends the wait beyond the
+// deadline. If many processes wait for one key, only one of them gets each unit, so the others wait
+// longer after each denial.
 func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	wait = max(wait, time.Millisecond)
 	most := min(min(wait, time.Second)*time.Duration(min(denials, 1000)), time.Second)
@@ -149,7 +149,7 @@ func nameOf(verb string, keys []string, limits []Limit) string {
 	return string(name)
 }
 
-// outlasts returns DeadlineExceeded if the wait is longer than ctx lasts, or nil.
+// outlasts returns DeadlineExceeded if the wait would exceed the deadline of ctx.
 func outlasts(ctx context.Context, wait time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
 		return context.DeadlineExceeded

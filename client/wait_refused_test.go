@@ -62,8 +62,9 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// Callers in the queue that cannot wait as long as the first are refused as soon as that is known.
-// Later callers are refused at once, without asking.
+// Callers in the queue that cannot wait as long as the first caller must are refused as soon as
+// that time is known. Later callers that cannot wait for that time are refused immediately, without
+// a request.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A wait takes all of several keys, each with its cost. Callers that wait for the same keys are
-// served in order.
+// WaitRequest takes units from several keys, each with its own cost. Callers that wait for the same
+// keys are served in order.
 func TestWaitForSeveralKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		request := func(costs ...int64) client.Request {
@@ -138,7 +138,7 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
-// If a server is silent, a caller waits for it once, not once for each caller ahead of it.
+// If the server does not reply, a caller waits for it once, not once for each caller ahead of it.
 func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// served records which caller was served, and how long after the beginning.
+// served records the callers that were served, and the time of each since the beginning.
 type served struct {
 	mu    sync.Mutex
 	who   []int
@@ -48,7 +48,7 @@ func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.D
 }
 
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
-// allows and none earlier, and each caller asks the server at most twice.
+// allows. Each caller asks the server at most twice.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -102,8 +102,8 @@ func TestWaitForMuch(t *testing.T) {
 	})
 }
 
-// If other processes wait for the same key, each unit is given once, none is unused for long, and
-// the number of calls does not grow with the square of the processes.
+// If other processes wait for the same key, each unit is given once, and none is unused for long.
+// The number of calls does not grow with the square of the number of processes.
 func TestWaitAmongProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		const processes, each = 50, 4
@@ -126,14 +126,14 @@ func TestWaitAmongProcesses(t *testing.T) {
 			}
 		}
 		// If every process asked for every unit, that would be 50 calls per unit at first, about
-		// 5000 in all.
+		// 5000 in total.
 		if took, takes := time.Since(began), v.seen("take"); took > 30*time.Second || takes > 3000 {
 			t.Errorf("%d calls and %v for %d units", takes, took, processes*each)
 		}
 	})
 }
 
-// Wait sleeps until the time at which a block was to end, even if the block is removed earlier.
+// Wait waits until a block ends.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		require(t, c.Block(t.Context(), time.Minute, "k"))
@@ -177,8 +177,8 @@ func TestWaitersLeave(t *testing.T) {
 	})
 }
 
-// leaky_bucket allows a call with a turn, and the caller waits for it; several can wait at a time.
-// A caller that cannot wait gives its turn back.
+// A leaky_bucket gives each caller a turn, for which the caller waits. Several callers can wait at
+// the same time. A caller that cannot wait gives its turn back.
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"

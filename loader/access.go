@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Access is a set of rights that a user of the servers needs.
+// Access names a set of permissions for a user of the servers; see [Rules].
 type Access string
 
 const (
@@ -16,8 +16,8 @@ const (
 	// the user's keys.
 	Application Access = "application"
 
-	// Peeker is for programs that only read. It allows the functions that write nothing, with
-	// FCALL_RO, also on replicas.
+	// Peeker is for programs that only read. It allows the functions that write nothing, through
+	// FCALL_RO, on primaries and replicas.
 	Peeker Access = "peek"
 
 	// Deployer is for programs that load the library, as a [Loader] does. It allows no keys.
@@ -73,9 +73,9 @@ var (
 )
 
 // Rules returns the arguments of ACL SETUSER, after the user's name and password, for a user who
-// may do only what access allows. The user may call the functions that build registers and the
-// commands that these functions call, because a server also checks the calling user's right to run
-// those commands. The rules work on Redis 7.0 and later and on Valkey.
+// may do only what access allows. The user may call the functions that build registers. The user
+// may also call the commands that these functions call, because a server checks the calling user's
+// permission to run them. The rules work on Redis 7.0 and later and on Valkey.
 //
 // keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. keys
 // is ignored for a Deployer. If cluster is true, the rules include what clients of a Redis Cluster

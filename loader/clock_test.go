@@ -40,7 +40,7 @@ func (c *testClock) after(d time.Duration) <-chan time.Time {
 	return s.woken
 }
 
-// move moves the clock and wakes the sleepers that are due.
+// move advances the clock and wakes the sleepers that are due.
 func (c *testClock) move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

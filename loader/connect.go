@@ -17,11 +17,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// origin holds what the caller's client knows: the addresses to start from, and how to connect to
-// any node.
+// origin holds what a Loader takes from the caller's client: the addresses to start from, and how
+// to connect to any node.
 type origin struct {
 	addrs   []string                                           // addresses to start from
-	servers bool                                               // each of addrs is an independent server (Ring)
+	servers bool                                               // whether each of addrs is an independent server (Ring)
 	slots   func(context.Context) ([]redis.ClusterSlot, error) // the caller's own list of the cluster's nodes, or nil
 	options redis.Options                                      // user, password, TLS, dialer
 	make    func(*redis.Options) *redis.Client
@@ -88,7 +88,7 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 		c.user = "" // without a password, go-redis does not log in, and the name may be a misplaced password
 	}
 	opt.Addr = addr
-	opt.Protocol = 2 // replies have one shape, and there are no push messages
+	opt.Protocol = 2 // so that replies have one form, and there are no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
@@ -133,7 +133,7 @@ func (c *conn) address() string {
 // Step is a command that a Loader is about to send; see [WithTrace].
 type Step struct {
 	Addr    string // the node
-	Command string // such as "FUNCTION LOAD ratelimit", with the name of a library in place of its text
+	Command string // such as "FUNCTION LOAD ratelimit", with a library's name instead of its source code
 }
 
 // do runs one step: one command within the step's deadline.

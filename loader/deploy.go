@@ -11,12 +11,12 @@ import (
 
 // Deploy makes every primary run build, or leaves all of them as they were.
 //
-// It first inspects all primaries. It writes nothing if one of them cannot take the library because
-// of its engine or version, a function name that another library holds, the user's rights, its
-// memory, or because it is a replica. It also writes nothing if a primary has a newer version or a
-// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or an
-// unrelated library of the same name. If all primaries already run the build, Deploy changes
-// nothing.
+// It first inspects all primaries. It writes nothing if one of them cannot accept the library:
+// because of its engine, its version or its memory, because another library registers one of the
+// function names, because the user lacks permissions, or because it is a replica. It also writes
+// nothing if a primary has a newer version or a higher contract ([ErrDowngrade]), a policy that
+// build does not have ([ErrRemovesPolicies]), or an unrelated library of the same name. If all
+// primaries already run the build, Deploy changes nothing.
 //
 // Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
 // build on one primary and then on the others, with FUNCTION LOAD REPLACE. It skips primaries that
@@ -28,8 +28,8 @@ import (
 //
 // If one primary fails, or ctx ends, the primaries that took the build get their old library back.
 // The Report is complete even if there is an error. The error is then a [*PartialError] that says
-// for each node what was done, what failed and what it runs now; to continue, call Deploy again. If
-// a node died, its state is not known until it is back, and neither is the state of a replica that
+// for each node what was done, what failed and what it runs now; to continue, call Deploy again.
+// The state of a node that died is unknown until it is back. So is the state of a replica that
 // takes over from it.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := l.readBuild(build)
@@ -84,7 +84,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		})
 	}
 	behind := f.filter(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
-	// Load one node first, so that a fault in the text affects only that node.
+	// Load one node first, so that an error in the library affects only that node.
 	alone := min(1, len(behind))
 	load(behind[:alone])
 	if f.err(opDeploy) == nil {
@@ -100,7 +100,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		if len(more) == 0 {
 			break
 		}
-		// These nodes need no probe, unlike in check, because the load follows at once.
+		// Unlike check, this needs no probe, because the load follows at once.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = f.refusal(ctx, m, o)
@@ -136,8 +136,8 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads the deployment's record, if there is one, and then the build on one node, and reads
-// both back.
+// replace loads kept, the record of the deployment, and then the build want on one node, and reads
+// both back. If kept is the zero record, it loads only the build.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true
 	if kept.deployment > 0 {
@@ -177,7 +177,7 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 		m.node.Acked, err, wait = m.doAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
 		switch {
 		case wait == nil:
-		case replyText(wait) != "": // the user has no right to call WAIT
+		case replyText(wait) != "": // the user has no permission for WAIT
 			m.node.Acked = -1
 		case err == nil:
 			err = wait
@@ -191,7 +191,8 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 	return nil
 }
 
-// lookAgain updates the report with what the node runs now, and keeps what it ran before.
+// lookAgain reads the node's library again and updates the report. m.held, the library before the
+// deployment, stays as it was.
 func (m *member) lookAgain(ctx context.Context, want artifact) error {
 	found, err := m.readHeld(context.WithoutCancel(ctx))
 	if err != nil {
@@ -246,7 +247,7 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// revert restores what one node had before the deployment.
+// revert restores the libraries that one node had before the deployment.
 func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {

@@ -21,13 +21,13 @@
 //     that would change.
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
-//   - [Loader.Repair] makes one such repair, and a client repairs its servers with [Healer].
-//   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns the
-//     minimum rights that a user needs.
+//   - [Loader.Repair] makes one such repair, and [Healer] does so for a client.
+//   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns
+//     the minimum permissions that a user needs.
 //
 // A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
-// the whole text, and leaves a server alone if it already runs the build. A lease on one of the
-// servers prevents two deployments from running at the same time.
+// their whole source code, and leaves a server alone if it already runs the build. A lease on one
+// of the servers prevents two deployments from running at the same time.
 //
 // Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies of
 // one namespace, and keeps everything else.
@@ -36,5 +36,5 @@
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in
 // detail, with the commands.
 //
-// The user that deploys needs the rights that [Rules] returns for a [Deployer], and no keys.
+// The user that deploys needs the permissions that [Rules] returns for a [Deployer], and no keys.
 package loader

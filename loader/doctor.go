@@ -24,8 +24,8 @@ type Finding struct {
 	Err   error    `json:"-"`     // an [*Error] of the finding's class, about the first of Addrs, or nil
 }
 
-// checks lists what a Finding is about, the worst first. A cause comes before its consequences: a
-// server that does not reply leaves its slots without a primary.
+// checks lists the values of Finding.Check, the worst first. A cause comes before its consequences:
+// a server that does not reply leaves its slots without a primary.
 var checks = []string{"reach", "functions", "coverage", "writes", "library", "replicas", "persistence", "eviction", "clock", "rights"}
 
 // Unchecked describes a check that could not be made on some nodes.
@@ -41,12 +41,12 @@ type Diagnosis struct {
 	Nodes    []string  `json:"nodes"`    // primaries and replicas that were examined
 	Findings []Finding `json:"findings"` // the worst first; a problem that several nodes have is one finding
 
-	// Unchecked lists what could not be examined, usually because the user lacks a right. Services
-	// that manage servers leave out rights such as +config|get.
+	// Unchecked lists what could not be examined, usually because the user lacks a permission.
+	// Managed services often do not grant permissions such as +config|get.
 	Unchecked []Unchecked `json:"unchecked"`
 }
 
-// Values above these are findings.
+// Doctor reports values above these as findings.
 const (
 	clockSpread   = 500 * time.Millisecond
 	replicaSilent = 10      // seconds since a replica was last heard from
@@ -56,10 +56,10 @@ const (
 // Doctor examines every primary and its replicas. It looks for problems that prevent decisions:
 // servers without functions or Lua, a library that is missing or does not respond, and servers that
 // accept no writes. It also looks for causes of later problems: keys of limits that may be evicted,
-// libraries that a restart loses, clocks that differ, replicas that lag, missing rights, and slots
-// that no primary serves. It changes nothing. In addition to the rights of a deployer it uses
-// +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user lacks
-// one of these rights, the checks that need it are listed as Unchecked.
+// libraries that a restart loses, clocks that differ, replicas that lag, missing permissions, and
+// slots that no primary serves. It changes nothing. In addition to a deployer's permissions, it
+// uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user
+// lacks one of these permissions, the checks that need it are listed as Unchecked.
 //
 // A node that does not reply is a finding, not an error. The returned error is ctx.Err().
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
@@ -90,7 +90,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	each(shards, func(at shard) {
 		c := s.conn(at.addr)
 		if topology == Cluster && s.follows(ctx, c, shards) {
-			return // the list is outdated: the node has become a replica, and is examined as one
+			return // the cluster's list of primaries is outdated: the node has become a replica, and is examined as one
 		}
 		x.primary(ctx, c, at)
 	})
@@ -101,11 +101,11 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	return x.diagnosis(), ctx.Err()
 }
 
-// examination is a Diagnosis while it is being made.
+// examination is a Diagnosis under construction.
 type examination struct {
 	mu        sync.Mutex
 	Diagnosis                    // Findings and Unchecked have one entry for each node
-	partly    bool               // the user may not list the nodes of the cluster
+	partly    bool               // whether the user may not list the nodes of the cluster
 	replicas  []string           // addresses
 	follows   map[string]patient // each replica's primary, by the replica's address; empty if the primary was not examined
 	times     []clockReading
@@ -117,9 +117,9 @@ type patient struct {
 	*conn
 	about
 	info    map[string]string // the reply to INFO, or nil
-	library *string           // the text of its library, "" if there is none, or nil if it could not be read
+	library *string           // the source code of its library, "" if there is none, or nil if it could not be read
 
-	embedded bool // a server of package embedded
+	embedded bool // whether it is a server of package embedded
 }
 
 // clockReading is how far a node's clock is ahead of this machine's clock, and the maximum error of
@@ -134,7 +134,7 @@ func (x *examination) find(check, addr string, class error, found, means, do str
 	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
 
-// skip records what was not examined on the node at addr.
+// skip records a check that was not made on the node at addr.
 func (x *examination) skip(what, addr, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,8 +157,8 @@ func (x *examination) failed(check string, err error, means string) {
 	x.Findings = append(x.Findings, Finding{check, addrs, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
 }
 
-// follow adds the addresses of the replicas of a primary. If primary is empty, its replicas may be
-// added again, with their primary.
+// follow adds the addresses of the replicas of a primary. If the primary was not examined, primary
+// is empty; a later call can add the same replicas again, with their primary.
 func (x *examination) follow(primary patient, replicas []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -170,8 +170,7 @@ func (x *examination) follow(primary patient, replicas []string) {
 	}
 }
 
-// diagnosis returns the findings, the worst first. Findings that several nodes have in common are
-// one entry.
+// diagnosis returns the findings, the worst first. It merges the findings that several nodes share.
 func (x *examination) diagnosis() Diagnosis {
 	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
 		return cmp.Or(slices.Index(checks, a.Check)-slices.Index(checks, b.Check), compareFirst(a.Addrs, b.Addrs), strings.Compare(a.Found, b.Found))
@@ -212,9 +211,9 @@ func compareFirst(a, b []string) int {
 	return compareAddrs(a[0], b[0])
 }
 
-// unread records what could not be read because the user lacks a right or the server does not know
-// the command. If the server cannot be examined at all, unread records that instead and returns
-// false.
+// unread records what could not be read because the user lacks a permission or the server does not
+// have the command, and returns true. If err means that the server cannot be examined at all, unread
+// records err itself and returns false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
 	var failed *Error
 	if !errors.As(err, &failed) {
@@ -239,9 +238,9 @@ const (
 	checkLink = "check the network and the load between the two"
 )
 
-// primary makes the checks of node, and also checks the primary's role, its cluster state and the
-// user's rights. It adds the primary's replicas to x.replicas, which the method replica examines
-// later. at is the cluster's entry for the primary.
+// primary runs the checks of node, and also checks the primary's role, its cluster state and the
+// user's permissions. It adds the primary's replicas to x.replicas; the method replica examines
+// them later. at is the cluster's entry for the primary.
 func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -268,7 +267,7 @@ func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 		x.failed("reach", garbage(c, "ROLE", reply), unreached)
 	}
 	x.follow(p, slices.Concat(addrs, at.replicaAddrs))
-	// A primary forgets a replica when its connection ends. Only the backlog remains.
+	// A primary stops listing a replica that disconnects, but keeps the replication backlog.
 	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(at.replicaAddrs) == 0 {
 		x.find("replicas", c.address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",
 			"if it fails, nothing takes over", "start its replica; if it is to have none, ignore this until that time is over")
@@ -280,7 +279,7 @@ func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 }
 
 // readReplicas returns the addresses of the replicas in the reply to ROLE from the node at addr, or
-// none if that node is itself a replica. It returns false if the reply has another shape.
+// none if that node is itself a replica. It returns false if the reply is malformed.
 func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) < 3 {
@@ -323,7 +322,7 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica makes the checks of node, and also checks that the replica has its primary's library.
+// replica runs the checks of node, and also checks that the replica has its primary's library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {
@@ -333,7 +332,7 @@ func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 		"if it replaces its primary, calls may return: ERR Function not found", checkLink)
 }
 
-// node makes the checks that primaries and replicas share. It returns false if the node cannot make
+// node runs the checks that primaries and replicas share. It returns false if the node cannot make
 // decisions.
 func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	p := patient{conn: c}

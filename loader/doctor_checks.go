@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -134,8 +135,8 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// optionalProbes lists the rights that deployments do not need, each with what cannot be known
-// without it. Managed servers often refuse these commands.
+// optionalProbes maps permissions that deployments do not need to the information that is missing
+// without them. Managed servers often refuse these commands.
 var optionalProbes = map[string]string{
 	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
 }
@@ -165,20 +166,35 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 	}
 }
 
-// clocks compares the nodes' clocks with each other.
+// clocks compares each node's clock with the median clock. If no clock differs much from it, clocks
+// compares the fastest clock with the slowest.
 func (x *examination) clocks() {
 	if len(x.times) < 2 {
 		return
 	}
-	byAhead := func(a, b clockReading) int { return int(a.ahead - b.ahead) }
-	first, last := slices.MinFunc(x.times, byAhead), slices.MaxFunc(x.times, byAhead)
-	apart := last.ahead - first.ahead
-	if apart-first.error-last.error <= clockSpread {
-		return
+	byAhead := func(a, b clockReading) int { return cmp.Compare(a.ahead, b.ahead) }
+	slices.SortFunc(x.times, byAhead)
+	last := len(x.times) - 1
+	differ := func(at, from clockReading) bool {
+		apart, side := at.ahead-from.ahead, "ahead of"
+		if apart < 0 {
+			apart, side = -apart, "behind"
+		}
+		if apart-at.error-from.error <= clockSpread {
+			return false
+		}
+		x.find("clock", at.addr, nil, fmt.Sprintf("its clock is %v %s that of %s", apart.Round(time.Millisecond), side, from.addr),
+			"limits use the server's clock: when keys move to another node, calls are allowed too early or too late by that much",
+			"synchronize the clocks of all nodes with NTP")
+		return true
 	}
-	x.find("clock", last.addr, nil, fmt.Sprintf("its clock is %v ahead of that of %s", apart.Round(time.Millisecond), first.addr),
-		"limits use the server's clock: when keys move to another node, calls are allowed too early or too late by that much",
-		"synchronize the clocks of all nodes with NTP")
+	found := false
+	for _, at := range x.times {
+		found = differ(at, x.times[last/2]) || found
+	}
+	if !found {
+		differ(x.times[last], x.times[0])
+	}
 }
 
 // coverage looks for slots that no primary serves.

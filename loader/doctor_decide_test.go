@@ -52,7 +52,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 	set("min-replicas-to-write", "0")
 
-	// The rights that the documentation lists are enough for all checks.
+	// The permissions that the documentation lists are enough for all checks.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "doctor", "on", ">x"}, words(rights+" +info +config|get +fcall_ro|ratelimit_info")...)...)
 	if got := findings(must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addr, Username: "doctor", Password: "x"})).Doctor(ctx))); got != "" {
 		t.Errorf("a healthy server:\n%s", got)
@@ -77,7 +77,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 }
 
-// TestDoctorOfOtherServers uses fake servers in place of servers that the tests cannot start.
+// TestDoctorOfOtherServers uses fake servers instead of servers that the tests cannot start.
 func TestDoctorOfOtherServers(t *testing.T) {
 	text := build(t).Text()
 	replicaAddr := ""
@@ -117,7 +117,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 	unknown := resp(errors.New("ERR unknown command 'FUNCTION'"))
 	alone := healthy("standalone")
 	number := func(port string) int { return must[int](t)(strconv.Atoi(port)) }
-	// shards returns the reply of a cluster whose slots are all on the first of its primaries.
+	// shards returns the reply from a cluster in which the first primary has all slots.
 	shards := func(addrs ...string) string {
 		var all list
 		slots := list{0, 16383}

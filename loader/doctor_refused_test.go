@@ -33,7 +33,7 @@ func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
 	return addrs, stop
 }
 
-// A replica that was stopped is found at once, although its primary no longer lists it.
+// Doctor finds a stopped replica at once, although its primary no longer lists it.
 func TestDoctorOfAStoppedReplica(t *testing.T) {
 	ctx := t.Context()
 	addrs, stop := startClusterWithReplica(t)
@@ -86,7 +86,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 		if len(rights) < 9 {
 			t.Errorf("%s: only the commands %v", name, rights)
 		}
-		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // rights needed to deploy
+		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // permissions needed to deploy
 		for right := range rights {
 			for _, addr := range addrs {
 				mustRun(t, at(t, addr), "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
@@ -108,7 +108,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 }
 
 // The user of a managed cluster may not list the nodes, nor run administrative commands. Doctor
-// makes the checks that the user's rights allow.
+// makes the checks that the user's permissions allow.
 func TestDoctorWithTheRightsOfAService(t *testing.T) {
 	cluster, _ := startClusterWithReplica(t)
 	for _, addr := range cluster {

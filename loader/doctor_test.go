@@ -16,7 +16,7 @@ import (
 )
 
 // findings returns one line per finding, with its check, node and class, and one per check that
-// Doctor could not make, with the missing right.
+// Doctor could not make, with the missing permission.
 func findings(d loader.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {

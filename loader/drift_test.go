@@ -94,7 +94,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// The record covers the policies of all namespaces, and each namespace has its own way back.
+// The record covers the policies of all namespaces, and each namespace has its own build to roll
+// back to.
 func TestDriftOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

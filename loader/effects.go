@@ -7,23 +7,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Effect says what a changed policy does to keys in use. Package policies determines it.
-type Effect struct {
-	Keys    string // such as "carry over: after 50 units of 100, 50 of 100 are left"
-	Denied  bool   // calls are denied although the new limit has room for what the key has used
-	Refused string // why the library cannot take the new policy, or ""
-}
-
-// WithEffects sets a function that tries changes of policies on a library, which has no policies.
-// Each change has the policy before and after; a new policy has no limits before. With the
-// function, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
-// them is refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine
-// at a time. Some calls are made while the deployment holds its lease.
-func WithEffects(f func(library string, changes [][2]functions.Policy) ([]Effect, error)) Option {
+// WithEffects sets a function that determines how changes of policies affect keys in use. library
+// is the source code of the new library, without its policies. Each change holds a policy before
+// and after the deployment; for a new policy, the one before has no limits. With this option,
+// [Change.Keys] describes the effect on keys in use, and a deployment that would deny them is
+// refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine at a
+// time. Some calls are made while the deployment holds its lease.
+func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
 	return func(l *Loader) error { l.effects = f; return nil }
 }
 
-// tryChanges determines what the build does to keys in use, for each text that it would replace.
+// tryChanges determines how the build affects keys in use, for each library that it would replace,
+// and stores the result in f.s.effects.
 func (f *fleet) tryChanges() {
 	if f.s.l.effects == nil || !f.want.ours() {
 		return
@@ -34,22 +29,24 @@ func (f *fleet) tryChanges() {
 			continue
 		}
 		if f.s.effects == nil {
-			f.s.effects = map[[2]string]map[string]Effect{}
+			f.s.effects = map[[2]string]map[string]functions.Effect{}
 		}
 		f.s.effects[key] = f.effects(m.text)
 	}
 }
 
-// effects returns the effects of the build by the names of the policies.
-func (f *fleet) effects(before string) map[string]Effect {
-	found := map[string]Effect{}
+// effects returns the effects of the build, by policy name. before is the library that the build
+// would replace.
+func (f *fleet) effects(before string) map[string]functions.Effect {
+	found := map[string]functions.Effect{}
 	had := map[string]functions.Policy{}
 	list, _ := functions.ReadPolicies(before)
 	for _, p := range list {
 		had[p.Name] = p
 	}
 	list, _ = functions.ReadPolicies(f.want.text)
-	// New policies were checked with the library of the build, which the nodes need not have.
+	// functions.New checked new policies with the caller's library. If f.want has other code, check
+	// them with that code, too.
 	foreign := !sameCode(f.want.text, f.own.text)
 	var changes [][2]functions.Policy
 	for _, p := range list {
@@ -62,13 +59,13 @@ func (f *fleet) effects(before string) map[string]Effect {
 		return found
 	}
 	code, err := functions.Rebuild(f.want.text, nil)
-	var effects []Effect
+	var effects []functions.Effect
 	if err == nil {
 		effects, err = f.s.l.effects(code, changes)
 	}
 	for i, change := range changes {
 		if err != nil {
-			found[change[1].Name] = Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
+			found[change[1].Name] = functions.Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
 		} else {
 			found[change[1].Name] = effects[i]
 		}
@@ -76,15 +73,15 @@ func (f *fleet) effects(before string) map[string]Effect {
 	return found
 }
 
-// sameCode reports whether two texts differ at most in their policies.
+// sameCode reports whether two libraries differ at most in their policies.
 func sameCode(a, b string) bool {
 	a, errA := functions.Rebuild(a, nil)
 	b, errB := functions.Rebuild(b, nil)
 	return errA == nil && errB == nil && a == b
 }
 
-// effectsOn returns the effects of the build on a node, by the names of the policies.
-func (f *fleet) effectsOn(m *member) map[string]Effect {
+// effectsOn returns the effects of the build on a node, by policy name.
+func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
 }
 
@@ -101,7 +98,7 @@ func (f *fleet) refusedEffect(m *member, o options) error {
 		case effect.Refused != "":
 			return m.fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
 				f.want.Version, p.Name, effect.Refused)
-		case effect.Denied && !o.denyKeys:
+		case effect.Denied && !o.denyKeys && (p.Namespace() == f.s.l.namespace || !f.explained(m)):
 			names = append(names, p.Name)
 		}
 	}
@@ -117,7 +114,7 @@ func (f *fleet) refusedEffect(m *member, o options) error {
 	if len(names) > most {
 		text += ", ..."
 	}
-	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another key for the new limit first, or pass the option DenyKeysInUse",
+	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or pass the option DenyKeysInUse",
 		"has keys in use whose calls this build would deny, although they have units left: %s", text)
 	e.Policies = names
 	return e

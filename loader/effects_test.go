@@ -17,14 +17,14 @@ func TestKeysInUse(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	var asked []string
-	l := newLoader(t, f.ring, loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
+	l := newLoader(t, f.ring, loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if list, err := functions.ReadPolicies(library); err != nil || len(list) > 0 {
 			t.Errorf("the library has policies: %v, %v", list, err)
 		}
-		var effects []loader.Effect
+		var effects []functions.Effect
 		for _, c := range changes {
 			asked = append(asked, c[0].Limits[0].Limit+" to "+c[1].Limits[0].Limit)
-			effects = append(effects, loader.Effect{Keys: "of " + c[1].Name, Denied: c[1].Limits[0].Limit == "1/h"})
+			effects = append(effects, functions.Effect{Keys: "of " + c[1].Name, Denied: c[1].Limits[0].Limit == "1/h"})
 		}
 		if strings.Contains(strings.Join(asked, ""), "9/h") {
 			return nil, errors.New("no engine")
@@ -45,7 +45,7 @@ func TestKeysInUse(t *testing.T) {
 	} {
 		e := want(t, "keys in use", call(), loader.ErrDeniesKeys)
 		if e.Error() != f.addrs[0]+" has keys in use whose calls this build would deny, although they have units left: api (of api); "+
-			"give callers another key for the new limit first, or pass the option DenyKeysInUse" {
+			"give callers another policy or another key for the new limit first, or pass the option DenyKeysInUse" {
 			t.Error(e)
 		}
 	}
@@ -61,20 +61,47 @@ func TestKeysInUse(t *testing.T) {
 	}
 }
 
+// If a deployment that may deny keys in use was interrupted, a deployment of another namespace
+// completes it, and the team itself still needs the option.
+func TestKeysInUseOfAnotherNamespace(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	denies := loader.WithEffects(func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+		var effects []functions.Effect
+		for _, c := range changes {
+			effects = append(effects, functions.Effect{Keys: "denied", Denied: c[1].Name == "payments/api"})
+		}
+		return effects, nil
+	})
+	payments, search := in(t, f.ring, "payments", denies), in(t, f.ring, "search", denies)
+	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s")))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m")))
+	before := texts(t, f.addrs[0])
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.DenyKeysInUse()))
+	for _, addr := range f.addrs[1:] {
+		put(t, addr, before["ratelimit"])
+		put(t, addr, before["ratelimit_previous"])
+	}
+	_, err := payments.Deploy(ctx, set(t, "payments/api 2/m"))
+	want(t, "the same namespace", err, loader.ErrDeniesKeys)
+	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 3/s")))
+	allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
+}
+
 // In a namespace, new policies are checked with the servers' code if it differs from the code of
 // the build.
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, version("0.0.9", "000000000001")))
-	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
+	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
 			t.Errorf("%v", changes)
 		}
 		if changes[0][1].Limits[0].Limit == "1/mo" {
-			return []loader.Effect{{Refused: `"1/mo": no such period`}}, nil
+			return []functions.Effect{{Refused: `"1/mo": no such period`}}, nil
 		}
-		return []loader.Effect{{}}, nil
+		return []functions.Effect{{}}, nil
 	}))
 	_, err := l.Deploy(ctx, set(t, "payments/api 1/mo"))
 	if e := want(t, "older code", err, loader.ErrRefused); e.Error() != addr+` has version 0.0.9 of the library, which does not take the policy payments/api: "1/mo": no such period; write the limit as that version takes it` {

@@ -24,7 +24,7 @@ var (
 	ErrOutOfMemory     = errors.New("out of memory")                      // the node is above its maxmemory and accepts no library
 	ErrBusy            = errors.New("busy")                               // the node is running a long script, or is still loading its data
 	ErrNameTaken       = errors.New("function name taken")                // another library on the node registers one of the library's functions
-	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's text
+	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's source code
 	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had a different one
 	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
 	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or a version with a higher contract
@@ -34,7 +34,7 @@ var (
 	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment began after this one; also an ErrLeased
 	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
 	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
-	ErrBadBuild        = errors.New("not a build of the library")         // the text to deploy is not a build of the library
+	ErrBadBuild        = errors.New("not a build of the library")         // the source code to deploy is not a build of the library
 	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace, or Delete was called for a namespace; also an ErrBadBuild
 	ErrNothingKept     = errors.New("nothing to go back to")              // there is nothing to go back to
 	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
@@ -96,8 +96,7 @@ func (e *Error) found() string {
 
 // replyText returns the text of a server's error reply, or "" if err is something else.
 func replyText(err error) string {
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return reply.Error()
 	}
 	return ""
@@ -112,8 +111,7 @@ func codeOf(err error) string {
 	return code
 }
 
-// fail returns an error about the node. problem is the format, without the address, of
-// Error.Problem.
+// fail returns an error about the node. problem is the format of Error.Problem without the address.
 func (c *conn) fail(step string, class, err error, remedy, problem string, args ...any) *Error {
 	return &Error{
 		Class: class, Addr: c.address(), Step: step, Code: codeOf(err), Err: err,
@@ -121,7 +119,7 @@ func (c *conn) fail(step string, class, err error, remedy, problem string, args 
 	}
 }
 
-// userName returns the user's name as the server knows it.
+// userName returns the user's name on the server.
 func (c *conn) userName() string {
 	if c.user == "" {
 		return "default"
@@ -242,7 +240,7 @@ func leased(c *conn, other lease) *Error {
 const lookAtStatus = "call Status to see what the nodes run"
 
 func cameBetween(c *conn) *Error {
-	return c.fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "just got another deployment, which is not the one to undo")
+	return c.fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
 }
 
 func refusedText(c *conn, err error) *Error {

@@ -56,7 +56,7 @@ func Example() {
 	// primary same changed: false
 }
 
-// This client restores the library on a server that lost it, as after a restart without
+// This client restores the library on a server that lost it, for example after a restart without
 // persistence.
 func ExampleHealer() {
 	server, err := embedded.Start() // a server without the library

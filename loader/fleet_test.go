@@ -72,7 +72,8 @@ func builds(t *testing.T, addrs []string) map[string]string {
 	return found
 }
 
-// stepsOf deploys and returns the commands that were sent to one node, in order.
+// stepsOf deploys build, and returns the commands that were sent to one node, in order. on is the
+// address of the node.
 func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.Build) []string {
 	t.Helper()
 	var mu sync.Mutex
@@ -94,7 +95,7 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 	return steps
 }
 
-// The user loses all rights on one of three servers before one step of a deployment. The test
+// The user loses all permissions on one of three servers before one step of a deployment. The test
 // repeats this for each server and each step. Afterwards all servers run the new build, or all run
 // the old one.
 func TestPermissionLostAtAnyStep(t *testing.T) {
@@ -138,8 +139,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				}))
 				report, err := l.Deploy(t.Context(), newBuild)
 				grant()
-				// If the lease could not be released because rights were missing, a note says so.
-				// The test removes the lease, because waiting until it expires would take long.
+				// If the lease could not be released because permissions were missing, a note says
+				// so. The test removes the lease, because waiting until it expires would take long.
 				for _, note := range report.Notes {
 					if note.Step != "FUNCTION DELETE" {
 						t.Errorf("%+v", note)
@@ -203,7 +204,7 @@ func removeLease(t *testing.T, addrs []string) {
 	}
 }
 
-// If one of three servers dies as it gets the build, the others get their libraries and records
+// If one of three servers dies while it gets the build, the others get their libraries and records
 // back.
 func TestPutBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
@@ -283,9 +284,7 @@ func TestDowngradeIsRefused(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	stranger := "#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)"
-	if err := at(t, addr).FunctionLoadReplace(ctx, stranger).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addr).FunctionLoadReplace(ctx, stranger).Err())
 	_, err = l.Deploy(ctx, build(t))
 	want(t, "foreign", err, loader.ErrForeign)
 	_, err = l.Delete(ctx)
@@ -333,11 +332,9 @@ func TestRollback(t *testing.T) {
 			t.Errorf("rollback %d: %v\n%s", i, err, states(report))
 		}
 	}
-	// If the kept builds differ from node to node, Rollback does not guess.
+	// If the nodes keep different builds, Rollback fails unless it is told which one to restore.
 	must[loader.Report](t)(l.Deploy(ctx, one))
-	if err := at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err())
 	three := version("0.3.0", "000000000003")
 	must[loader.Report](t)(l.Deploy(ctx, three))
 	_, err = l.Rollback(ctx)

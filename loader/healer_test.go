@@ -30,9 +30,7 @@ func TestRepairOnce(t *testing.T) {
 		}
 	}
 	newer := version("9.9.9", "000000000009")
-	if err := rdb.FunctionLoadReplace(ctx, newer.Text()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.FunctionLoadReplace(ctx, newer.Text()).Err())
 	if err := heal(ctx, rdb); !errors.Is(err, loader.ErrDowngrade) || holds() != newer.Text() {
 		t.Errorf("over a newer build: %v", err)
 	}

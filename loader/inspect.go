@@ -26,11 +26,11 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 }
 
 // Drift inspects every primary, as [Loader.Status] does, and compares what it runs with the last
-// deployment, of which the nodes keep a record. So it finds nodes that differ from the others, and
+// deployment, which the nodes record. Drift thus finds nodes that differ from the others, and
 // libraries that were loaded by hand, without the build that was deployed. If no node has a record,
 // Drift compares with build.
 //
-// Report.Wanted is what was deployed last. It has only a Digest if no node runs that.
+// Report.Wanted is the build that was deployed last. If no node runs it, only its Digest is set.
 func (l *Loader) Drift(ctx context.Context, build Build) (Report, error) {
 	otherwise, err := l.readBuild(build)
 	if err != nil {
@@ -53,12 +53,12 @@ func (f *fleet) status() (Report, error) {
 	return f.report, f.err(opStatus)
 }
 
-// wantLast makes the last deployment what all nodes should run. It returns false if no node has a
-// record of a deployment.
+// wantLast makes the last deployment the wanted build. It returns false if no node has a record of
+// a deployment.
 func (f *fleet) wantLast() bool {
-	f.want = artifact{} // a record does not count because it names the build of the caller
+	f.want = artifact{} // so that last does not accept a record because it names the caller's build
 	last := f.last()
-	if last.deployment == 0 { // no node runs what its record names
+	if last.deployment == 0 { // no node runs the build that its record names
 		for _, m := range f.members {
 			if m.record.deployment > last.deployment {
 				last = m.record
@@ -84,14 +84,11 @@ func (f *fleet) wantLast() bool {
 			continue
 		}
 		m.show(m.held, f.want)
-		if f.s.l.namespace != "" {
-			m.node.Previous = f.previous(m)
-		}
 	}
 	return true
 }
 
-// about holds what a server reports about itself.
+// about is a server's description of itself.
 type about struct {
 	engine, version string
 	mode            string // standalone, cluster or sentinel
@@ -106,8 +103,8 @@ func (a about) node(addr string) Node {
 	return n
 }
 
-// identify asks a server what it is. Every user may call HELLO, even without any rights; INFO is
-// the fallback for servers without HELLO.
+// identify reads a server's description of itself. Every user may call HELLO, even without any
+// permissions; INFO is the fallback for servers without HELLO.
 func (c *conn) identify(ctx context.Context) (about, error) {
 	reply, err := c.do(ctx, "HELLO", "2")
 	switch {
@@ -159,8 +156,8 @@ func (m *member) inspect(ctx context.Context, want artifact) {
 	}
 }
 
-// checkEngine checks for what the library needs rather than for a version: functions, and Lua to
-// run them.
+// checkEngine checks that the server has functions, and Lua to run them. It does not check the
+// version.
 func (c *conn) checkEngine(ctx context.Context, a about) error {
 	reply, err := c.do(ctx, "FUNCTION", "STATS")
 	if err != nil {
@@ -181,7 +178,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 	return noLua(c, a)
 }
 
-// read reads what the node holds, and copies it to the report.
+// read reads the libraries on the node, and copies them to the report.
 func (m *member) read(ctx context.Context, want artifact) error {
 	found, err := m.s.read(ctx, m.conn, m.shard.addr)
 	if err != nil {
@@ -190,14 +187,17 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	m.held = found
 	m.show(found, want)
 	m.node.Before = m.node.Running
+	if m.s.l.namespace != "" && m.s.reads == nil {
+		m.node.Namespaces = namespacesIn(found.text)
+	}
 	return nil
 }
 
-// show copies what was found to the report, and sets whether the node runs the build, another
-// library, or none.
+// show copies found to the report, and sets whether the node runs the build, another library, or
+// none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
-	m.node.Previous = describe(found.record.replaced)
+	m.node.Previous = m.s.previous(found)
 	switch m.node.Running.Digest {
 	case "":
 		m.node.State = Absent
@@ -206,7 +206,7 @@ func (m *member) show(found held, want artifact) {
 	}
 }
 
-// inspected reports whether it is known what the node runs.
+// inspected reports whether the state of the node's library is known.
 func (m *member) inspected() bool {
 	return m.node.State == Same || m.node.State == Different || m.node.State == Absent
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// A lease keeps deployments to the same servers apart. It is a library on one node, the leader (see
-// fleet.leader), that says who deploys and until when. Each lease has its own library name, but all
-// register the same function name. Function names are unique on a server, so only one lease can be
-// loaded. A deployment deletes and replaces only the library with its own lease's name, so it
-// cannot remove the lease of another deployment that took over after this one expired. A lease
-// needs no key.
+// A lease prevents two deployments to the same servers from running at the same time. It is a
+// library on one node, the leader (see fleet.leader), that says who deploys and until when. Each
+// lease has its own library name, but all register the same function name. Function names are
+// unique on a server, so only one lease can be loaded. A deployment deletes and replaces only the
+// library with its own lease's name, so it cannot remove the lease of another deployment that took
+// over after this one expired. A lease needs no key.
 const (
 	leasePrefix   = leaseFunction + "_"
 	leaseFunction = functions.Name + "_lease"
@@ -107,7 +107,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 			return nil
 		}
 		if !isReply(err, "ERR Function ") || !strings.HasSuffix(replyText(err), " already exists") {
-			h.release(ctx) // the load may have succeeded and only its reply was lost
+			h.release(ctx) // the load may have succeeded, with only its reply lost
 			return h.c.loadFailure(ctx, err)
 		}
 		found, err := h.c.readHeld(ctx)

@@ -15,14 +15,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// leaseOfAnn returns the lease of another deployment.
+// leaseOfAnn returns the library of a lease that another deployment holds.
 func leaseOfAnn(from, until time.Time) string {
 	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 
 // A second deployment at the same time fails with ErrLeased, or waits. If the first deployment
-// died, the second takes over.
+// crashed, the second takes over.
 func TestLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -68,9 +68,7 @@ func TestLease(t *testing.T) {
 	}
 	builds(t, []string{addr}) // no lease is left
 	// This library registers the lease's function but is not a lease.
-	if err := at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err())
 	_, err = other.Deploy(ctx, version("0.1.0", "000000000005"))
 	want(t, "name taken", err, loader.ErrNameTaken)
 }
@@ -123,9 +121,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 		t.Errorf("the replica that confirmed runs %s", got)
 	}
 	pid := at(t, replica).InfoMap(t.Context(), "server").Item("Server", "process_id")
-	if err := exec.Command("kill", "-STOP", pid).Run(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, exec.Command("kill", "-STOP", pid).Run())
 	report = must[loader.Report](t)(newLoader(t, at(t, primary), loader.WithTimeout(4*time.Second)).Deploy(t.Context(), version("0.1.0", "000000000002")))
 	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 0 || !report.InStep() {
 		t.Errorf("%+v", n)
@@ -134,7 +130,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 
 // A deployment takes into account what another deployment did after the inspection and before the
 // lease was taken. It does not replace a newer version that it missed in the inspection, and it
-// records what it really replaced.
+// records what it actually replaced.
 func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -193,6 +189,29 @@ func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	}
 }
 
+// Delete fails if another deployment finished while Delete waited for the lease.
+func TestDeleteOfWhatWasLookedAt(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	other := newLoader(t, at(t, addr))
+	must[loader.Report](t)(other.Deploy(ctx, buildA))
+	var once sync.Once
+	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+			once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, buildB)) })
+		}
+	}))
+	_, err := l.Delete(ctx)
+	want(t, "a deployment between", err, loader.ErrOvertaken)
+	if got := builds(t, []string{addr})[addr]; got != "00000000000b" {
+		t.Errorf("the server runs %s", got)
+	}
+	must[loader.Report](t)(l.Delete(ctx))
+	if found := texts(t, addr); len(found) > 0 {
+		t.Errorf("%d libraries are left", len(found))
+	}
+}
+
 // leaseOf returns the name of the lease on a server, "" for none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()
@@ -204,8 +223,8 @@ func leaseOf(t *testing.T, addr string) string {
 	return ""
 }
 
-// onFirstLoad returns a trace that calls do when the first server is about to get the build. It
-// counts the renewals of the lease.
+// onFirstLoad returns a trace that calls the function do when the first server is about to get the
+// build. It counts the renewals of the lease.
 func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	return loader.WithTrace(func(s loader.Step) {
 		switch {

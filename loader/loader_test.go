@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"reflect"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -67,16 +67,12 @@ func TestStandalone(t *testing.T) {
 		{"second deploy", deploy, nil, loader.Same, wanted(b), false},
 		{"status", l.Status, nil, loader.Same, wanted(b), false},
 		{"status of an older build", l.Status, func() {
-			if err := rdb.FunctionLoadReplace(ctx, oldText).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, rdb.FunctionLoadReplace(ctx, oldText).Err())
 		}, loader.Different, oldLibrary, false},
 		{"deploy over an older build", deploy, nil, loader.Same, wanted(b), true},
 		{"deploy after FUNCTION FLUSH", deploy, func() { mustRun(t, rdb, "FUNCTION", "FLUSH") }, loader.Same, wanted(b), true},
 		{"status of a stranger's library", l.Status, func() {
-			if err := rdb.FunctionLoadReplace(ctx, "#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)").Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, rdb.FunctionLoadReplace(ctx, "#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)").Err())
 		}, loader.Different, loader.Library{Digest: functions.Digest("#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)")}, false},
 	} {
 		if tt.before != nil {
@@ -135,33 +131,14 @@ func TestReportAsJSON(t *testing.T) {
 // slots. auth holds a client's connection options.
 func startCluster(t *testing.T, primaries int, auth redis.Options, args ...string) (addrs []string, stop []func()) {
 	t.Helper()
-	ctx := t.Context()
 	addrs, stop = make([]string, primaries+1), make([]func(), primaries+1)
 	nodes := make([]*redis.Client, primaries+1)
 	for i := range nodes {
 		addrs[i], stop[i] = startRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, args...)...)
 		auth.Addr = addrs[i]
 		nodes[i] = connect(t, auth)
-		if i < primaries {
-			if err := nodes[i].ClusterAddSlotsRange(ctx, i*16384/primaries, (i+1)*16384/primaries-1).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, other := range addrs[:i] {
-			host, port := hostPort(other)
-			if err := nodes[i].ClusterMeet(ctx, host, port).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
-	for _, node := range nodes {
-		eventually(t, "every node sees the whole cluster", func() bool {
-			info := node.ClusterInfo(ctx).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d", primaries)) &&
-				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", primaries+1)) &&
-				strings.Count(node.ClusterNodes(ctx).Val(), "handshake") == 0
-		})
-	}
+	redistest.Join(t, nodes, primaries)
 	return addrs, stop
 }
 
@@ -233,9 +210,7 @@ func TestCluster(t *testing.T) {
 	// If a primary with slots is dead, nothing is written, and the error names the primary.
 	oldText, oldLibrary := older(t)
 	for _, addr := range addrs {
-		if err := connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err())
 	}
 	stop[2]()
 	report, err = l.Deploy(ctx, b)
@@ -257,7 +232,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// If a list of primaries is older than a failover, it names a node that has become a replica.
+// A list of primaries from before a failover may name a node that is now a replica. The Loader uses
+// the replica's primary instead.
 func TestAReplicaInTheListIsReplacedByItsPrimary(t *testing.T) {
 	primary, _ := startRedis(t)
 	replica, _ := startRedis(t)
@@ -271,10 +247,7 @@ func TestAReplicaInTheListIsReplacedByItsPrimary(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = stale.Close() })
 
-	report, err := newLoader(t, stale).Deploy(t.Context(), build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := must[loader.Report](t)(newLoader(t, stale).Deploy(t.Context(), build(t)))
 	if len(report.Nodes) != 1 || report.Nodes[0].Addr != primary || !report.Nodes[0].Changed || !report.InStep() {
 		t.Errorf("got %+v, want the build on %s alone", report.Nodes, primary)
 	}

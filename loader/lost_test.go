@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,7 +50,24 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
-// A plan reports the problems that a load would have, but works without the right to load.
+// A first deployment loads the record before the library. Another deployment at that time waits for
+// the lease, and does not assume that the library was lost.
+func TestRecordOfADeploymentInProgress(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	must[loader.Report](t)(in(t, at(t, addr), "payments").Deploy(ctx, set(t, "payments/api 1/m")))
+	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	put(t, addr, leaseOfAnn(time.Now(), time.Now().Add(time.Minute)))
+	search := in(t, at(t, addr), "search")
+	_, err := search.Deploy(ctx, set(t, "search/x 1/s"), loader.WaitForLease(0))
+	want(t, "in a deployment", err, loader.ErrLeased)
+	put(t, addr, leaseOfAnn(time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)))
+	_, err = search.Deploy(ctx, set(t, "search/x 1/s"))
+	want(t, "after the deployment died", err, loader.ErrRemovesPolicies)
+}
+
+// A plan reports the problems that a load would have, but works without permission to load
+// libraries.
 func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	addr, _ := startRedis(t)
 	rdb := at(t, addr)

@@ -23,17 +23,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-var eventually = redistest.Eventually
+var (
+	eventually = redistest.Eventually
+	require    = redistest.Require
+)
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 // startRedis starts a redis-server for the test, and returns its address and a function that stops
 // it early.
@@ -69,7 +64,7 @@ func wanted(b functions.Build) loader.Library {
 	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
 
-// older returns another build of the library, which has a different text and build ID.
+// older returns another build of the library, with different source code and another build ID.
 func older(t testing.TB) (text string, describes loader.Library) {
 	t.Helper()
 	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)

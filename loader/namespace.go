@@ -12,13 +12,13 @@ import (
 
 // A Loader works for one namespace, which WithNamespace sets. The default is "": the library's code
 // and the policies without a namespace belong to it. A deployment replaces only what belongs to its
-// namespace, and takes everything else from the nodes. What a node should run is therefore known
-// only after the nodes have been read, and is determined again under the lease.
+// namespace, and takes everything else from the nodes. Therefore, a deployment determines what a
+// node should run only after it has read the nodes, and again under the lease.
 
 // WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
 // and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
-// policies. The library's code and all other policies stay as they are on the nodes. Only if no node
-// has the library, Deploy also loads the code of the build.
+// policies. The library's code and all other policies stay as they are on the nodes. If no node has
+// the library, Deploy also loads the code of the build.
 //
 // Without WithNamespace, a Loader works for the code and the policies that have no namespace, and
 // keeps the policies of all namespaces.
@@ -32,13 +32,14 @@ func WithNamespace(name string) Option {
 	}
 }
 
-// owned is a build to deploy: its text, and the policies of the Loader's namespace in it.
+// owned is a build to deploy, with its policies, all of which belong to the Loader's namespace.
 type owned struct {
 	artifact
 	policies []functions.Policy
 }
 
-// owns returns the build with its policies, all of which must belong to the namespace.
+// owns returns the build a with its policies. It returns an error if one of them does not belong to
+// the Loader's namespace.
 func (l *Loader) owns(a artifact) (owned, error) {
 	list, err := functions.ReadPolicies(a.text)
 	if err != nil && l.namespace != "" {
@@ -58,7 +59,7 @@ func (l *Loader) owns(a artifact) (owned, error) {
 	return owned{a, list}, nil
 }
 
-// namespaced matches a policy of a namespace in any text that could be a library of policies.
+// namespaced matches a policy of a namespace, even in source code that ReadPolicies cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
 // over combines base, the library that a node runs now, with the build, and returns the library
@@ -83,51 +84,51 @@ func (w owned) over(base, namespace string) (string, error) {
 }
 
 // compose determines what all nodes should run, from the build and from what they run now. If nodes
-// run different texts, the text of the newest deployment counts. If it is not known which
-// deployment is the newest, each node with a library gets an error.
+// run different builds, compose uses the build of the newest deployment. If the newest deployment is
+// unknown, every node gets an error.
 func (f *fleet) compose() {
 	if f.own.text == "" {
 		return
 	}
 	namespace := f.s.l.namespace
-	var runs []*member // one member for each text
+	var runs []*member // one member for each library that the build can be combined with
+	bases, found := map[string]error{}, map[string]bool{}
 	for _, m := range f.members {
-		same := func(other *member) bool { return other.text == m.text }
-		if m.node.Err == nil && m.text != "" && m.node.Running.ours() && !slices.ContainsFunc(runs, same) {
-			runs = append(runs, m)
-		}
-	}
-	base, found := f.s.base, map[string]string{} // base of each result
-	for _, m := range runs {
-		want, err := f.s.over(f.own, m.text, namespace)
-		if err != nil {
-			m.node.Err = uncomposed(m.conn, err)
+		if _, seen := bases[m.text]; m.node.Err != nil || m.text == "" || !m.node.Running.ours() || seen {
 			continue
 		}
-		found[want.text] = m.text
+		want, err := f.s.over(f.own, m.text, namespace)
+		if bases[m.text] = err; err == nil {
+			runs, found[want.text] = append(runs, m), true
+		}
 	}
-	if len(found) == 1 {
-		for _, text := range found {
-			base = text
-		}
-	} else if len(found) > 1 {
-		newest := f.newest(runs)
-		if newest == nil {
-			for _, m := range runs {
-				m.node.Err = unknownOrder(m.conn, m.node.Running)
-			}
-			return
-		}
+	base, newest := f.s.base, f.newest(runs)
+	switch {
+	case newest != nil:
 		base = newest.text
+	case len(runs) > 0:
+		base = runs[0].text
 	}
 	want, err := f.s.over(f.own, base, namespace)
-	if err != nil {
-		return // a node has the error
+	known := err == nil && (len(found) == 1 || newest != nil || len(bases) == 0)
+	for _, m := range f.members {
+		switch failed := bases[m.text]; {
+		case m.node.Err != nil || !m.inspected():
+		case failed != nil:
+			m.node.Err = uncomposed(m.conn, failed)
+		case !known && (m.text == "" || m.node.Running.ours()): // nothing may be loaded on a node without the library, either
+			m.node.Err = unknownOrder(m.conn, m.node.Running)
+		}
+	}
+	if !known {
+		return
 	}
 	if f.s.reads != nil {
 		f.s.base = base
 	}
-	f.base = base
+	if f.base = base; newest == nil && len(runs) > 1 {
+		f.base = "" // it is not known which of these builds the new one replaces
+	}
 	changed := want.text != f.want.text
 	f.want, f.report.Wanted = want, want.Library
 	for _, m := range f.members {
@@ -137,16 +138,14 @@ func (f *fleet) compose() {
 		if changed {
 			m.show(m.held, want)
 		}
-		if namespace != "" {
-			m.node.Previous = f.previous(m)
-		}
 	}
 }
 
-// newest returns the member that runs what the newest deployment loaded, among members with
-// different texts, or nil if the records do not say.
+// newest returns a member with the most recently deployed of the fleet's builds, according to the
+// records, or nil if the records do not tell. runs has one member for each of these builds.
 func (f *fleet) newest(runs []*member) *member {
 	var newest *member
+	tie := false
 	for _, m := range f.members {
 		r := m.record
 		if r.deployment == 0 || r.deployed != m.node.Running.Digest || !slices.ContainsFunc(runs, func(other *member) bool { return other.text == m.text }) {
@@ -154,10 +153,13 @@ func (f *fleet) newest(runs []*member) *member {
 		}
 		switch {
 		case newest == nil || r.deployment > newest.record.deployment:
-			newest = m
+			newest, tie = m, false
 		case r.deployment == newest.record.deployment && r.deployed != newest.record.deployed:
-			return nil
+			tie = true
 		}
+	}
+	if tie {
+		return nil
 	}
 	return newest
 }
@@ -180,32 +182,32 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether the node runs what a deployment left there, or what a deployment was
-// about to replace with the text of newer nodes. In both cases it is known what belongs to other
-// namespaces.
+// explained reports whether the node's record says that the last deployment loaded what the node
+// runs, or that it deployed f.base, but did not load it on this node. In both cases it is known
+// which policies belong to other namespaces.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }
 
-// namespaceRecord is what a record holds about the last deployment of one namespace.
+// namespaceRecord is the part of a record about the last deployment of one namespace.
 type namespaceRecord struct {
 	Deployment int64              `json:"deployment"` // number of the deployment
-	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole text
+	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole library
 }
 
-// namespaceRecords returns what a record holds about namespaces, by their names.
+// namespaceRecords returns a record's entries for namespaces, by name.
 func (r record) namespaceRecords() map[string]namespaceRecord {
 	found := map[string]namespaceRecord{}
 	_ = json.Unmarshal([]byte(r.namespaces), &found) // empty in the record of a version without namespaces
 	return found
 }
 
-// with returns the record after a deployment of a namespace.
+// with returns a copy of r with a new entry for a namespace.
 func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
 	text, err := json.Marshal(all)
-	if err == nil { // always, because the map holds only texts and numbers
+	if err == nil { // always, because the map holds only strings and numbers
 		r.namespaces = string(text)
 	}
 	return r
@@ -220,27 +222,53 @@ func (r record) of(namespace string) int64 {
 	return all[namespace].Deployment
 }
 
-// previous returns the library that a rollback of the namespace would load on the node. For a
-// watch, which does not need it, the result is empty.
-func (f *fleet) previous(m *member) Library {
-	if f.s.reads != nil || m.text == "" {
+// previous returns the library that a rollback would load on a node. For a watch, which does not
+// need it, the result is empty.
+func (s *session) previous(found held) Library {
+	namespace := s.l.namespace
+	back := owned{policies: found.record.namespaceRecords()[namespace].Replaced}
+	switch {
+	case s.reads != nil:
+		return Library{}
+	case namespace == "":
+		back = withoutNamespaces(found.record.replaced)
+	case found.text == "" || len(back.policies) == 0:
 		return Library{}
 	}
-	of := m.record.namespaceRecords()[f.s.l.namespace]
-	if len(of.Replaced) == 0 {
-		return Library{}
-	}
-	text, err := (owned{policies: of.Replaced}).over(m.text, f.s.l.namespace)
+	text, err := back.over(found.text, namespace)
 	if err != nil {
 		return Library{}
 	}
 	return describe(text)
 }
 
-// policiesIn returns the policies of a namespace in a text.
+// withoutNamespaces returns the library in text without the policies of namespaces.
+func withoutNamespaces(text string) owned {
+	all, _ := functions.ReadPolicies(text)
+	own := slices.DeleteFunc(slices.Clone(all), func(p functions.Policy) bool { return p.Namespace() != "" })
+	if len(own) < len(all) {
+		text, _ = functions.Rebuild(text, own) // it succeeds, because the policies can be read
+	}
+	return owned{artifact{text: text, Library: describe(text)}, own}
+}
+
+// policiesIn returns the policies of a namespace in the source code of a library.
 func policiesIn(text, namespace string) []functions.Policy {
 	list, _ := functions.ReadPolicies(text)
 	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })
+}
+
+// namespacesIn returns the names of the namespaces in the source code of a library, sorted.
+func namespacesIn(text string) []string {
+	var names []string
+	list, _ := functions.ReadPolicies(text)
+	for _, p := range list {
+		if name := p.Namespace(); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // namespaceOf returns the namespace in the name of a policy.
@@ -251,6 +279,9 @@ func uncomposed(c *conn, err error) *Error {
 }
 
 func unknownOrder(c *conn, running Library) *Error {
+	if running.Digest == "" {
+		return c.fail("FUNCTION LIST", ErrNoNewest, nil, "", "has no library, and it is not known which policies of other namespaces it should get")
+	}
 	return c.fail("FUNCTION LIST", ErrNoNewest, nil,
 		"delete the library with FUNCTION DELETE "+functions.Name+" on the nodes that have the wrong one, and deploy again",
 		"runs %s, another node runs a build with other policies of other namespaces, and no record says which of them was deployed last", running)

@@ -153,7 +153,7 @@ func TestNamespaces(t *testing.T) {
 	must[loader.Report](t)(search.Rollback(ctx))
 	allRun(t, f.addrs, "api 1/d, payments/api 7/m, search/x 1/s")
 
-	// A server that lost everything gets everything back, whichever Loader deploys.
+	// A server that lost everything gets everything back, regardless of which Loader deploys.
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
 	deploy(search, set(t, "search/x 1/s"), "api 1/d, payments/api 7/m, search/x 1/s")
 
@@ -193,8 +193,8 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The next deployment, of any namespace, completes a deployment that was left half done. The newest
-// record says which text is newer. If no record says which text is newer, nothing is written.
+// The next deployment, of any namespace, completes a deployment that was left incomplete. The
+// newest record identifies the newer library. Without such a record, nothing is written.
 func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -249,7 +249,7 @@ func TestNamespacesOfServersThatDisagree(t *testing.T) {
 			if now := runs(t, f.addrs); !slices.Equal(now, was) {
 				t.Errorf("%q became %q", was, now)
 			}
-			// The library's owner would have to choose, too.
+			// A deployment without a namespace fails for the same reason.
 			_, err = newLoader(t, f.ring).Deploy(ctx, set(t, ""))
 			want(t, tt.name, err, loader.ErrMixedBuilds)
 			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit")
@@ -259,8 +259,8 @@ func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	}
 }
 
-// Deployers of several namespaces and of the library's owner that start at the same time all
-// succeed, and none of them removes what another one deploys.
+// Deployments of several namespaces and of the library that start at the same time all succeed, and
+// none of them removes what another one deploys.
 func TestNamespacesAtOnce(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	names := []string{"payments", "search", "mail", "users"}
@@ -346,14 +346,14 @@ func TestNamespacesComeBackOneByOne(t *testing.T) {
 	if err := in(t, at(t, addr), "mail").Repair(t.Context(), set(t, "mail/api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
 		t.Error(err)
 	}
-	// A library that somebody loaded by hand is not changed by a watch of the library.
+	// A watch of the library does not change a library that was loaded by hand.
 	if err := newLoader(t, at(t, addr)).Repair(t.Context(), set(t, "api 2/m")); !errors.Is(err, loader.ErrUnknownOrder) {
 		t.Error(err)
 	}
 }
 
-// The bounds of a build are for all namespaces together, and a deployment removes no policy from a
-// text whose policies cannot be read.
+// The size limits of a build apply to all namespaces together. A deployment removes no policy from
+// a library if its policies cannot be read.
 func TestNamespacesThatDoNotFit(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -389,7 +389,7 @@ func TestNamespacesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// nearlyTooLarge returns a build of nearly 2 MiB, whose policies have namespaces.
+// nearlyTooLarge returns a build of nearly 2 MiB with policies in namespaces.
 func nearlyTooLarge(t *testing.T) string {
 	t.Helper()
 	var list []functions.Policy

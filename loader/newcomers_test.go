@@ -19,7 +19,7 @@ func TestPrimariesThatComeMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		holds loader.Text // library on the new primary
-		dies  bool        // another server dies when the new one joins
+		dies  bool        // whether another server stops when the new one joins
 		want  error
 		runs  [3]string
 	}{

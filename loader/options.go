@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options of single calls. The type of each option says which calls accept it.
+// Options of single calls. The type of each option determines which calls accept it.
 type (
 	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [DenyKeysInUse],
 	// [ReplaceForeign] or [WaitForLease].
@@ -36,7 +36,7 @@ type (
 	}
 )
 
-// AllowDowngrade lets an older version, or a lower contract, replace a newer one.
+// AllowDowngrade lets an older version replace a newer one, and a lower contract a higher one.
 func AllowDowngrade() interface {
 	DeployOption
 	PlanOption
@@ -55,8 +55,9 @@ func RemovePolicies() interface {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
 }
 
-// DenyKeysInUse lets a build replace the current one if a changed policy would deny calls on keys in
-// use until what they hold expires. It matters only with [WithEffects].
+// DenyKeysInUse lets a build replace the current one even if a changed policy would deny calls on
+// keys in use until their state expires, or would need another number of keys. It has an effect only
+// with [WithEffects].
 func DenyKeysInUse() interface {
 	DeployOption
 	PlanOption
@@ -111,9 +112,9 @@ type options struct {
 	denyKeys       bool
 	replaceForeign bool
 	wait           time.Duration
-	waits          bool // wait was given
+	waits          bool // whether wait was given
 	to             string
-	back           bool // a rollback, which may restore an older version
+	back           bool // whether the call is a rollback, which may restore an older version
 }
 
 type option func(*options) error

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// An option does not compile with a call that does not accept it.
+// Passing an option to a call that does not accept it does not compile.
 func TestOptionsFitTheirCalls(t *testing.T) {
 	calls := map[string]reflect.Type{
 		"Deploy": reflect.TypeFor[loader.DeployOption](), "Plan": reflect.TypeFor[loader.PlanOption](),

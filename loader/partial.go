@@ -13,8 +13,9 @@ const (
 	opDelete   = "delete"
 )
 
-// PartialError is the error of a call if something is wrong with at least one node. It lists every
-// node: what was done (Changed, PutBack), what failed (Err), and what it runs now (State, Running).
+// PartialError is the error that a call returns if something is wrong with at least one node. It
+// lists every node: what was done (Changed, PutBack), what failed (Err), and what it runs now
+// (State, Running).
 type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested
@@ -30,7 +31,7 @@ func newPartialError(op string, report Report) error {
 	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
-// If there is only one node, Error returns that node's message. Otherwise it returns a summary,
+// Error returns the node's message if there is only one node. Otherwise it returns a summary,
 // followed by the messages of the failed nodes. A message that several nodes have in common appears
 // once, with all their addresses.
 func (e *PartialError) Error() string {

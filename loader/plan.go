@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Action says what a deployment would do on a node.
+// Action is the action that a deployment would take on a node.
 type Action string
 
 const (
@@ -30,7 +30,8 @@ const (
 	Refuse Action = "refuse"
 )
 
-// Change is a part of the library that a deployment would add, remove or change.
+// Change is one function, policy, canary or source file that a deployment would add, remove or
+// change.
 type Change struct {
 	Kind string `json:"kind"` // "function", "policy", "canary", or "source" for a file of the library's source
 	Name string `json:"name"` // for a canary, the name of its policy
@@ -54,7 +55,8 @@ type NodePlan struct {
 	Node   Node   `json:"node"`
 	Action Action `json:"action"`
 
-	// Diff is the change to the text, as `diff -u` shows it; empty unless the action is Replace.
+	// Diff is the change to the library's source code, as `diff -u` shows it; empty unless the
+	// action is Replace.
 	Diff string `json:"diff,omitempty"`
 }
 
@@ -71,8 +73,8 @@ func (p Plan) Empty() bool {
 }
 
 // Plan inspects every primary and returns what [Loader.Deploy] would change there. It changes
-// nothing, and does not need the right to load; with that right it also detects a node that is out
-// of memory or takes no writes.
+// nothing, and does not need permission to load libraries. With that permission, Plan also detects
+// a node that is out of memory or takes no writes.
 //
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.
@@ -122,7 +124,7 @@ func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 	return plan, f.err(opPlan)
 }
 
-// planned returns a plan that refuses all nodes.
+// planned returns a plan in which all nodes are refused.
 func (f *fleet) planned() Plan {
 	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
 	for _, n := range f.report.Nodes {
@@ -131,8 +133,8 @@ func (f *fleet) planned() Plan {
 	return plan
 }
 
-// unified returns the difference between two texts as `diff -u` shows it, with three lines of
-// context, or "" if they are equal. It takes nearly linear time.
+// unified returns the difference between oldText and newText as `diff -u` shows it, with three
+// lines of context, or "" if they are equal. It takes nearly linear time.
 func unified(oldName, newName, oldText, newText string) string {
 	text := diff.Diff(oldName, []byte(oldText), newName, []byte(newText))
 	return strings.TrimPrefix(string(text), "diff "+oldName+" "+newName+"\n")
@@ -155,9 +157,10 @@ func (f *fleet) compare(members []*member) {
 	}
 }
 
-// withKeys sets Change.Keys in the changes of policies. If a policy and its canary both change,
-// only the policy's change gets it.
-func withKeys(list []Change, effects map[string]Effect) []Change {
+// withKeys sets Change.Keys in changes of policies and canaries. effects has the effects by policy
+// name. If a policy and its canary both change, withKeys sets Keys only in the first of the two
+// changes.
+func withKeys(list []Change, effects map[string]functions.Effect) []Change {
 	said := map[string]bool{}
 	for i, c := range list {
 		if (c.Kind == "policy" && c.What == "changed" || c.Kind == "canary") && !said[c.Name] {
@@ -182,7 +185,8 @@ func changes(before, after string) []Change {
 	return list
 }
 
-// removedPolicies returns the names of the policies in before that after does not have.
+// removedPolicies returns the names of the policies that the library before has and the library
+// after does not have.
 func removedPolicies(before, after string) []string {
 	var names []string
 	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {
@@ -211,7 +215,7 @@ func differences(kind string, before, after map[string]string) []Change {
 	return list
 }
 
-// files splits a library text at the lines that the build writes before each source file.
+// files splits a library's source code at the lines that the build writes before each source file.
 func files(code string) map[string]string {
 	const mark = "\n--@ "
 	parts := strings.Split(code, mark)
@@ -275,11 +279,12 @@ func canaryChanges(before, after map[string]string) []Change {
 	return list
 }
 
-// policiesOf returns the policies in a text by name, without their canaries, each formatted for
-// display.
+// policiesOf returns the policies in a library's source code, without canaries, formatted for
+// display and keyed by name.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
-	// After an error, code is not a text of this library, or it is from a version without policies.
+	// An error means that code is not a build of this library, or is from a version without
+	// policies.
 	list, _ := functions.ReadPolicies(code)
 	for _, p := range list {
 		text := limitsText(p.Limits, p.Shadow)
@@ -291,8 +296,8 @@ func policiesOf(code string) map[string]string {
 	return found
 }
 
-// canariesOf returns the canaries in the source code of a library by policy name, each formatted
-// for display.
+// canariesOf returns the canaries in a library's source code, formatted for display and keyed by
+// the name of the policy.
 func canariesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, _ := functions.ReadPolicies(code)
@@ -311,11 +316,7 @@ func canariesOf(code string) map[string]string {
 func limitsText(limits []functions.PolicyLimit, shadow bool) string {
 	var parts []string
 	for _, limit := range limits {
-		if limit.Key == "" {
-			parts = append(parts, limit.Limit)
-		} else {
-			parts = append(parts, limit.Key+": "+limit.Limit)
-		}
+		parts = append(parts, limit.String())
 	}
 	text := strings.Join(parts, "; ")
 	if shadow {

@@ -69,18 +69,14 @@ func TestPlan(t *testing.T) {
 	// The other build has a removed function, a new function, and files that differ.
 	other := strings.Replace(string(version("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
-	if err := at(t, addr).FunctionLoadReplace(ctx, other).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addr).FunctionLoadReplace(ctx, other).Err())
 	plan = must[loader.Plan](t)(l.Plan(ctx, build(t)))
 	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
 	// A plan reports the deployments that would be refused.
-	if err := at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err())
 	plan, err = l.Plan(ctx, build(t))
 	want(t, "downgrade", err, loader.ErrDowngrade)
 	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {

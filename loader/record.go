@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +12,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// recordName is the name of a library, and of its only function, that a deployment leaves beside
-// the ratelimit library on each primary. It records the deployed build, the number of the
-// deployment, and the text that was replaced. The text for a rollback is therefore replicated and
-// persisted like the library, and can be found from any machine. Reading it needs no key and no
-// additional right.
+// recordName is the name of a library and of its only function. A deployment loads it beside the
+// ratelimit library on each primary. It records the deployed build, the number of the deployment,
+// and the library that was replaced. What a rollback restores is therefore replicated and persisted
+// like the library, and can be found from any machine. Reading it needs no key and no additional
+// permission.
 const recordName = functions.Name + "_previous"
 
 // record is the content of the library recordName.
@@ -25,7 +26,7 @@ type record struct {
 	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
 	policies   string // names of the build's policies, separated by commas
 	namespaces string // JSON of namespaceRecords
-	replaced   string // text that was there before the last deployment without a namespace, or "" if there was none
+	replaced   string // source code that was there before the last deployment without a namespace, or "" if there was none
 }
 
 const textMark = "\nlocal TEXT = "
@@ -50,7 +51,8 @@ redis.register_function{
 `, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), luastring.Append(nil, r.namespaces), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
 }
 
-// readRecord parses a library written by text. For any other library it returns the zero record.
+// readRecord parses a library that record.text wrote. For any other library it returns the zero
+// record.
 func readRecord(code string) record {
 	head, rest, ok := strings.Cut(code, textMark)
 	if !ok {
@@ -69,15 +71,16 @@ func readRecord(code string) record {
 
 // last returns the record of the last deployment found on the nodes, or the zero record if there is
 // none. A record can be left over from a deployment that failed or was undone by hand. Therefore a
-// record counts only if it names the build that its node runs, or ran before it lost the library,
-// or if it names the wanted build. If a watch remembers a later deployment, last returns the record
-// of that deployment.
+// record is valid only if it names the build that its node runs or the wanted build, or if its node
+// has no library. If a watch remembers a later deployment, last returns the record of that
+// deployment.
 func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {
 		r := m.record
 		counts := r.deployed == m.node.Running.Digest || r.deployed == f.want.Digest || m.text == ""
-		if counts && r.deployment > last.deployment {
+		later := cmp.Or(cmp.Compare(r.deployment, last.deployment), cmp.Compare(r.atMS, last.atMS), cmp.Compare(r.deployed, last.deployed)) > 0
+		if counts && later {
 			last = r
 		}
 	}
@@ -89,8 +92,9 @@ func (f *fleet) last() record {
 
 // records returns a function that makes each node's record for a deployment at atMS. If the build
 // is the last one deployed, and either some nodes still run it or no node has a library, this
-// deployment is only a repair: the last record stays as it was, and with it the text for a
-// rollback. A node without a library records what is replaced on the others.
+// deployment is only a repair: the last record stays as it was. A record holds the library that a
+// rollback would restore. A node without a library has none of its own, so its record holds the one
+// that the deployment replaces on the other nodes.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
@@ -105,7 +109,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 		return func(m *member) record {
 			mine := next
 			if mine.replaced = last.replaced; m.record.deployed == last.deployed {
-				mine.replaced = m.record.replaced // the library's owner may have replaced different texts
+				mine.replaced = m.record.replaced // deployments without a namespace may have replaced different libraries
 			}
 			return mine
 		}
@@ -113,7 +117,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		common.text = last.replaced // no library is left to replace; the text before the last deployment is the best alternative
+		common.text = last.replaced // no library is left to replace; the library before the last deployment is the best alternative
 	}
 	return func(m *member) record {
 		mine := next
@@ -143,8 +147,9 @@ func (f *fleet) lostPolicies(m *member) []string {
 	})
 }
 
-// common returns what all nodes had when they were inspected, ignoring nodes that had no library or
-// the text in except. It returns false if the other nodes differ.
+// common returns the library, and the record, that the nodes had when they were inspected. It
+// ignores nodes that had no library, and nodes whose library is equal to the argument except. It
+// returns false if the libraries of the other nodes differ.
 func (f *fleet) common(except string) (held, bool) {
 	var found held
 	for _, m := range f.members {
@@ -160,7 +165,7 @@ func (f *fleet) common(except string) (held, bool) {
 	return found, true
 }
 
-// value returns the value in a line "local NAME = '...'" or "local NAME = ..." of a Lua text, or ""
+// value returns the value in a line "local NAME = '...'" or "local NAME = ..." of Lua code, or ""
 // if there is none.
 func value(head, name string) string {
 	for line := range strings.Lines(head) {

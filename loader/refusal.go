@@ -6,10 +6,13 @@ import (
 )
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
-// on each node that cannot. With probe, it also tests the user's right to load and the node's
-// memory.
+// on each node that cannot. With probe, it also tests the user's permission to load libraries and
+// the node's memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	f.tryChanges()
+	// During another deployment, a node may already have the new record but not the library. Then the
+	// check under the lease decides.
+	inDeployment := probe && slices.ContainsFunc(f.members, func(m *member) bool { return len(m.leases) > 0 })
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {
 			m.node.Err = f.refusal(ctx, m, o)
@@ -17,7 +20,7 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 		if m.node.Err == nil {
 			m.node.Err = f.refusedEffect(m, o)
 		}
-		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
+		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies && !inDeployment {
 			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost, f.want.Library, o)
 		}
 		if m.node.Err == nil && probe && m.node.State != Same {
@@ -59,7 +62,7 @@ func (f *fleet) removes(m *member) []string {
 }
 
 // probe attempts a load that cannot succeed. The server checks permission, memory and role before
-// it looks at the text, and this text does not even name a library.
+// it parses the library, and what probe sends does not even name a library.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
 	if err == nil || isCode(err, "ERR") {

@@ -58,7 +58,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if n := report.Nodes[0]; n.State != loader.Absent || n.Changed || n.ServerVersion == "" {
 		t.Errorf("%+v", n)
 	}
-	// The rights that the error names are enough.
+	// The permissions that the error names are enough.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
 	if report, err := as("deployer").Deploy(ctx, b); err != nil || !report.InStep() {
 		t.Errorf("with the rights in the error: %v\n%s", err, states(report))
@@ -67,7 +67,8 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if e := want(t, "login", err, loader.ErrNoPermission); e.User != "nobody" || e.Code != "WRONGPASS" {
 		t.Errorf("%+v", e)
 	}
-	// A user name without a password is never sent, and is not shown, because it may be a password.
+	// A user name without a password is never sent. It is not shown either, because it may be a
+	// password.
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "-function")
 	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "secret"})).Status(ctx, b)
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "+function")
@@ -94,9 +95,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	}
 
 	mustRun(t, rdb, "FUNCTION", "FLUSH")
-	if err := rdb.FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('RATELIMIT_peek', function() return 1 end)").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('RATELIMIT_peek', function() return 1 end)").Err())
 	report, err = newLoader(t, rdb).Deploy(ctx, b)
 	want(t, "name taken", err, loader.ErrNameTaken)
 	if report.Nodes[0].State != loader.Absent {
@@ -104,21 +103,13 @@ func TestRealServersThatRefuse(t *testing.T) {
 	}
 	mustRun(t, rdb, "FUNCTION", "FLUSH")
 
-	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	_, err = newLoader(t, rdb).Deploy(ctx, b)
 	want(t, "memory", err, loader.ErrOutOfMemory)
-	if err := rdb.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
 
-	if err := rdb.ConfigSet(ctx, "busy-reply-threshold", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.FunctionLoad(ctx, "#!lua name=slow\nredis.register_function('slow', function() while true do end end)").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.ConfigSet(ctx, "busy-reply-threshold", "1").Err())
+	require(t, rdb.FunctionLoad(ctx, "#!lua name=slow\nredis.register_function('slow', function() while true do end end)").Err())
 	ended := make(chan error, 1)
 	go func() { ended <- connect(t, redis.Options{Addr: addr, ReadTimeout: -1}).FCall(ctx, "slow", nil).Err() }()
 	eventually(t, "the server is busy", func() bool {

@@ -16,12 +16,10 @@ import (
 // put loads a library by hand, without a deployment.
 func put(t *testing.T, addr, code string) {
 	t.Helper()
-	if err := at(t, addr).FunctionLoadReplace(t.Context(), code).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addr).FunctionLoadReplace(t.Context(), code).Err())
 }
 
-// texts returns the libraries on a server, by name.
+// texts returns the source code of each library on a server, by name.
 func texts(t *testing.T, addr string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -39,7 +37,7 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	var afterA map[string]string // the libraries of a server that got A but missed B
+	var afterA map[string]string // the libraries of a server that got build A but missed build B
 	for _, tt := range []struct {
 		name string
 		lose func(t *testing.T)
@@ -130,7 +128,7 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 			t.Fatalf("%v\n%s", err, states(report))
 		}
 	}
-	// A server that lost everything after a rollback gets back what the others keep.
+	// A server that lost everything after a rollback gets back what the other servers have.
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
 	report := must[loader.Report](t)(l.Rollback(ctx, loader.To("00000000000a")))
 	for _, n := range report.Nodes {
@@ -205,7 +203,7 @@ func TestRecordsThatDisagree(t *testing.T) {
 	}
 }
 
-// In a cluster, a primary that joins empty gets the library, and the record for a rollback.
+// In a cluster, an empty primary that joins gets the library, and the record for a rollback.
 func TestRepairOfAShardThatJoined(t *testing.T) {
 	addrs, _ := startCluster(t, 2, redis.Options{})
 	ctx := t.Context()
@@ -214,9 +212,7 @@ func TestRepairOfAShardThatJoined(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, buildB))
 	joined, _ := startRedis(t, "--cluster-enabled", "yes")
 	host, port := hostPort(joined)
-	if err := at(t, addrs[0]).ClusterMeet(ctx, host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addrs[0]).ClusterMeet(ctx, host, port).Err())
 	var report loader.Report
 	eventually(t, "the cluster lists the node that joined, and it lists the cluster", func() bool {
 		var err error

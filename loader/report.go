@@ -22,7 +22,7 @@ const (
 	// Unreachable: the node did not reply.
 	Unreachable State = "unreachable"
 
-	// Unknown: the node replies, but what it runs could not be read; Node.Err says why.
+	// Unknown: the node replies, but its library could not be read; Node.Err says why.
 	Unknown State = "unknown"
 )
 
@@ -37,8 +37,8 @@ const (
 	Replica Role = "replica"
 )
 
-// Taken is a function name of the library that another library on the node registers. The library
-// cannot be loaded beside it.
+// Taken is one of the library's function names that another library on the node registers. While it
+// does, the library cannot be loaded.
 type Taken struct {
 	Function string `json:"function"`
 	Library  string `json:"library"` // library that registers it
@@ -64,6 +64,10 @@ type Node struct {
 	// Previous is the library that the last deployment replaced and [Loader.Rollback] would
 	// restore.
 	Previous Library `json:"previous"`
+
+	// Namespaces lists the namespaces with policies on the node when this call inspected it. It is
+	// set only by a Loader with [WithNamespace].
+	Namespaces []string `json:"namespaces,omitempty"`
 
 	// Changed reports whether this call changed what the node runs. A node that already ran the
 	// build is left alone.
@@ -116,7 +120,7 @@ func (r Report) InStep() bool {
 	return len(r.Nodes) > 0 && !slices.ContainsFunc(r.Nodes, func(n Node) bool { return n.State != Same })
 }
 
-// Changed returns the number of nodes onto which the library was loaded.
+// Changed returns the number of nodes that the call changed.
 func (r Report) Changed() int {
 	n := 0
 	for _, node := range r.Nodes {
@@ -142,7 +146,7 @@ func sortNodes(nodes []Node) {
 	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 }
 
-// compareAddrs orders by host and then numerically by port.
+// compareAddrs compares addresses: first by host, then numerically by port.
 func compareAddrs(a, b string) int {
 	if d := len(a) - len(b); d != 0 && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {
 		return d

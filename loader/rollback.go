@@ -10,9 +10,9 @@ import (
 
 // Rollback restores the build that the last deployment replaced. It deploys that build to every
 // primary as [Loader.Deploy] would, and fails for the same reasons, except that an older version
-// may replace a newer one of the same contract. The servers keep the text to restore, so Rollback
-// works from any machine. They then keep the build that Rollback replaced, so a second Rollback
-// undoes the first.
+// may replace a newer one of the same contract. The servers keep the library to restore, so
+// Rollback works from any machine. They then keep the build that Rollback replaced, so a second
+// Rollback undoes the first.
 //
 // In a namespace, Rollback restores the policies of the namespace that its last deployment replaced,
 // and nothing else. Without a namespace, it keeps the policies of all namespaces.
@@ -64,7 +64,8 @@ func (s *session) lookBack(ctx context.Context, opts []RollbackOption) (*fleet, 
 	return f, o, err
 }
 
-// keptOf returns the policies of a namespace that its last deployment replaced.
+// keptOf returns the nodes' library with the policies that the last deployment of a namespace
+// replaced. id is the argument of the option To, which a namespace does not accept.
 func (f *fleet) keptOf(namespace, id string) (owned, error) {
 	nothing := func(problem, remedy string) (owned, error) {
 		return owned{}, &Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
@@ -77,7 +78,7 @@ func (f *fleet) keptOf(namespace, id string) (owned, error) {
 	case !found:
 		return nothing("the servers keep no record of a deployment of the namespace "+namespace, "call Deploy with the policies that you want")
 	case len(of.Replaced) == 0:
-		return nothing("the last deployment of the namespace "+namespace+" replaced no policy", "call Deploy with the policies that you want")
+		return nothing("the last deployment of the namespace "+namespace+" replaced no policy, or it is not known which", "call Deploy with the policies that you want")
 	case m < 0:
 		return nothing("no node has the library", "call Deploy with the policies that you want")
 	}
@@ -88,16 +89,17 @@ func (f *fleet) keptOf(namespace, id string) (owned, error) {
 	return owned{artifact{text: text, Library: describe(text)}, of.Replaced}, nil
 }
 
-// kept returns the text to restore, without the policies of namespaces. If id is not empty, it
-// selects the text.
+// kept returns the library to restore, without the policies of namespaces. id is the argument of
+// the option To, or "": the build ID of the library to restore, or the beginning of its digest.
 func (f *fleet) kept(id string) (owned, error) {
 	last := f.last()
-	var found []artifact
+	var found []owned
 	var names []string
-	add := func(code string) {
-		a := artifact{text: code, Library: describe(code)}
-		wanted := code != "" && (id == "" || a.BuildID == id || strings.HasPrefix(a.Digest, id))
-		if wanted && !slices.Contains(found, a) {
+	add := func(code string, shown ...Library) {
+		a := withoutNamespaces(code)
+		shown = append(shown, describe(code), a.Library)
+		wanted := code != "" && slices.ContainsFunc(shown, func(l Library) bool { return id == "" || l.BuildID == id || strings.HasPrefix(l.Digest, id) })
+		if wanted && !slices.ContainsFunc(found, func(other owned) bool { return other.text == a.text }) {
 			found = append(found, a)
 			names = append(names, a.String())
 		}
@@ -105,7 +107,7 @@ func (f *fleet) kept(id string) (owned, error) {
 	for _, m := range f.members {
 		switch {
 		case id != "":
-			add(m.record.replaced)
+			add(m.record.replaced, m.node.Previous)
 			add(m.text)
 		case last.deployment == 0 || m.record.deployed == last.deployed:
 			add(m.record.replaced)
@@ -114,12 +116,7 @@ func (f *fleet) kept(id string) (owned, error) {
 	problem, class, remedy := "", ErrNothingKept, "call Deploy with the build that you want, or Delete"
 	switch {
 	case len(found) == 1:
-		policies := policiesIn(found[0].text, "")
-		if all, _ := functions.ReadPolicies(found[0].text); len(all) == len(policies) {
-			return owned{found[0], policies}, nil
-		}
-		text, err := functions.Rebuild(found[0].text, policies)
-		return owned{artifact{text: text, Library: describe(text)}, policies}, err
+		return found[0], nil
 	case len(found) > 1:
 		problem = "the last deployment replaced " + strings.Join(names, " and ") + " on different nodes"
 		class, remedy = ErrSeveralKept, "choose one with the option To"
@@ -133,10 +130,12 @@ func (f *fleet) kept(id string) (owned, error) {
 	return owned{}, &Error{Class: class, Problem: "nothing to go back to: " + problem, Remedy: remedy}
 }
 
-// Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls
-// then return "ERR Function not found". The keys stay until they expire. An unrelated library of
-// the same name is left alone, unless [ReplaceForeign] is given. With [WithNamespace], Delete fails
+// Delete deletes the library, and the record for [Loader.Rollback], from every primary. Calls then
+// return "ERR Function not found". The keys stay until they expire. An unrelated library of the
+// same name is left alone, unless [ReplaceForeign] is given. With [WithNamespace], Delete fails
 // with [ErrNamespace], because the library also holds the policies of other namespaces.
+//
+// If another deployment ends while Delete waits for the lease, Delete fails with [ErrOvertaken].
 //
 // If one node fails, Delete continues with the others; calling Delete again deletes the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
@@ -151,16 +150,19 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, owned{})
-	for _, m := range f.members {
-		switch {
-		case m.node.Err != nil:
-		case m.node.Role == Replica:
-			m.node.Err = readOnly(m.conn, m.primaryOf(ctx), nil)
-		case m.node.State == Different && !m.node.Running.ours() && !o.replaceForeign:
-			m.node.Err = otherLibrary(m.conn)
+	check := func() error {
+		for _, m := range f.members {
+			switch {
+			case m.node.Err != nil:
+			case m.node.Role == Replica:
+				m.node.Err = readOnly(m.conn, m.primaryOf(ctx), nil)
+			case m.node.State == Different && !m.node.Running.ours() && !o.replaceForeign:
+				m.node.Err = otherLibrary(m.conn)
+			}
 		}
+		return f.err(opDelete)
 	}
-	if err := f.err(opDelete); err != nil {
+	if err := check(); err != nil {
 		return f.report, err
 	}
 	leader := f.leader()
@@ -169,17 +171,26 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 		leader.node.Err = err
 		return f.report, f.err(opDelete)
 	}
-	each(f.members, func(m *member) {
-		had := m.text != ""
-		m.node.Err = m.restore(ctx, functions.Name, "")
-		if m.node.Err == nil {
-			m.node.Err = m.restore(ctx, recordName, "")
-		}
-		if err := m.lookAgain(ctx, f.want); m.node.Err == nil {
-			m.node.Err = err
-		}
-		m.node.Changed = had && m.node.State == Absent
-	})
+	seen := f.deployments()
+	f.reread(ctx) // another deployment may have finished before the lease was taken
+	if check() == nil && f.deployments() != seen {
+		leader.node.Err = cameBetween(leader.conn)
+	}
+	if f.err(opDelete) == nil {
+		each(f.members, func(m *member) {
+			had := m.text != ""
+			if m.node.Err = lease.keep(ctx); m.node.Err == nil {
+				m.node.Err = m.restore(ctx, functions.Name, "")
+			}
+			if m.node.Err == nil {
+				m.node.Err = m.restore(ctx, recordName, "")
+			}
+			if err := m.lookAgain(ctx, f.want); m.node.Err == nil {
+				m.node.Err = err
+			}
+			m.node.Changed = had && m.node.State == Absent
+		})
+	}
 	f.report.Notes = append(f.report.Notes, lease.release(ctx)...)
 	return f.report, f.err(opDelete)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// session is one call of a Loader, or one watch, with its open connections.
+// session is one call to a method of a Loader, or one watch, with its open connections.
 type session struct {
 	l       *Loader
 	timeout time.Duration
@@ -19,22 +19,22 @@ type session struct {
 	conns map[string]*conn
 	seeds []string // nodes that replied; they are asked before the caller's addresses
 
-	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read every time
+	reads map[string]*lastRead // a watch's last reads of each node; nil if the libraries are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
 	left  map[string]bool      // addresses of nodes that a watch must not change
-	base  string               // the text that a watch last found on the nodes
+	base  string               // the library that a watch last found on the nodes
 
-	effects map[[2]string]map[string]Effect // effects by the digests of two texts, and by policy
+	effects map[[2]string]map[string]functions.Effect // effects by the digests of two builds, and by policy
 
-	overOwn, overBase string // the last call of over
+	overOwn, overBase string // arguments and result of the last call to over
 	overWant          artifact
 }
 
-// lastRead holds what a watch has read on a node, and the list of libraries at that time. The texts
-// take several hundred kilobytes. While the list stays the same, they are therefore read again only
-// after usesPerRead rounds. If the record does not match the library, a deployment is half done.
-// The deployment's next step may not change the list, so the watch then reads the texts in every
-// round.
+// lastRead holds the source code that a watch has read on a node, and what FUNCTION LIST returned
+// at that time. The source code takes several hundred kilobytes. While the list of libraries stays
+// the same, it is therefore read again only after usesPerRead rounds. If the record does not match
+// the library, a deployment is incomplete. The deployment's next step may not change the list of
+// libraries, so the watch then reads the source code in every round.
 type lastRead struct {
 	list string
 	held held
@@ -71,7 +71,7 @@ func (s *session) drop(addr string) {
 	}
 }
 
-// read returns what a node holds.
+// read returns the libraries on a node.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
 	if s.reads == nil {
 		return c.readHeld(ctx)
@@ -98,7 +98,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	return found, err
 }
 
-// forget makes the next reads fetch the texts again.
+// forget makes the next reads fetch the source code again.
 func (s *session) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *session) close() {
 	clear(s.conns)
 }
 
-// member is a node in a session, with what was found on it.
+// member is a node in a session, with the libraries found on it.
 type member struct {
 	*conn
 	shard
@@ -122,28 +122,29 @@ type member struct {
 	s    *session
 	node *Node // entry in the fleet's report
 
-	wrote bool // a command was sent that changes what the node holds
+	wrote bool // whether a command was sent that changes the node's libraries
 }
 
-// held is what a node has: the library, its record and its leases.
+// held holds what was read from a node: the library, its record and its leases.
 type held struct {
-	text       string // text of the library, "" if there is none
+	text       string // source code of the library, "" if there is none
 	record     record
-	recordText string // text of the record's library, "" if there is none
+	recordText string // source code of the record's library, "" if there is none
 	leases     []lease
 }
 
 // fleet is all nodes that were inspected, sorted by address.
 type fleet struct {
 	s       *session
-	own     owned    // the build of the caller; none for Delete
-	base    string   // the text on the nodes that want takes the parts of other namespaces from
+	own     owned    // the caller's build; empty for Delete
+	base    string   // the library whose policies of other namespaces are kept in want; "" if there is none, or if the newest of several is not known
 	want    artifact // what each node should run
 	report  Report
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 }
 
-// look inspects every node, and determines what all of them should run. It writes nothing.
+// look inspects every node, and determines the build that all of them should run. It writes
+// nothing.
 func (s *session) look(ctx context.Context, own owned) *fleet {
 	f := s.inspectFleet(ctx, own)
 	if len(f.members) > 0 {
@@ -233,7 +234,8 @@ func (f *fleet) leader() *member {
 	})
 }
 
-// reread reads the nodes again after the lease was taken.
+// reread reads the nodes again after the lease was taken, and determines again what they should
+// run.
 func (f *fleet) reread(ctx context.Context) {
 	each(f.members, func(m *member) {
 		if err := m.read(ctx, f.want); err != nil {

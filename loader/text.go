@@ -12,29 +12,29 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Build is the text of a library to deploy: a functions.Build, which functions.New makes, or a
-// [Text] from a file.
+// Build is the source code of a library to deploy: a functions.Build, which functions.New makes, or
+// a [Text] from a file.
 type Build interface {
 	Text() string
 }
 
-// Text is a Build given by its text, such as the content of a file that `ratelimit build -o` wrote.
-// So a tested build can be stored, and later deployed byte for byte to several fleets.
+// Text is a Build given by its source code, such as the content of a file that `ratelimit build -o`
+// wrote. With it, a tested build can be stored, and later deployed byte for byte to several fleets.
 type Text string
 
 // Text returns t as it is.
 func (t Text) Text() string { return string(t) }
 
-// Library describes the text of a library. All fields are zero if there is no library. All but
-// Digest are zero if the text does not contain them, as for an unrelated library.
+// Library describes the source code of a library. All fields are zero if there is no library. All
+// but Digest are zero if the source code does not contain them, as for an unrelated library.
 type Library struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
 	BuildID  string `json:"build_id"`
-	Digest   string `json:"digest"` // SHA-256 of the text, 64 hexadecimal digits
+	Digest   string `json:"digest"` // SHA-256 of the source code, 64 hexadecimal digits
 }
 
-// ours reports whether the text is a build of the ratelimit library.
+// ours reports whether l is a build of the ratelimit library.
 func (l Library) ours() bool { return l.Version != "" && l.BuildID != "" }
 
 // String describes the library for display.
@@ -48,7 +48,7 @@ func (l Library) String() string {
 	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
 }
 
-// artifact is a text to load, and its description.
+// artifact is the source code of a library to load, and its description.
 type artifact struct {
 	Library
 	text string
@@ -82,14 +82,14 @@ var (
 	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
 	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
 
-	// Each pattern begins with a literal word, so that the search is fast in a long text.
+	// Each pattern begins with a literal word, so that the search is fast in a long library.
 	functionNames = []*regexp.Regexp{
 		regexp.MustCompile(`function_name\s*=\s*['"](\w+)['"]`), regexp.MustCompile(`redis\.register_function\(\s*['"](\w+)['"]`),
 	}
 )
 
-// describe reads a library's description from its text. ratelimit_info returns the same
-// description, but a deployer may lack the right to call it.
+// describe reads a library's description from its source code. ratelimit_info returns the same
+// description, but a deployer may lack permission to call it.
 func describe(code string) Library {
 	if code == "" {
 		return Library{}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Topology says whether the servers are one server, a cluster or a ring.
+// Topology is the arrangement of the servers: one server, a cluster or a ring.
 type Topology string
 
 const (
@@ -24,8 +24,8 @@ const (
 	Ring Topology = "ring"
 )
 
-// shard is a primary's address, the ranges of slots that it serves, each as its first and its last
-// slot, and the addresses of its replicas, if the cluster lists them.
+// shard describes a primary. slots holds the first and the last slot of each range that it serves.
+// replicaAddrs holds the addresses of its replicas, if the cluster lists them.
 type shard struct {
 	addr         string
 	slots        []int
@@ -86,8 +86,8 @@ func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	return topology, nil, failed
 }
 
-// findBySlots takes the primaries from the caller's own list. Callers give their list if the
-// servers do not know all the nodes, or know addresses that the caller cannot reach.
+// findBySlots takes the primaries from the caller's own list. Callers provide a list if the servers
+// do not list all nodes, or list addresses that the caller cannot reach.
 func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -127,7 +127,7 @@ func merge(shards []shard) []shard {
 	return merged
 }
 
-// ask asks one node which topology it belongs to, and which primaries there are.
+// ask asks one node for its topology and the primaries.
 func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Node) {
 	c := s.conn(addr)
 	about, err := c.identify(ctx)
@@ -172,9 +172,10 @@ func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	return merge(shards), nil
 }
 
-// readShards parses a reply to CLUSTER SHARDS. It returns nil if the reply has another shape. It
-// omits a primary that the cluster marks as failed and that serves no slots: when it comes back, it
-// will be a replica and get the library from its primary.
+// readShards parses a reply to CLUSTER SHARDS from the node at host. If tls is true, it uses the
+// nodes' TLS ports. It returns nil if the reply is malformed. It omits a primary that the cluster
+// marks as failed and that serves no slots: when it comes back, it will be a replica and get the
+// library from its primary.
 func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard
@@ -229,7 +230,7 @@ func readShards(reply any, host string, tls bool) []shard {
 }
 
 // readSlots parses a reply to CLUSTER SLOTS: first and last slot, then the nodes, the primary
-// first. It returns nil if the reply has another shape.
+// first. It returns nil if the reply is malformed.
 func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
 	var shards []shard

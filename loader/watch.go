@@ -33,7 +33,7 @@ type Event struct {
 	Time time.Time
 	Kind EventKind
 	Node Node   // the node after the event
-	Text string // a sentence
+	Text string // a sentence that describes the event
 	Err  error  // why the node was left or the load failed: an [*Error], or nil
 }
 
@@ -51,23 +51,22 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // primaries that lost it or never had it, for example after FUNCTION FLUSH, after a restart without
 // persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report,
 // from one goroutine, for each change that it sees, and for each node at the beginning. It returns
-// the error of ctx, or an error if build is invalid.
+// ctx.Err(), or an error if build is invalid.
 //
-// A watch repairs and does not deploy. It leaves a node as it is, and reports the reason, if
-// another build was deployed after this one, if a newer version, a higher contract or a library
-// that is not a build of this one runs, or while a deployment is under way. So a forgotten watch
-// never brings an older build back, even if all nodes have lost the newer one: as long as it runs,
-// it remembers the last deployment that it has seen, and the nodes that it had to leave as they
-// are.
+// A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
+// reason: another build was deployed after this one; a node runs a newer version or a higher
+// contract; this node runs an unrelated library; a deployment is under way. Therefore a forgotten
+// watch never restores an older build, even if all nodes have lost the newer one: as long as it
+// runs, it remembers the last deployment and the nodes that it left as they are.
 //
 // The watch repairs each problem once. If the same problem comes back at once, because someone else
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
 // for loads that fail.
 //
 // The watch notices a missing library or a new deployment in the next round. It notices a library
-// that was loaded without a deployment within ten rounds, because the texts are not read in every
-// round. A step takes at most a second, even if [WithTimeout] allows more, so that a node that
-// hangs does not delay repairs of the others.
+// that was loaded without a deployment within ten rounds, because the source code is not read in
+// every round. A step takes at most a second, even if [WithTimeout] allows more, so that a node
+// that hangs does not delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -160,7 +159,8 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// sees reports the state of a node, and returns whether the node should be repaired now.
+// sees reports the state of a node, and returns whether the node should be repaired now. verdict is
+// the reason why the node must be left as it is, or nil.
 func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
@@ -298,8 +298,8 @@ func (f *fleet) remember() {
 	f.s.last = before
 }
 
-// laterBuild returns a sentence if a newer version runs on any node, or if the last known
-// deployment deployed another build; otherwise "".
+// laterBuild describes a newer version on any node, or a last known deployment of another build. It
+// returns "" if there is neither.
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
 		switch r := m.node.Running; {
@@ -334,8 +334,8 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay returns a sentence if a deployment holds a lease; otherwise "". except is the name of a
-// lease to ignore.
+// underWay describes a deployment that holds a lease. It returns "" if there is none. except is the
+// name of a lease to ignore.
 func (f *fleet) underWay(ctx context.Context, except string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {

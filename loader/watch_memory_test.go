@@ -43,7 +43,7 @@ func TestWatchRemembers(t *testing.T) {
 	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
 		t.Errorf("the way back got lost: %+v", n)
 	}
-	round(loader.InStep, 1, nil) // after the watch has read the texts
+	round(loader.InStep, 1, nil) // after the watch has read the source code
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	round(loader.Left, 1, loader.ErrLaterBuild)
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
@@ -60,8 +60,8 @@ func TestWatchRemembers(t *testing.T) {
 	round(loader.Repaired, 2, nil)
 }
 
-// Without any record of a deployment, a watch continues to leave a server that it left, even if the
-// server then loses everything.
+// If there is no record of a deployment, a watch that left a server alone continues to do so, even
+// if the server then loses everything.
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))

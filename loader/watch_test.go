@@ -65,7 +65,7 @@ func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n i
 	return last
 }
 
-// looksPerRead is the number of rounds within which a watch reads the texts at least once.
+// looksPerRead is the number of rounds within which a watch reads the source code at least once.
 const looksPerRead = 11
 
 const often = 20 * time.Millisecond
@@ -206,10 +206,10 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("when it is time", 1)
 	}
-	// If the build has stayed for a minute, the next repair is immediate again.
+	// If the build has remained for a minute, the next repair is immediate again.
 	clock.round(t, 3*time.Minute)
 	put(t, addr, older)
-	for range looksPerRead { // the text is not read in every round
+	for range looksPerRead { // the source code is not read in every round
 		if n, _ := w.count(addr, loader.Repaired); n > repairs {
 			break
 		}
@@ -385,7 +385,8 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// Before a watch loads a library, it notices even a deployment whose texts it has not read yet.
+// Before a watch loads a library, it notices even a deployment of libraries that it has not read
+// yet.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -11,40 +11,33 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Effect says what a change of a policy does to keys in use.
-type Effect struct {
-	Keys    string // such as "carry over: after 50 of 100 units, 50 of 100 are left"
-	Denied  bool   // calls are denied although the new limit has room for what the key has used
-	Refused string // why the library cannot take the new policy, or ""
-}
-
 // Effects tries changes of policies on a library, in the offline engine. It makes calls under the
 // old limit, and then finds out how many units the new limit leaves and whether it denies calls.
-// Each change has the policy before and after. If the policy before has no limits, the policy is
-// new and is only checked.
-func Effects(library string, changes [][2]functions.Policy) ([]Effect, error) {
+// Each change consists of the old and the new policy. If the old policy has no limits, the policy
+// is new, and Effects only checks it.
+func Effects(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 	server, err := embedded.Start(embedded.WithLibrary(library+parser), embedded.WithTime(timeOfChanges))
 	if err != nil {
 		return nil, fmt.Errorf("the library does not load: %w", err)
 	}
 	defer func() { _ = server.Close() }()
-	t := trial{checker: checker{server: server}, known: map[[2]string]Effect{}}
-	effects := make([]Effect, len(changes))
+	t := trial{checker: checker{server: server}, known: map[[2]string]functions.Effect{}}
+	effects := make([]functions.Effect, len(changes))
 	for i, change := range changes {
 		effects[i] = t.policy(change[0], change[1])
 	}
 	return effects, t.failed
 }
 
-// timeOfChanges is in the middle of windows of the clock and the calendar.
+// timeOfChanges is in the middle of every clock and calendar window.
 var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.UTC)
 
 type trial struct {
 	checker
-	known map[[2]string]Effect // effects by the limits before and after
+	known map[[2]string]functions.Effect // effects by the limits before and after
 }
 
-// side holds the limits for a part of a policy's keys.
+// side holds the limits of a policy or of its canary.
 type side struct {
 	limits []string
 	shadow bool
@@ -61,21 +54,21 @@ func sidesOf(p functions.Policy) []side {
 	return []side{policy, {p.Canary.Limits, p.Canary.Shadow}}
 }
 
-// policy returns the effect of a change of a policy. A key can change from any side of the old
-// policy to any side of the new one. The result is the effect of the worst change, among those that
-// the old policy did not already allow.
-func (t *trial) policy(before, after functions.Policy) Effect {
+// policy returns the effect of a change of a policy. A change can move a key into a canary or out
+// of one, so policy tries every pair of an old and a new side, and returns the worst effect among
+// the pairs that the old policy did not already allow.
+func (t *trial) policy(before, after functions.Policy) functions.Effect {
 	for _, to := range sidesOf(after) {
 		for _, limit := range to.limits {
 			if _, err := t.about(limit); err != nil {
-				return Effect{Refused: err.Error()}
+				return functions.Effect{Refused: err.Error()}
 			}
 		}
 	}
 	if len(before.Limits) == 0 {
-		return Effect{}
+		return functions.Effect{}
 	}
-	var worst Effect
+	var worst functions.Effect
 	for _, from := range sidesOf(before) {
 		for _, to := range sidesOf(after) {
 			if slices.Equal(from.limits, to.limits) {
@@ -87,11 +80,23 @@ func (t *trial) policy(before, after functions.Policy) Effect {
 			}
 		}
 	}
+	if had, takes := keysOf(before), keysOf(after); had != takes {
+		refused := fmt.Sprintf("calls with %s are refused with BADKEYS until they pass %d", counted(int64(had), "key"), takes)
+		worst = functions.Effect{Keys: strings.TrimSuffix(refused+"; "+worst.Keys, "; "), Denied: true}
+	}
 	return worst
 }
 
-func (t *trial) limits(from []string, to side, policy functions.Policy) Effect {
-	var effect Effect
+// keysOf returns the number of keys that ratelimit_take needs for a policy.
+func keysOf(p functions.Policy) int {
+	if p.Track {
+		return len(p.Limits) + 1
+	}
+	return len(p.Limits)
+}
+
+func (t *trial) limits(from []string, to side, policy functions.Policy) functions.Effect {
+	var effect functions.Effect
 	var texts []string
 	for i := range min(len(from), len(to.limits)) {
 		if from[i] == to.limits[i] {
@@ -109,7 +114,7 @@ func (t *trial) limits(from []string, to side, policy functions.Policy) Effect {
 }
 
 // change returns the effect of a change of one limit.
-func (t *trial) change(from, to string) Effect {
+func (t *trial) change(from, to string) functions.Effect {
 	known, found := t.known[[2]string{from, to}]
 	if !found {
 		known = t.try(from, to)
@@ -118,34 +123,38 @@ func (t *trial) change(from, to string) Effect {
 	return known
 }
 
-func (t *trial) try(from, to string) Effect {
+func (t *trial) try(from, to string) functions.Effect {
 	a, err := t.about(from)
 	if err != nil {
-		return Effect{Keys: "unknown: the library does not take the limit " + from}
+		return functions.Effect{Keys: "unknown: the library does not take the limit " + from}
 	}
 	b, err := t.about(to)
 	switch {
 	case err != nil || b.capacity == 0:
-		return Effect{Keys: "denied: the new limit never allows"}
+		return functions.Effect{Keys: "denied: the new limit never allows"}
 	case a.capacity == 0:
-		return Effect{Keys: "start anew"}
+		return functions.Effect{Keys: "start anew"}
 	}
 	half := max(1, min(a.capacity, b.capacity)/2)
-	var longest time.Duration
+	noun := "unit"
+	if a.leases {
+		noun = "lease"
+	}
+	var longest, exhausted time.Duration // exhausted is the wait after all units were used
 	denied := false
 	var left int64
 	for _, used := range []int64{1, half, a.capacity} {
 		if a.leases && used > 1 {
-			used = half // each lease is a call
+			used = half // each lease needs a call, so the largest number is left out
 		}
 		after := t.after(from, to, a, b, used)
 		switch {
 		case after.err != nil && a.leases != b.leases:
-			return Effect{Keys: "refused until they expire, because a key is for leases or for rates", Denied: true}
+			return functions.Effect{Keys: "refused until they expire, because a key is for leases or for rates", Denied: true}
 		case after.err != nil:
-			return Effect{Keys: "refused until they expire: " + after.err.Error(), Denied: true}
+			return functions.Effect{Keys: "refused until they expire: " + after.err.Error(), Denied: true}
 		}
-		longest = max(longest, after.wait)
+		longest, exhausted = max(longest, after.wait), after.wait
 		denied = denied || used <= half && used < b.capacity && !after.allowed
 		if used == half {
 			left = after.left
@@ -153,18 +162,21 @@ func (t *trial) try(from, to string) Effect {
 	}
 	switch {
 	case denied:
-		return Effect{Keys: "denied, for up to " + spanText(longest.Milliseconds()), Denied: true}
+		return functions.Effect{Keys: "denied, for up to " + spanText(longest.Milliseconds()), Denied: true}
 	case left >= b.capacity:
-		return Effect{Keys: "start anew"}
+		return functions.Effect{Keys: "start anew"}
 	}
-	return Effect{Keys: fmt.Sprintf("carry over: after %s of %d, %d of %d are left", units(half, a.leases), a.capacity, left, b.capacity)}
+	keys := fmt.Sprintf("carry over: after %s of %d, %d of %d are left", counted(half, noun), a.capacity, left, b.capacity)
+	if a.leases || b.capacity < a.capacity {
+		return functions.Effect{Keys: keys}
+	}
+	if before := t.after(from, from, a, a, a.capacity).wait; exhausted > before {
+		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, spanText(exhausted.Milliseconds()), spanText(before.Milliseconds()))
+	}
+	return functions.Effect{Keys: keys}
 }
 
-func units(n int64, leases bool) string {
-	noun := "unit"
-	if leases {
-		noun = "lease"
-	}
+func counted(n int64, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
@@ -197,7 +209,9 @@ type tried struct {
 	err     error
 }
 
-// after returns the reply to one call under the limit to, after some units were used under from.
+// after returns the outcome of one call after a change of a limit. On an empty server, it first takes
+// units under the old limit, which is from; used is their number. It then makes a call under the new
+// limit, which is to. a describes from, and b describes to.
 func (t *trial) after(from, to string, a, b aboutLimit, used int64) tried {
 	const key = "k"
 	if _, err := t.server.Do("FLUSHALL"); err != nil {

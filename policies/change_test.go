@@ -16,12 +16,9 @@ func one(limits ...string) functions.Policy {
 	return p
 }
 
-func effectsOf(t *testing.T, changes ...[2]functions.Policy) []Effect {
+func effectsOf(t *testing.T, changes ...[2]functions.Policy) []functions.Effect {
 	t.Helper()
-	effects, err := Effects(functions.Source(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	effects := must[[]functions.Effect](t)(Effects(functions.Source(), changes))
 	return effects
 }
 
@@ -31,27 +28,34 @@ func TestEffects(t *testing.T) {
 		return p
 	}
 	shadow := func(p functions.Policy) functions.Policy { p.Shadow = true; return p }
+	track := func(p functions.Policy) functions.Policy { p.Track = true; return p }
 	for _, tt := range []struct {
 		before, after functions.Policy
-		want          Effect
+		want          functions.Effect
 	}{
-		{one("100/m"), one("leaky_bucket 100/m"), Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
-		{one("100/m"), one("10/m"), Effect{Keys: "carry over: after 5 units of 100, 9 of 10 are left"}},
-		{one("fixed_window 100/m"), one("fixed_window 10/m"), Effect{Keys: "carry over: after 5 units of 100, 5 of 10 are left"}},
-		{one("sliding_log 100/m"), one("100/m"), Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
-		{one("fixed_window 100/h"), one("token_bucket 100/m"), Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
-		{one("concurrency 4 lease=30s"), one("concurrency 10 lease=1m"), Effect{Keys: "carry over: after 2 leases of 4, 8 of 10 are left"}},
-		{one("1/s"), one("1/m"), Effect{Keys: "carry over: after 1 unit of 1, 0 of 1 are left"}},
-		{one("0/h"), one("100/m"), Effect{Keys: "start anew"}},
-		{one("100/m"), one("0/h"), Effect{Keys: "denied: the new limit never allows"}},
-		{one("100/m", "5/s"), one("100/m", "fixed_window 5/s"), Effect{Keys: "b carry over: after 2 units of 5, 3 of 5 are left"}},
-		{one("concurrency 4 lease=30s"), one("100/m"), Effect{Keys: "refused until they expire, because a key is for leases or for rates", Denied: true}},
-		{one("concurrency 4 lease=30s"), shadow(one("100/m")), Effect{Keys: "refused until they expire, because a key is for leases or for rates"}},
-		{one("100/m"), one("5/x"), Effect{Refused: `"5/x": the unit of the period "x" is none of ms, s, m, h, d`}},
-		{functions.Policy{}, one("5/x"), Effect{Refused: `"5/x": the unit of the period "x" is none of ms, s, m, h, d`}},
-		{functions.Policy{}, one("5/s"), Effect{}},
-		{one("100/m"), canary(one("100/m"), false, "60/m"), Effect{Keys: "carry over: after 30 units of 100, 42 of 60 are left"}},
-		{canary(one("100/m"), false, "60/m"), one("60/m"), Effect{Keys: "carry over: after 30 units of 100, 42 of 60 are left"}},
+		{one("100/m"), one("leaky_bucket 100/m"), functions.Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
+		{one("100/m"), one("10/m"), functions.Effect{Keys: "carry over: after 5 units of 100, 9 of 10 are left"}},
+		{one("fixed_window 100/m"), one("fixed_window 10/m"), functions.Effect{Keys: "carry over: after 5 units of 100, 5 of 10 are left"}},
+		{one("sliding_log 100/m"), one("100/m"), functions.Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
+		{one("fixed_window 100/h"), one("token_bucket 100/m"), functions.Effect{Keys: "carry over: after 50 units of 100, 50 of 100 are left"}},
+		{one("concurrency 4 lease=30s"), one("concurrency 10 lease=1m"), functions.Effect{Keys: "carry over: after 2 leases of 4, 8 of 10 are left"}},
+		{one("1/s"), one("1/m"), functions.Effect{Keys: "carry over: after 1 unit of 1, 0 of 1 are left"}},
+		{one("10/d"), one("fixed_window 1000/d"), functions.Effect{Keys: "carry over: after 5 units of 10, 500 of 1000 are left; after 10, the wait is up to 1d and was 2h24m"}},
+		{one("0/h"), one("100/m"), functions.Effect{Keys: "start anew"}},
+		{one("100/m"), one("0/h"), functions.Effect{Keys: "denied: the new limit never allows"}},
+		{one("100/m", "5/s"), one("100/m", "fixed_window 5/s"), functions.Effect{Keys: "b carry over: after 2 units of 5, 3 of 5 are left; after 5, the wait is up to 1s and was 200ms"}},
+		{one("concurrency 4 lease=30s"), one("100/m"), functions.Effect{Keys: "refused until they expire, because a key is for leases or for rates", Denied: true}},
+		{one("concurrency 4 lease=30s"), shadow(one("100/m")), functions.Effect{Keys: "refused until they expire, because a key is for leases or for rates"}},
+		{one("100/m"), one("5/x"), functions.Effect{Refused: `"5/x": the unit of the period "x" is none of ms, s, m, h, d`}},
+		{functions.Policy{}, one("5/x"), functions.Effect{Refused: `"5/x": the unit of the period "x" is none of ms, s, m, h, d`}},
+		{functions.Policy{}, one("5/s"), functions.Effect{}},
+		{one("100/m"), canary(one("100/m"), false, "60/m"), functions.Effect{Keys: "carry over: after 30 units of 100, 42 of 60 are left"}},
+		{canary(one("100/m"), false, "60/m"), one("60/m"), functions.Effect{Keys: "carry over: after 30 units of 100, 42 of 60 are left"}},
+		{one("100/m"), one("100/m", "5/s"), functions.Effect{Keys: "calls with 1 key are refused with BADKEYS until they pass 2", Denied: true}},
+		{one("100/m", "5/s"), shadow(one("10/m")), functions.Effect{Keys: "calls with 2 keys are refused with BADKEYS until they pass 1; carry over: after 5 units of 100, 9 of 10 are left", Denied: true}},
+		{one("100/m"), track(one("100/m")), functions.Effect{Keys: "calls with 1 key are refused with BADKEYS until they pass 2", Denied: true}},
+		{track(one("100/m")), one("100/m"), functions.Effect{Keys: "calls with 2 keys are refused with BADKEYS until they pass 1", Denied: true}},
+		{one("100/m"), shadow(one("100/m")), functions.Effect{}},
 	} {
 		if got := effectsOf(t, [2]functions.Policy{tt.before, tt.after})[0]; got != tt.want {
 			t.Errorf("%v to %v:\n%+v\nwant\n%+v", tt.before.Limits, tt.after.Limits, got, tt.want)
@@ -62,8 +66,8 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// Every pair of algorithms has an effect. The effect says that keys are denied if the first call
-// under the new limit is denied.
+// TestEffectsOfAllPairs checks that Effects describes a change from each limit to each other one, and
+// that Denied is true if the first call under the new limit is denied.
 func TestEffectsOfAllPairs(t *testing.T) {
 	var changes [][2]functions.Policy
 	limits := []string{"100/h", "token_bucket 100/h", "leaky_bucket 100/h", "fixed_window 100/h", "fixed_window 100/h align=clock",

@@ -24,8 +24,8 @@ type Findings struct {
 	// or a burst is below the stated cost.
 	Doubtful Problems
 
-	// Notes point out what readers of a valid policy may overlook: a limit of 0 per period never
-	// allows a call.
+	// Notes list limits that never allow a call, such as 0/m. They are valid, but readers may
+	// overlook them.
 	Notes Problems
 }
 
@@ -33,8 +33,8 @@ type Findings struct {
 // probably do not work as intended. An error comes from the engine; problems with the policies are
 // in Findings.
 func (f *File) Check() (Findings, error) {
-	// The library is loaded without the policies, because thousands of them take the engine long to
-	// load, and their limits are checked one by one.
+	// The library is loaded without the policies, because the engine takes long to load thousands
+	// of policies, and their limits are checked one by one.
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	if err != nil {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Check accepts policies that are not from a file.
+// TestCheckWithoutPositions checks that Check accepts policies that are not from a file.
 func TestCheckWithoutPositions(t *testing.T) {
 	limits := []functions.PolicyLimit{{Key: "a", Limit: "sliding_log 60000/d"}, {Key: "b", Limit: "sliding_log 60000/d"}}
 	file := File{Name: "f", Policies: []Policy{{Policy: functions.Policy{Name: "p", Limits: limits}}, {Policy: functions.Policy{Name: "q", Limits: []functions.PolicyLimit{{Limit: "1/x"}}}}}}
@@ -25,8 +25,8 @@ func TestCheckWithoutPositions(t *testing.T) {
 	}
 }
 
-// A rate that is reported as redundant changes no decision: limits with and without it give the same
-// replies to any calls.
+// TestRedundantRatesChangeNothing checks that a rate reported as redundant changes no decision: a
+// limit with the rate allows the same calls as the limit without it.
 func TestRedundantRatesChangeNothing(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	c := checker{server: server}
@@ -56,10 +56,7 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 			a = pick("1", "2", "3") + "/" + pick("d", "w", "w", "mo", "mo from=31") + " align=clock"
 			b = pick("3", "6", "12", "30", "99") + "/" + pick("w", "mo", "mo from=15", "60d", "y") + " align=clock" + pick("", " zone=+05:30")
 		}
-		limit, err := c.parse(algorithm + " " + a + ", " + b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := must[limit](t)(c.parse(algorithm + " " + a + ", " + b))
 		found := redundantRates(limit)
 		if len(found) != 1 || !strings.HasPrefix(found[0], "the rate "+b+" is redundant") || a == b {
 			continue
@@ -77,10 +74,7 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 			cost := fmt.Sprint(max(1, random.IntN(5)-2))
 			var allowed [2]any
 			for i, limit := range []string{algorithm + " " + a, algorithm + " " + a + ", " + b} {
-				reply, err := server.Do("FCALL", "ratelimit_take", "1", fmt.Sprint("k", i), limit, "COST", cost)
-				if err != nil {
-					t.Fatal(err)
-				}
+				reply := must[any](t)(server.Do("FCALL", "ratelimit_take", "1", fmt.Sprint("k", i), limit, "COST", cost))
 				allowed[i] = reply.([]any)[0]
 			}
 			history = append(history, fmt.Sprintf("%s cost %s: %v", server.Time().Format("2006-01-02 05.000"), cost, allowed))
@@ -96,8 +90,8 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 	}
 }
 
-// If two rates have different calendar windows, a rate is redundant only if the other always denies
-// first: 10/d makes 320/mo redundant, but not 319/mo.
+// TestRedundantCalendarRates checks that, of two rates with different calendar windows, one is
+// redundant only if the other always denies first: 10/d makes 320/mo redundant, but not 319/mo.
 func TestRedundantCalendarRates(t *testing.T) {
 	c := checker{server: embedded.Run(t, embedded.WithLibrary(functions.Source()+parser))}
 	for text, want := range map[string]int{
@@ -116,10 +110,7 @@ func TestRedundantCalendarRates(t *testing.T) {
 		"10/d align=clock zone=+01:00, 80/7d align=clock":             1,
 		"10/d align=clock zone=+01:00, 70/7d align=clock zone=+01:00": 1,
 	} {
-		limit, err := c.parse("fixed_window " + text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := must[limit](t)(c.parse("fixed_window " + text))
 		if found := redundantRates(limit); len(found) != want {
 			t.Errorf("%s: %q, want %d redundant", text, found, want)
 		}

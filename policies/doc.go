@@ -3,7 +3,7 @@
 //
 //	file, err := policies.Read("policies.yaml")
 //	...
-//	build, err := file.Build() // a library text with these policies, for package loader
+//	build, err := file.Build() // the library with these policies, for package loader
 //
-// docs/policies.md describes both files.
+// docs/policies.md describes policies.yaml and the files of tests.
 package policies

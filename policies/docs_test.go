@@ -8,12 +8,10 @@ import (
 	"testing"
 )
 
-// The policies and tests in docs/policies.md are valid, and the tests pass.
+// TestTheDocument checks that the policies and tests in docs/policies.md are valid, and that the
+// tests pass.
 func TestTheDocument(t *testing.T) {
-	document, err := os.ReadFile("../docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must[[]byte](t)(os.ReadFile("../docs/policies.md"))
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(document), -1)
 	if len(blocks) != 2 {
 		t.Fatalf("%d blocks of YAML, want policies and their tests", len(blocks))
@@ -23,15 +21,9 @@ func TestTheDocument(t *testing.T) {
 	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 || len(file.Policies) != 4 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	examples, err := filepath.Abs("../examples/policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	examples := must[string](t)(filepath.Abs("../examples/policies.yaml"))
 	text := strings.Replace(blocks[1][1], "policies: policies.yaml", "policies: "+examples, 1)
-	tests, err := readTests(t, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := must[*TestFile](t)(readTests(t, text))
 	results, err := tests.Run(t.Context(), nil)
 	if err != nil || len(results.Tests) != 1 || results.Failed() != 0 {
 		t.Errorf("%+v, %v", results, err)

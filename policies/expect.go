@@ -16,7 +16,8 @@ import (
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 
-// eachFields lists the fields that EACH adds for each key, in the order of the reply, and taken.
+// eachFields lists the fields that EACH adds for each key, in the order of the reply, followed by
+// taken.
 var eachFields = append(slices.Clone(decisionFields[:5]), "taken")
 
 // element returns the field's index in the reply, or in the key's part of it.
@@ -84,7 +85,8 @@ func (s *source) fields(n *yaml.Node, what string, names []string, c *call, key 
 	return list
 }
 
-// each decodes what is expected of each key: a mapping from its number or name to fields.
+// each decodes the expectations for single keys: a mapping from a key's number or name to its
+// fields.
 func (s *source) each(n *yaml.Node, c *call) []expectation {
 	var list []expectation
 	for _, k := range s.Entries(n, "each") {

@@ -45,7 +45,7 @@ func Parse(name string, content []byte) (*File, error) {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
-		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the file
+		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the document
 			s.Problems = nil
 			s.Wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case isTests(root):
@@ -78,8 +78,8 @@ func isTests(root *yaml.Node) bool {
 	return false
 }
 
-// refused adds the problems of limits that the library refuses, so that the user sees them together
-// with the other problems of the file.
+// refused adds the problems of limits that the library rejects, so that the user sees them together
+// with the file's other problems.
 func (s *source) refused(file *File) {
 	if _, err := file.Build(); err != nil || len(file.Policies) == 0 {
 		return
@@ -91,7 +91,7 @@ func (s *source) refused(file *File) {
 	}
 }
 
-// Build returns the text of the library with the policies of the file.
+// Build builds the library with the file's policies.
 func (f *File) Build() (functions.Build, error) {
 	list := make([]functions.Policy, len(f.Policies))
 	for i, policy := range f.Policies {
@@ -178,7 +178,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	return policy
 }
 
-// limitOrLimits decodes the value of the field limit or limits; nil if there is none.
+// limitOrLimits decodes n, the value of the field limit or limits. n is nil if there is neither.
 func (s *source) limitOrLimits(policy *Policy, n *yaml.Node, given map[string]yamlfile.Entry) {
 	if _, several := given["limits"]; several {
 		s.limits(policy, n)
@@ -187,7 +187,8 @@ func (s *source) limitOrLimits(policy *Policy, n *yaml.Node, given map[string]ya
 	}
 }
 
-// canary decodes the canary of a policy whose other fields are known. key is the field's key.
+// canary decodes the canary of a policy whose other fields are decoded already. key is the node of
+// the field name canary.
 func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
 	var f struct {
 		Limit  *yaml.Node `yaml:"limit limits"`

@@ -18,10 +18,7 @@ import (
 
 func parse(t *testing.T, text string) *File {
 	t.Helper()
-	file, err := Parse("p.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*File](t)(Parse("p.yaml", []byte(text)))
 	return file
 }
 
@@ -71,10 +68,7 @@ policies:
 		!reflect.DeepEqual(file.Policies[3].Costs, []int64{3}) {
 		t.Errorf("%+v", file.Policies)
 	}
-	build, err := file.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(file.Build())
 	if direct, err := functions.New(functions.WithPolicies(want...)); err != nil || build.ID() != direct.ID() {
 		t.Errorf("build %s, want %s (%v)", build.ID(), direct.ID(), err)
 	}
@@ -86,17 +80,14 @@ policies:
 	}
 }
 
-// Each problem in a file has a position, and says what is wrong and what to do.
+// TestProblems checks that each problem has a position, and says what is wrong and what to do.
 func TestProblems(t *testing.T) {
 	golden(t, "policies.txt", func(t *testing.T, text string) []string {
 		file, err := Parse("p.yaml", []byte(text))
 		if err != nil {
 			return lines(err)
 		}
-		found, err := file.Check()
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must[Findings](t)(file.Check())
 		return lines(slices.Concat(found.Wrong, found.Doubtful, found.Notes))
 	})
 }
@@ -137,9 +128,7 @@ func TestRead(t *testing.T) {
 	if _, err := Read(folder); err == nil || !strings.HasSuffix(err.Error(), "is a directory; name another file") {
 		t.Errorf("of a folder: %v", err)
 	}
-	if err := os.WriteFile(name, []byte("policies:\n  a: 1/m\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(name, []byte("policies:\n  a: 1/m\n"), 0o600))
 	if file, err := Read(name); err != nil || file.Name != name || len(file.Policies) != 1 {
 		t.Errorf("%+v, %v", file, err)
 	}
@@ -157,8 +146,8 @@ func TestTooManyPolicies(t *testing.T) {
 	}
 }
 
-// If every line of a file is wrong, only the first problems are reported. Reading a file that
-// refers to itself ends.
+// TestProblemsAreBounded checks that only the first problems are reported if every line of a file
+// is wrong, and that Parse ends for a file that refers to itself.
 func TestProblemsAreBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		"  P%d: 1/m\n": `p.yaml:2:3: the policy name "P0" is not 1 to 64 of a-z 0-9 _ . - (and at least 50 more problems)`,
@@ -189,8 +178,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// The largest allowed file becomes a library that loads in much less than the half second that a
-// server allows.
+// TestTheLargestFileLoads checks that the library of the largest allowed file loads in much less
+// than the half second that a server allows.
 func TestTheLargestFileLoads(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("policies:\n")
@@ -202,14 +191,12 @@ func TestTheLargestFileLoads(t *testing.T) {
 	if err != nil || len(findings.Wrong)+len(findings.Doubtful) != 0 {
 		t.Errorf("%v, %v", findings, err)
 	}
-	build, err := file.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(file.Build())
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// A build with nearly the maximum number of limits and characters also loads in time.
+// TestTheBuildOfMostLimitsLoads checks that a build with nearly the maximum number of limits and
+// characters also loads in time.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {
@@ -225,8 +212,8 @@ func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// A small file whose aliases repeat the same long limits ten thousand times is refused because of
-// its expanded size.
+// TestAFileThatIsLargeByAliases checks that a small file whose aliases repeat the same long limits
+// ten thousand times is refused because of its expanded size.
 func TestAFileThatIsLargeByAliases(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("policies:\n  p0:\n    limits: &all\n")

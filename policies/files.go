@@ -12,7 +12,7 @@ import (
 
 // Read reads files, which together are one set of policies. If a file exists but is invalid, or if
 // two files have policies of the same name, the error is of type Problems. Read checks the limits
-// only if a file has other problems; otherwise File.Check does so.
+// only if a file has other problems. If Read succeeds, call File.Check to check the limits.
 func Read(names ...string) (*File, error) {
 	files := make([]*File, 0, len(names))
 	var problems Problems
@@ -58,7 +58,7 @@ func join(files []*File) *File {
 	return all
 }
 
-// twice returns a problem for each policy whose name an earlier policy has.
+// twice returns a problem for each policy that has the name of an earlier one.
 func (f *File) twice() Problems {
 	var problems Problems
 	first := map[string]Policy{}
@@ -74,8 +74,8 @@ func (f *File) twice() Problems {
 	return problems
 }
 
-// In returns the policies of the file with namespace and a slash before their names, as a namespace
-// deploys them. In does not change f. With "", In returns f.
+// In returns a copy of f in which each policy's name begins with namespace and a slash, as in a
+// deployment of the namespace. In does not change f. With "", In returns f.
 func (f *File) In(namespace string) (*File, error) {
 	if namespace == "" {
 		return f, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // write writes files into a new folder, which becomes the current one.
@@ -18,9 +19,7 @@ func write(t *testing.T, files map[string]string) {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 }
@@ -38,10 +37,7 @@ func TestSeveralFiles(t *testing.T) {
 	if err != nil || file.Name != "a.yaml, c.yaml" || len(file.Policies) != 4 {
 		t.Fatalf("%v, %+v", err, file)
 	}
-	found, err := file.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must[Findings](t)(file.Check())
 	got := strings.Join(append(append(lines(found.Wrong), lines(found.Doubtful)...), lines(found.Notes)...), "\n")
 	if want := `c.yaml:3:6: policy c: "5/x": the unit of the period "x" is none of ms, s, m, h, d
 a.yaml:3:6: policy b: the rate 1000/m never decides, because 1/s allows less`; !strings.HasPrefix(got, want[:60]) || !strings.Contains(got, "a.yaml:3:6: policy b: ") || !strings.Contains(got, "c.yaml:4:6: policy d: 0/h never allows") {
@@ -78,10 +74,7 @@ func many(n int) string {
 
 func TestFileInANamespace(t *testing.T) {
 	file := parse(t, "policies:\n  api: 100/m\n  part:\n    limit: 3/m\n    canary: {limit: 1/m, share: 50%}\n")
-	in, err := file.In("payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must[*File](t)(file.In("payments"))
 	build, err := in.Build()
 	if err != nil || build.Policies()[0].Name != "payments/api" || file.Policies[0].Name != "api" {
 		t.Errorf("%v, %+v, %+v", err, build.Policies(), file.Policies)
@@ -108,8 +101,8 @@ func TestFileInANamespace(t *testing.T) {
 	}
 }
 
-// Tests of a namespace choose the side of a canary as the servers do, by the policy's name with the
-// namespace.
+// TestTestsOfANamespace checks that tests of a namespace choose the keys of a canary as the servers
+// do, by the policy's name with the namespace.
 func TestTestsOfANamespace(t *testing.T) {
 	write(t, map[string]string{
 		"a.yaml": "policies:\n  part:\n    limit: 30/m\n    canary: {limit: 20/m, share: 50%}\n",
@@ -120,26 +113,15 @@ func TestTestsOfANamespace(t *testing.T) {
 	limits := map[string]string{}
 	for _, namespace := range []string{"", "payments", "search", "mail"} {
 		for _, limit := range []string{"20", "30"} {
-			if err := os.WriteFile("t.yaml", []byte(strings.Replace(string(text), "LIMIT", limit, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			file, err := ReadTests("t.yaml", namespace)
-			if err != nil {
-				t.Fatal(err)
-			}
-			results, err := file.Run(t.Context(), regexp.MustCompile(""))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require(t, os.WriteFile("t.yaml", []byte(strings.Replace(string(text), "LIMIT", limit, 1)), 0o600))
+			file := must[*TestFile](t)(ReadTests("t.yaml", namespace))
+			results := must[Results](t)(file.Run(t.Context(), regexp.MustCompile("")))
 			if results.Failed() == 0 {
 				limits[namespace] = limit
 			}
 		}
-		in, err := must(Read("a.yaml")).In(namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := embedded.Run(t, embedded.WithLibrary(must(in.Build()).Text()))
+		in := must[*File](t)(must[*File](t)(Read("a.yaml")).In(namespace))
+		server := embedded.Run(t, embedded.WithLibrary(must[functions.Build](t)(in.Build()).Text()))
 		reply, err := server.Do("FCALL", "ratelimit_take", 1, "k", "@"+in.Policies[0].Name)
 		if err != nil || fmt.Sprint(reply.([]any)[1]) != limits[namespace] {
 			t.Errorf("%q: the tests say %q, and the server %v, %v", namespace, limits[namespace], reply, err)
@@ -150,9 +132,6 @@ func TestTestsOfANamespace(t *testing.T) {
 	}
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
+var require = redistest.Require
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }

@@ -16,14 +16,11 @@ var update = flag.Bool("update", false, "rewrite the texts of problems in testda
 // position matches the position of a problem at the beginning of a line.
 var position = regexp.MustCompile(`^(?:\w+\.yaml(?::\d+:\d+)?|\d+:\d+)\b`)
 
-// golden calls run with the text of each case in a file in testdata. It compares the lines that run
-// returns with the lines of the case that begin with "=> ".
+// golden calls run with the input of each case in a file in testdata. It compares the lines that
+// run returns with the lines of the case that begin with "=> ".
 func golden(t *testing.T, name string, run func(t *testing.T, text string) []string) {
 	name = filepath.Join("testdata", name)
-	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must[[]byte](t)(os.ReadFile(name))
 	cases := strings.Split(strings.TrimPrefix(string(content), "== "), "\n\n== ")
 	for i, c := range cases {
 		title, text, _ := strings.Cut(c, "\n")
@@ -48,13 +45,11 @@ func golden(t *testing.T, name string, run func(t *testing.T, text string) []str
 		})
 	}
 	if *update {
-		if err := os.WriteFile(name, []byte("== "+strings.TrimSpace(strings.Join(cases, "\n\n== "))+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(name, []byte("== "+strings.TrimSpace(strings.Join(cases, "\n\n== "))+"\n"), 0o600))
 	}
 }
 
-// lines returns the problems, one per line. If err is not Problems, it returns the text of err.
+// lines returns the problems, one per line. If err is not Problems, it returns err as a string.
 func lines(err error) []string {
 	var problems Problems
 	if !errors.As(err, &problems) {

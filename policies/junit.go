@@ -40,7 +40,7 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes results as JUnit XML for CI systems: a suite for each file, a case for each
+// WriteJUnit writes results as JUnit XML for CI systems: a suite for each file, and a case for each
 // test.
 func WriteJUnit(w io.Writer, all []Results) error {
 	var suites junitSuites

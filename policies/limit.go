@@ -7,9 +7,8 @@ import (
 )
 
 // parser is Lua code that adds a function to the library, so that limits are parsed in one place.
-// The function returns a parsed limit: the algorithm's name, and for each rate the count, period in
-// ms, capacity, buckets, whether align=clock is set, and how the calendar moves its windows. A
-// limit for leases has no rates.
+// The function returns a parsed limit: the algorithm's name and, for each rate, the fields of the Go
+// type rate in order. A limit for leases has no rates.
 const parser = `
 redis.register_function{
   function_name = 'ratelimit_parse',

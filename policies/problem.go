@@ -7,7 +7,7 @@ import "github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 type Problem = yamlfile.Problem
 
 // Problems lists the errors in a file, in order; it has at least one. If there are very many, the
-// last one says that more follow. The error text shows only the first.
+// last one says that more follow. The error message shows only the first.
 type Problems = yamlfile.Problems
 
 // maxBytes is the size limit of a file; ten thousand policies take half of it.

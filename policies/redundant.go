@@ -26,8 +26,8 @@ func redundantRates(l limit) []string {
 	return redundant
 }
 
-// implied reports whether b is certain to allow whatever a allows. A true result is always right;
-// for algorithms whose bounds are not exact, implied may miss a case.
+// implied reports whether b always allows the calls that a allows. If the bounds of the algorithm
+// are not exact, implied may return false even if b does.
 func implied(algorithm string, a, b rate) bool {
 	equal := a
 	equal.text = b.text

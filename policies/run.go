@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// sides is Lua code that adds a function to the library. The function chooses the side that decides
+// sides is Lua code that adds a function to the library. The function chooses which side decides
 // all following calls: "canary", "policy", or with "" the side to which the key of the call
 // belongs.
 const sides = `
@@ -76,9 +76,9 @@ type Failure struct {
 	Got      string `json:"got"`
 }
 
-// Run runs the tests in the offline engine with a library that has the policies. Each test starts
-// with an empty keyspace. If only is not nil, Run runs the tests whose names match it. An error
-// means that the tests could not be run.
+// Run runs the tests in the offline engine, with a library that has the file's policies. Each test
+// starts with an empty keyspace. If only is not nil, Run runs the tests whose names match it. An
+// error means that the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
@@ -199,7 +199,8 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	return failures
 }
 
-// numbers converts a reply, which is a decision or a count. each has the lists that EACH adds.
+// numbers converts a reply, which is a decision or a count, to integers. The result each contains
+// the decisions for single limits that EACH adds.
 func numbers(reply any) (list []int64, each [][]int64) {
 	elements, ok := reply.([]any)
 	if !ok {
@@ -231,6 +232,9 @@ func (c call) command() []any {
 	if c.has("lease") {
 		words = append(words, c.lease)
 	}
+	if c.has("limit") {
+		words = append(words, c.limit)
+	}
 	if c.has("for") {
 		words = append(words, c.span.Milliseconds())
 	}
@@ -261,6 +265,9 @@ func (c call) String() string {
 	words = append(words, c.keys...)
 	if c.has("lease") {
 		words = append(words, c.lease)
+	}
+	if c.has("limit") {
+		words = append(words, c.limit)
 	}
 	if c.has("for") {
 		words = append(words, "for", spanText(c.span.Milliseconds()))

@@ -16,23 +16,15 @@ import (
 
 func compileSchema(t *testing.T, text string) *jsonschema.Schema {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must[any](t)(jsonschema.UnmarshalJSON(strings.NewReader(text)))
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.AddResource("schema.json", document))
+	schema := must[*jsonschema.Schema](t)(c.Compile("schema.json"))
 	return schema
 }
 
-// valid reports whether a schema accepts a YAML text. ok is false if the text is not YAML.
+// valid reports whether a schema accepts a YAML document. ok is false if text is not YAML.
 func valid(schema *jsonschema.Schema, text string) (accepted, ok bool) {
 	var document yaml.Node
 	if err := yaml.Load([]byte(text), &document); err != nil || len(document.Content) != 1 {
@@ -41,7 +33,7 @@ func valid(schema *jsonschema.Schema, text string) (accepted, ok bool) {
 	return schema.Validate(plain(document.Content[0], 0)) == nil, true
 }
 
-// plain returns the value of a node as an editor passes it to a schema.
+// plain converts a node to the plain value that an editor validates against a schema.
 func plain(n *yaml.Node, depth int) any {
 	switch {
 	case depth > 100:
@@ -74,7 +66,7 @@ func plain(n *yaml.Node, depth int) any {
 var beyondSchemas = regexp.MustCompile(strings.Join([]string{
 	`is given twice`, `aliases expand`, `the library would have`, `number of costs is`, `number of limits is \d+ and that of the canary`,
 	`a limit of several has no key name`, `the canary's limit \d+ is for the key`, `are for one kind|both limits of one kind`, `concurrency with other limits`,
-	`track is for ratelimit_take`, `a lease has no cost`, `bytes; it has at most`, `policy p.*: "`, `policy [a-z.]+(, [a-z]+)?: `, // what the library says about a limit
+	`track is for ratelimit_take`, `a lease has no cost`, `bytes; it has at most`, `policy p.*: "`, `policy [a-z.]+(, [a-z]+)?: `, // errors from the library about a limit
 	`the engine does not|keys and limits`, `YAML|indentation|UTF|control character|directive`,
 	`give a whole number from 0 to`, // such as 0x10
 	// problems in a file of tests
@@ -82,13 +74,10 @@ var beyondSchemas = regexp.MustCompile(strings.Join([]string{
 	`there are only \d+ calls`, `needs a call with up_to`, `write the number of a key`, `write true or false`, `years 2002 to 2200`, `lease id|takes \d+ key`,
 }, "|"))
 
-// inputs returns the texts of the cases in a file in testdata.
+// inputs returns the input of each case in a file in testdata.
 func inputs(t *testing.T, name string) []string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must[[]byte](t)(os.ReadFile(filepath.Join("testdata", name)))
 	var list []string
 	for _, c := range strings.Split(strings.TrimPrefix(string(content), "== "), "\n\n== ") {
 		_, text, _ := strings.Cut(c, "\n")
@@ -99,7 +88,7 @@ func inputs(t *testing.T, name string) []string {
 }
 
 // agree checks that a schema accepts what the parser accepts, and that the parser accepts what the
-// schema accepts, unless the problem is beyond schemas.
+// schema accepts, unless a schema cannot express the problem.
 func agree(t *testing.T, schema *jsonschema.Schema, text string, parse func(string) error) {
 	t.Helper()
 	accepted, ok := valid(schema, text)
@@ -142,7 +131,7 @@ func fieldsOf(t *testing.T, err error) []string {
 	return nil
 }
 
-// propertiesOf returns the properties of a part of a schema.
+// propertiesOf returns the properties of the part of a schema at path.
 func propertiesOf(schema *jsonschema.Schema, path ...string) []string {
 	for _, name := range path {
 		next := schema.Properties[name]
@@ -246,9 +235,7 @@ func TestSchemaOfTests(t *testing.T) {
 		t.Error("a file without policies is accepted")
 	}
 	parse := func(text string) error {
-		if err := os.WriteFile("t.yaml", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile("t.yaml", []byte(text), 0o600))
 		_, err := ReadTests("t.yaml", "")
 		return err
 	}
@@ -277,7 +264,8 @@ func TestSchemaOfTests(t *testing.T) {
 		"{allowed: true}", "{allowed: 1}", "{error: RATELIMIT}", "{error: x, allowed: true}", "{changed: 1}", "{each: {1: {remaining: 1}}}", "{each: {1: {index: 1}}}", "{zzz: 1}",
 		"{retry_after: never}", "{reset_after: never}", "{reset_after: 1s}", "{index: 1}", "{index: 0}", "{index: consumer}", "{taken: 1}", "{would_allowed: 1}", "1000001"}
 	verbs := map[string]string{"take": "[api, k]", "peek": "[api, k]", "refund": "[api, k]", "acquire": "[jobs, k, id]", "renew": "[jobs, k, id]", "release": "[jobs, k, id]",
-		"reset": "[k]", "block": "[k], for: 1s", "unblock": "[k]"}
+		"reset": "[k]", "block": "[k], for: 1s", "unblock": "[k]",
+		"override": "[k], limit: 5/m, for: 1s", "override_end": "[k]"}
 	for _, value := range values {
 		agree(t, schema, "policies: "+value+"\ntests: [{name: x, calls: [{reset: [k]}]}]", parse)
 		agree(t, schema, "policies: p.yaml\ntests: "+value, parse)
@@ -295,9 +283,9 @@ func TestSchemaOfTests(t *testing.T) {
 		}
 	}
 	for verb, words := range verbs {
-		for _, field := range []string{"at", "cost", "up_to", "force", "canary", "for", "times", "expect", "zzz"} {
+		for _, field := range []string{"at", "cost", "up_to", "force", "canary", "limit", "for", "times", "expect", "zzz"} {
 			for _, value := range values {
-				if verb == "block" && field == "for" || !slices.Contains([]string{"take", "release", "block"}, verb) && field != "expect" {
+				if strings.Contains(words, field+":") || !slices.Contains([]string{"take", "release", "block", "override"}, verb) && field != "expect" {
 					continue
 				}
 				agree(t, schema, fmt.Sprintf("%s  - {%s: %s, %s: %s}", oneTest, verb, words, field, value), parse)

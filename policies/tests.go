@@ -28,19 +28,20 @@ type test struct {
 	calls []call
 }
 
-// call is one call of a test, made `times` times in a row.
+// call is one call in a test, made `times` times in a row.
 type call struct {
 	at     *yaml.Node
 	after  time.Duration // time since the start of the test
 	verb   string
-	policy *Policy // nil for reset, block and unblock
+	policy *Policy // nil for the verbs that take only keys
 	keys   []string
 	lease  string
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
 	force  bool          // the cost is charged even if it does not fit
 	side   string        // "canary" or "policy" if the test chooses the side that decides; "" if the key does
-	span   time.Duration // duration of block
+	limit  string        // limit of override
+	span   time.Duration // duration of block or override
 	times  int64
 	expect []expectation
 }
@@ -57,11 +58,12 @@ type expectation struct {
 }
 
 // verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb
-// with "changed" returns a count of changes instead of a decision.
+// with "changed" returns the number of changed keys instead of a decision.
 var verbs = map[string][]string{
 	"take": {"policy", "canary", "cost", "up_to", "force", "each"}, "peek": {"policy", "canary", "cost", "up_to", "each"}, "refund": {"policy", "canary", "cost", "each"},
 	"acquire": {"policy", "canary", "lease"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
+	"override": {"limit", "for", "changed"}, "override_end": {"changed"},
 }
 
 // has reports whether verbs lists the property for the call's verb.
@@ -74,9 +76,10 @@ const (
 	maxCalls = 10_000_000
 )
 
-// ReadTests reads a file of tests and the policies files that it names, relative to itself. With a
-// namespace, the policies are those that a deployment of the namespace has. If a file exists but is
-// invalid, or if a limit is invalid, the error is of type Problems.
+// ReadTests reads a file of tests and the policies files that it names. Their names are relative to
+// the file of tests. If namespace is not "", the policies get the names that they have in a
+// deployment of the namespace. If a file exists but is invalid, or if a limit is invalid, the error
+// is of type Problems.
 func ReadTests(name, namespace string) (*TestFile, error) {
 	content, err := yamlfile.ReadFile(name, maxBytes)
 	if err != nil {
@@ -145,7 +148,7 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 
 func (s *source) tests(n *yaml.Node, file *File) []test {
 	policies := map[string]*Policy{}
-	for i := range file.Policies { // a file does not know its namespace, so tests name a policy without it
+	for i := range file.Policies { // a file of tests names policies without the namespace
 		_, name, inNamespace := strings.Cut(file.Policies[i].Name, "/")
 		if !inNamespace {
 			name = file.Policies[i].Name
@@ -210,13 +213,14 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		Costs  []int64       `yaml:"cost up_to"`
 		Force  bool          `yaml:"force"`
 		Canary bool          `yaml:"canary"`
+		Limit  string        `yaml:"limit"`
 		For    time.Duration `yaml:"for"`
 		Times  int64         `yaml:"times"`
 		Expect *yaml.Node    `yaml:"expect"`
-		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock"`
+		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock override override_end"`
 	}
 	given := s.Decode(n, "a call", &f)
-	c := call{at: n, after: before, costs: f.Costs, force: f.Force, span: f.For, times: 1}
+	c := call{at: n, after: before, costs: f.Costs, force: f.Force, limit: f.Limit, span: f.For, times: 1}
 	for verb := range verbs {
 		if _, ok := given[verb]; ok {
 			c.verb = verb
@@ -228,7 +232,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		}
 		return c
 	}
-	for _, field := range []string{"canary", "cost", "up_to", "force", "for"} {
+	for _, field := range []string{"canary", "cost", "up_to", "force", "limit", "for"} {
 		if e, ok := given[field]; ok && !c.has(field) {
 			s.Wrong(e.Key, "%s takes no %s", c.verb, field)
 		}
@@ -249,6 +253,9 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	if _, ok := given["for"]; !ok && c.has("for") {
 		s.Wrong(n, "%s needs a duration, as in for: 10m", c.verb)
 	}
+	if _, ok := given["limit"]; !ok && c.has("limit") {
+		s.Wrong(n, "%s needs a limit, as in limit: 500/m", c.verb)
+	}
 	if times, ok := given["times"]; ok {
 		if c.times = f.Times; c.times < 1 || c.times > maxTimes {
 			s.Wrong(times.Value, "times is %s; give a whole number from 1 to %d", yamlfile.Kind(times.Value), maxTimes)
@@ -268,7 +275,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	return c
 }
 
-// words decodes the list that belongs to the verb: policy, keys and lease ID.
+// words decodes the arguments of a verb, which are policy, keys and lease ID.
 func (s *source) words(c *call, n *yaml.Node, items []*yaml.Node, policies map[string]*Policy, file string) {
 	form := "keys"
 	switch {

@@ -33,23 +33,15 @@ func readTests(t *testing.T, text string) (*TestFile, error) {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range map[string]string{"p.yaml": testedPolicies, "wrong.yaml": "policies:\n  a: 1/x\n", "broken.yaml": "policies: [\n", "t.yaml": text} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 	return ReadTests("t.yaml", "")
 }
 
 func TestExamples(t *testing.T) {
-	file, err := ReadTests("../examples/policies_test.yaml", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	results, err := file.Run(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*TestFile](t)(ReadTests("../examples/policies_test.yaml", ""))
+	results := must[Results](t)(file.Run(t.Context(), nil))
 	for _, test := range results.Tests {
 		for _, failure := range test.Failures {
 			t.Errorf("%s:%d: %s: %s: %s", results.File, failure.Line, test.Name, failure.Call, failure)
@@ -64,14 +56,11 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Every failed expectation is reported with its position, the call, and the expected and the actual
-// value.
+// TestFailures checks that every failed expectation is reported with its position, the call, and
+// the expected and the actual value.
 func TestFailures(t *testing.T) {
 	golden(t, "failures.txt", func(t *testing.T, calls string) []string {
-		file, err := readTests(t, oneTest+calls)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must[*TestFile](t)(readTests(t, oneTest+calls))
 		results, err := file.Run(t.Context(), nil)
 		if err != nil || len(results.Tests) != 1 {
 			t.Fatalf("%+v, %v", results, err)
@@ -87,7 +76,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// Each test has its own keys and its own start time, and can be selected by name.
+// TestRunsAreIndependent checks that each test has its own keys and its own start time, and can be
+// selected by name.
 func TestRunsAreIndependent(t *testing.T) {
 	file, err := readTests(t, `policies: p.yaml
 tests:
@@ -130,7 +120,8 @@ func TestProblemsOfTests(t *testing.T) {
 	})
 }
 
-// A small file whose aliases expand to a huge one is refused.
+// TestTestsThatAreLargeByAliases checks that a small file whose aliases expand to a huge one is
+// refused.
 func TestTestsThatAreLargeByAliases(t *testing.T) {
 	const expands = "aliases expand the file to more than 2097152 values; use fewer aliases"
 	for _, tt := range []struct{ name, tests, want string }{
@@ -156,9 +147,7 @@ func TestWriteJUnit(t *testing.T) {
 		}},
 	}}
 	var out bytes.Buffer
-	if err := WriteJUnit(&out, []Results{results, {File: "empty_test.yaml"}}); err != nil {
-		t.Fatal(err)
-	}
+	require(t, WriteJUnit(&out, []Results{results, {File: "empty_test.yaml"}}))
 	want := `<?xml version="1.0" encoding="UTF-8"?>
 <testsuites tests="2" failures="1" time="0.001500">
   <testsuite name="a_test.yaml" tests="2" failures="1" errors="0" skipped="0" time="0.001500">

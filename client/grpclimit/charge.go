@@ -7,32 +7,33 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Charge is what was taken for the call that a handler serves, or for the opening of its stream.
-// The handler can use it to adjust the charge once the actual cost is known. The Charge of a call
-// that was not charged is nil: its methods do nothing, so handlers need no check. A Charge is safe
-// for concurrent use.
+// Charge holds the units taken for the call that a handler serves, or for the opening of its
+// stream. The handler can use it to adjust the charge once the actual cost is known. The Charge of
+// a call that was not charged is nil: its methods do nothing, so handlers need no check. A Charge
+// is safe for concurrent use.
 type Charge adapter.Charge
 
 // chargeOf is the context key of the Charge made by the Server with this name.
 type chargeOf string
 
-// ChargeOf returns the charge that the [Server] with this name made for the call of ctx, the context
-// of a handler or of its stream. It is nil if the call was skipped, was allowed without a decision,
-// or did not pass through that Server.
+// ChargeOf returns the charge that the [Server] with this name made for the call whose handler or
+// stream has the context ctx. It is nil if the call was skipped, was allowed without a decision, or
+// did not pass through that Server.
 func ChargeOf(ctx context.Context, name string) *Charge {
 	charge, _ := ctx.Value(chargeOf(name)).(*adapter.Charge)
 	return (*Charge)(charge)
 }
 
 // Result returns the result of the last call to the limiter for this Charge, or the zero Result for
-// a nil Charge. It does not include what [PerMessage] counts.
+// a nil Charge. It does not include the messages that [PerMessage] counts.
 func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
 // Refund gives n units back to each key of the call, for example because the work cost less or
-// failed. It returns an error if n exceeds the charge, which does not include what [PerMessage]
-// counts, or if the call has an OnceKey ([client.ErrBadArgs]), because a repeated call was not
-// charged. It gives nothing back while a key is blocked, or if a [client.LocalLimiter] allowed the
-// call, because no server was charged. For ctx, see [Charge.More].
+// failed. It returns an error if n exceeds the charge, which does not include the messages that
+// [PerMessage] counts. If the call has an OnceKey, Refund returns [client.ErrBadArgs]: the call may
+// be a repeat, which was not charged. While a key is blocked, nothing is given back. If a
+// [client.LocalLimiter] allowed the call, nothing is given back either, because nothing was charged
+// on a server. For ctx, see [Charge.More].
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return (*adapter.Charge)(c).Refund(ctx, n)
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
-// acme counts all calls by "api|tenant=acme".
+// acme counts all calls under "api|tenant=acme".
 var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", nil })
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
 
-// serve serves a call that is charged 10 of 100 units, with a handler that calls correct.
+// serve serves a call that is charged 10 of 100 units, with a handler that calls the function
+// correct.
 func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
 	t.Helper()
 	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {
@@ -76,7 +77,7 @@ func TestChargeOfStream(t *testing.T) {
 	limitertest.WantUsed(t, limiter, "api|tenant=acme", 22)
 }
 
-// Calls that no server has charged have no charge, and each Server has its own.
+// A call that was not charged on a server has no Charge. Each Server has its own Charge.
 func TestChargeOf(t *testing.T) {
 	limiter, server := newLimiter(t)
 	other := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "other", "100/d", acme))

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
 )
 
-// Client keeps outgoing calls of a process within a limit. Make one with [NewClient]. It is safe
-// for concurrent use.
+// Client keeps a process's outgoing calls within a limit. Make one with [NewClient]. It is safe for
+// concurrent use.
 type Client struct {
 	calls      outgoing.Calls[call]
 	key        func(ctx context.Context, target, method string) (string, error)
@@ -39,9 +39,9 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 	}
 }
 
-// Change sets a function that modifies the limiter's request, for example with a cost, another
-// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
-// the call is not limited; if it returns an error, the call fails.
+// Change sets a function that modifies the request to the limiter, for example to set a cost,
+// another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
+// all keys, the call is not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
 		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
@@ -60,7 +60,7 @@ func PerMessageSent() ClientOption {
 }
 
 // WithLongestWait sets the longest total time that a call waits for its turn. The default is a
-// minute. With 0, a call that would have to wait fails at once.
+// minute. With 0, a call that would have to wait fails immediately.
 func WithLongestWait(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestWait(d) }
 }
@@ -168,7 +168,7 @@ func (c *Client) admit(o call) (client.Request, error) {
 	return req, c.wait(o.ctx, req)
 }
 
-// notMade is the error of a call that was not made.
+// notMade is the error for a call that was not made.
 type notMade struct {
 	error
 	status *status.Status
@@ -179,7 +179,7 @@ func (e notMade) Unwrap() error { return e.error }
 // GRPCStatus returns the status that package status uses for the error.
 func (e notMade) GRPCStatus() *status.Status { return e.status }
 
-// wait waits until the call of req may be made, and then returns nil.
+// wait waits until the limiter allows req, and then returns nil.
 func (c *Client) wait(ctx context.Context, req client.Request) error {
 	err := c.calls.Wait(ctx, req, c.calls.Until())
 	var limited *client.LimitedError
@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // the error of another Client, which is later in the chain of interceptors
+	var own *client.LimitedError // an error from another Client, which is later in the chain of interceptors
 	if err != nil && !errors.As(err, &own) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}

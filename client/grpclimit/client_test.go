@@ -38,7 +38,8 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	}
 }
 
-// checkLimited checks that a call was not made.
+// checkLimited checks that err is the error for a call that was not made: a LimitedError with the
+// RetryAfter after, caused by cause.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
 	var limited *client.LimitedError
@@ -139,7 +140,7 @@ func TestClientHeeds(t *testing.T) {
 	}
 }
 
-// A LimitedError of an inner Client says nothing about the server.
+// An outer Client does not treat a LimitedError from an inner Client as a reply from the server.
 func TestClientsNest(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	outer := newClient(t, limiter, "100/d", grpclimit.CountBy(func(context.Context, string, string) (string, error) { return "outer", nil }))

@@ -9,8 +9,8 @@
 //	...
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
-// A [Key] selects what a call is counted under: the address of the peer, a metadata value, the
-// method, or the result of a function. A call over the limit ends with RESOURCE_EXHAUSTED and a
+// A [Key] selects the key under which a call is counted: the address of the peer, a metadata value,
+// the method, or the result of a function. A call over the limit ends with RESOURCE_EXHAUSTED and a
 // RetryInfo. A call without a key ends with INVALID_ARGUMENT, so callers cannot avoid the limit by
 // omitting the value; [FirstOf] provides another key for such calls. A stream is counted when it is
 // opened, and with [PerMessage] also for each message.
@@ -21,11 +21,11 @@
 // its own line, and [RefuseMisconfigured] ends the call with INTERNAL. If the client was made with
 // client.WithFallback, the fallback applies first.
 //
-// A call that its caller cancels, or gives a short deadline, is charged like any other, because the
-// decision does not end with the context of the call. If there is no decision and the context has
-// ended, the call is not handled.
+// A call is charged even if its caller cancels it or sets a short deadline, because the decision
+// does not end with the context of the call. If there is no decision and the context has ended, the
+// call is not handled.
 //
-// A handler whose cost is known only afterwards can correct its charge; see [ChargeOf].
+// A handler that knows the cost of its call only afterwards can correct the charge; see [ChargeOf].
 //
 // # Clients
 //
@@ -36,8 +36,8 @@
 //	conn, err := grpc.NewClient(target, grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream), ...)
 //
 // A call over the limit waits for its turn, for at most a minute ([WithLongestWait]). If its
-// deadline would pass first, it fails at once with a [*client.LimitedError]. If the server ends a
-// call with RESOURCE_EXHAUSTED or UNAVAILABLE and a RetryInfo, the key is blocked for that time in
-// every process that uses it, for at most ten minutes ([WithLongestBlock]). Retries that gRPC makes
-// according to a service config happen below interceptors and are not counted.
+// deadline would pass first, it fails immediately with a [*client.LimitedError]. If the server ends
+// a call with RESOURCE_EXHAUSTED or UNAVAILABLE and a RetryInfo, the key is blocked for that time
+// in every process that uses it, for at most ten minutes ([WithLongestBlock]). Retries that gRPC
+// makes according to a service config happen below interceptors and are not counted.
 package grpclimit

@@ -22,7 +22,7 @@ func withFallback(f client.Fallback) grpclimit.ServerOption {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// endedContexts returns contexts of calls from 192.0.2.1 that have ended, by status code.
+// endedContexts returns ended contexts of calls from 192.0.2.1, by status code.
 func endedContexts(t *testing.T) map[codes.Code]context.Context {
 	ctx := from(t, "192.0.2.1:1234")
 	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
@@ -148,7 +148,7 @@ type received struct {
 func (r received) Context() context.Context { return r.ctx }
 func (r received) RecvMsg(any) error        { return nil }
 
-// A context that has ended before the decision does not change it, and lets no message through.
+// If a context has ended before the decision, calls and messages are decided as usual.
 func TestEndedContexts(t *testing.T) {
 	for code, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {

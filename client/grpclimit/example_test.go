@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,27 +15,13 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
-	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 // exampleLimiter returns a client for a server with the library. The server's clock is stopped.
-func exampleLimiter() (limiter *client.Client, stop func()) {
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	if err != nil {
-		panic(err)
-	}
-	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
-	if err != nil {
-		panic(err)
-	}
-	return limiter, func() {
-		_ = limiter.Close()
-		_ = server.Close()
-	}
-}
+var exampleLimiter = limitertest.Example
 
-// exampleService serves the health service, as an example, and connects to it.
+// exampleService serves the health service as an example, and returns a client for it.
 func exampleService(server *grpc.Server, opts ...grpc.DialOption) (c healthpb.HealthClient, stop func()) {
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	listener := bufconn.Listen(64 << 10)
@@ -94,8 +79,7 @@ func ExampleNewClient() {
 	defer stopService()
 	for range 3 {
 		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
-		var limited *client.LimitedError
-		if errors.As(err, &limited) {
+		if limited, ok := errors.AsType[*client.LimitedError](err); ok {
 			fmt.Println("not made, try again in", limited.RetryAfter)
 			continue
 		}

@@ -17,8 +17,8 @@ import (
 // Any other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
-// Key selects what a call is counted under. The functions of this package make keys; the zero value
-// is not usable. A Key may be shared.
+// A Key selects the key under which a call is counted. The functions of this package make keys; the
+// zero value is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
 // call holds what a Key may read about a gRPC call.
@@ -49,8 +49,8 @@ func Method() Key {
 }
 
 // Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). If
-// there are several values, the first counts. The key contains the first 32 hexadecimal digits of the
-// value's SHA-256: "metadata:x-api-key~" and the digits.
+// there are several values, it uses the first. The key contains the first 32 hexadecimal digits of
+// the value's SHA-256: "metadata:x-api-key~" and the digits.
 //
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor
 // that verifies the value before this one.
@@ -71,8 +71,7 @@ func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 // Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if the
 // address is not an IP address, by the name of the network, such as "peer=unix". Ports and IPv6
 // zones are removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy
-// this is the address of the proxy: use a [Func] that reads what the proxy writes into the
-// metadata.
+// this is the address of the proxy: use a [Func] that reads the metadata that the proxy sets.
 func Peer() Key { return PeerNetwork(128) }
 
 // PeerNetwork is Peer, but counts all IPv6 addresses of a network of the given size as one, as in

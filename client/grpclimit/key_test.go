@@ -19,7 +19,8 @@ import (
 
 const method = "/shop.Orders/List"
 
-// from returns the context of a call from an address, with metadata: name, value, name, value.
+// from returns the context of a call from an address, with metadata. pairs alternates names and
+// values.
 func from(t testing.TB, address string, pairs ...string) context.Context {
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(pairs...))
 	addr := net.Addr(&net.UnixAddr{Net: "unix"})

@@ -44,7 +44,7 @@ func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
 	}
 }
 
-// SkipMethods excludes calls of exactly the given full methods, as in
+// SkipMethods excludes calls to exactly the given full methods, as in
 // SkipMethods("/grpc.health.v1.Health/Check").
 func SkipMethods(methods ...string) ServerOption {
 	return func(s *Server) error {
@@ -58,10 +58,10 @@ func SkipMethods(methods ...string) ServerOption {
 	}
 }
 
-// WithRequest sets a function that modifies the limiter's request, for example with another limit
-// for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
-// [NewServer]. If change removes all keys, the call is not limited. An error is treated as an error
-// from the limiter, unless it is [ErrNoKey].
+// WithRequest sets a function that modifies the request to the limiter, for example to set another
+// limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit,
+// that of [NewServer]. If change removes all keys, the call is not limited. An error is treated as
+// an error from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
 		s.requests.Change = func(c call, req *client.Request) error { return change(c.ctx, c.method, req) }
@@ -92,9 +92,9 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 }
 
 // RefuseMisconfigured ends a call with INTERNAL if there is no decision because of a
-// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option,
-// such a call is treated as in an outage. [Server.Check] finds a wrong limit when the program
-// starts.
+// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option, a
+// call whose limit is wrong is treated as in an outage. [Server.Check] finds a wrong limit when the
+// program starts.
 func RefuseMisconfigured() ServerOption {
 	return func(s *Server) error {
 		s.refuseMisconfigured = true
@@ -117,7 +117,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // name is the prefix of the key on the server, and identifies the limit in errors. Use a different
 // name for each Server, or the same one if several share a limit. limit is text, such as "100/m",
 // or a policy, such as "@api". NewServer does not ask a server whether limit is valid: [Server.Check]
-// does. A call that leaky_bucket allows is handled at once, not at its turn.
+// does. A call that leaky_bucket allows is handled immediately, not at its turn.
 //
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
@@ -209,8 +209,8 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	return ctx, req, err
 }
 
-// take returns the decision, or the zero Result without one, and the error to end a call with, or
-// nil.
+// take returns the decision, or the zero Result if there is none. If the error is not nil, it ends
+// the call.
 func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
 	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
 	switch {
@@ -229,9 +229,9 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 	return result, retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
-// undecided returns the outcome of a call without a decision because of err: an error if refuse is above 0, and
-// otherwise nil. A call whose context has ended always gets an error, because the caller may have
-// ended the context to avoid the limit.
+// undecided returns the error that ends a call without a decision, or nil if the call is allowed.
+// err is the reason why there is no decision. The call ends if refuse is above 0. It also ends if
+// its context has ended, because the caller may have ended the context to avoid the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
 	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

@@ -9,18 +9,17 @@
 //	partner := &http.Client{Transport: transport}
 //
 // A request over the limit waits for its turn, for at most a minute ([WithLongestWait]). If its
-// context's deadline would pass first, it fails at once with a [*client.LimitedError], which says
-// when to retry. Within a process, requests with the same key are served in order of arrival: see
-// [client.Client.WaitRequest].
+// context's deadline would pass first, it fails immediately with a [*client.LimitedError], whose
+// RetryAfter is the time to wait. Within a process, requests with the same key are served in order
+// of arrival: see [client.Client.WaitRequest].
 //
 // # Server limits
 //
-// If the other service tells a client to wait, this applies to all users of the key, in any
-// process. The service asks with Retry-After (seconds or a date) in a 429 or 503 response, or
-// otherwise with a RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11)
-// in any response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]);
-// an existing block is never shortened. The caller gets the response, unless [WithRetries] retries
-// the request.
+// If the other service tells a client to wait, all users of the key wait, in every process. The
+// service asks with Retry-After (seconds or a date) in a 429 or 503 response, or otherwise with a
+// RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any response.
+// The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an existing block
+// is never shortened. The caller gets the response, unless [WithRetries] retries the request.
 //
 // # Without a decision
 //

@@ -6,29 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httpcall"
-	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 // exampleLimiter returns a client for a server with the library. The server's clock is stopped.
-func exampleLimiter() (limiter *client.Client, stop func()) {
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	if err != nil {
-		panic(err)
-	}
-	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
-	if err != nil {
-		panic(err)
-	}
-	return limiter, func() {
-		_ = limiter.Close()
-		_ = server.Close()
-	}
-}
+var exampleLimiter = limitertest.Example
 
 // call sends a request, and prints the result.
 func call(c *http.Client, url string) {

@@ -44,9 +44,9 @@ func WithKey(key func(*http.Request) (string, error)) Option {
 	}
 }
 
-// WithRequest sets a function that modifies the limiter's request, for example with a cost, another
-// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
-// the HTTP request is not limited; if it returns an error, the request fails.
+// WithRequest sets a function that modifies the request to the limiter, for example to set a cost,
+// another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
+// all keys, the HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.Change, change, "WithRequest(nil); give a function, or leave it out")
@@ -54,7 +54,7 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 }
 
 // WithLongestWait sets the longest total time that a request waits for its turn. The default is a
-// minute. With 0, a request that would have to wait fails at once.
+// minute. With 0, a request that would have to wait fails immediately.
 func WithLongestWait(d time.Duration) Option {
 	return func(t *Transport) error { return t.calls.LongestWait(d) }
 }
@@ -209,8 +209,8 @@ func repeatable(r *http.Request, response *http.Response) bool {
 	return false
 }
 
-// discard reads the rest of a response, so that its connection can be reused. It stops after a
-// second, because a body may be slow or endless.
+// discard reads the rest of a response, so that its connection can be reused. It stops after 64 KiB
+// or a second, because a body may be long, slow or endless.
 func discard(body io.ReadCloser) {
 	end := time.AfterFunc(time.Second, func() { _ = body.Close() })
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
@@ -219,7 +219,7 @@ func discard(body io.ReadCloser) {
 	}
 }
 
-// withBody returns r, or a copy of it, to send again with the body from the start.
+// withBody returns r or a copy of it, ready to be sent again with the whole body.
 func withBody(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil
@@ -236,7 +236,7 @@ func withBody(r *http.Request) (*http.Request, error) {
 	return &retry, nil
 }
 
-// inTime reports whether a wait of d ends before until and the deadline of ctx.
+// inTime reports whether a wait of d ends by the time until and by the deadline of ctx.
 func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()

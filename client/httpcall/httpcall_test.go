@@ -203,7 +203,7 @@ func TestRetriesWait(t *testing.T) {
 	}
 }
 
-// If the wait would go beyond the context's deadline, the caller gets the response at once.
+// If the wait would go beyond the context's deadline, the caller gets the response immediately.
 func TestNoRetryBeyondTheDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		after  string

@@ -104,7 +104,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// http.Client returns the error, and its Timeout is a deadline.
+// An http.Client returns the error, and its Timeout sets the deadline.
 func TestThroughAClient(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}

@@ -71,8 +71,8 @@ func IPv6Prefix(bits int) AddressOption {
 //
 // Behind proxies, give [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
 // where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
-// further left come from the client and are ignored. If an entry cannot be parsed, the request
-// counts under the proxy that wrote it.
+// further left come from the client and are ignored. If an entry cannot be parsed, the request is
+// counted under the address of the proxy that wrote it.
 //
 // Ports and IPv6 zones are removed, and an IPv4 address written as IPv6 (::ffff:203.0.113.7)
 // becomes the IPv4 address.
@@ -146,7 +146,7 @@ func (a *addresses) trusts(addr netip.Addr) bool {
 }
 
 // cutLast cuts text around its last separator, or, if quotes is true, around the last one outside
-// quotes. It reads from the right, so that a client cannot hide the text of a proxy by opening a
+// quotes. It reads from the right, so that a client cannot hide what a proxy wrote by opening a
 // quote and never closing it.
 func cutLast(text string, separator byte, quotes bool) (rest, last string, more bool) {
 	quoted := false

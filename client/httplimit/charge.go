@@ -7,12 +7,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Charge holds what was taken for the request that a handler serves. The handler can use it to
+// Charge holds the units taken for the request that a handler serves. The handler can use it to
 // adjust the charge once the actual cost is known. The Charge of a request that was not charged is
 // nil: its methods do nothing, so handlers need no check.
 //
-// Until the response begins, each method call also updates the fields in the header. So call the
-// methods from the goroutine that writes the response, or after the handler has returned.
+// Until the response begins, each method call also updates the RateLimit fields in the header. So
+// call the methods from the goroutine that writes the response, or after the handler has returned.
 type Charge adapter.Charge
 
 // chargeOf is the context key of the Charge made by the middleware with this name.
@@ -30,10 +30,11 @@ func ChargeOf(ctx context.Context, name string) *Charge {
 func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
 // Refund gives n units back to each key of the request, for example because the work cost less or
-// failed. It returns an error if n exceeds the charge of the request, or if the request has an
-// OnceKey ([client.ErrBadArgs]), because a repeated request was not charged. It gives nothing back
-// while a key is blocked, or if a [client.LocalLimiter] allowed the request, because no server was
-// charged. For ctx, see [Charge.More].
+// failed. It returns an error if n exceeds the charge of the request. If the request has an
+// OnceKey, Refund returns [client.ErrBadArgs]: the request may be a repeat, which was not charged.
+// While a key is blocked, nothing is given back. If a [client.LocalLimiter] allowed the request,
+// nothing is given back either, because nothing was charged on a server. For ctx, see
+// [Charge.More].
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return (*adapter.Charge)(c).Refund(ctx, n)
 }

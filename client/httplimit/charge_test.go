@@ -19,7 +19,8 @@ import (
 
 const peer = "api|address=192.0.2.1"
 
-// charging returns a handler that calls correct. Each of its requests is charged cost.
+// charging returns a handler that calls the function correct. Each request to it is charged cost
+// units under limit.
 func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +136,7 @@ func TestChargeOfUpTo(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
-// A handler works without a limit too, and each of two middlewares has its own charge.
+// A handler also works without a limit. Each of two middlewares has its own charge.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	none := httplimit.ChargeOf(t.Context(), "api")
@@ -222,8 +223,8 @@ func TestChargeOfOnceKey(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 10)
 }
 
-// newLocalLimiter returns a client that has taken one unit for peer, and uses a LocalLimiter, because
-// its server has lost the library.
+// newLocalLimiter returns a client that has taken one unit for peer from its server. The server has
+// then lost the library, so the client uses a LocalLimiter.
 func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	t.Helper()
 	_, server := newLimiter(t)
@@ -233,7 +234,7 @@ func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	return limiter, server
 }
 
-// Units that a LocalLimiter allowed came from no server, and are not given back.
+// Units that a LocalLimiter allowed are not given back, because they were not charged on a server.
 func TestChargeOfLocalLimiter(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	var before int64
@@ -253,7 +254,8 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 	}
 }
 
-// A refund is at most what the server has charged, even if a LocalLimiter has allowed more.
+// A refund is at most the number of units that the server charged, even if a LocalLimiter allowed
+// more.
 func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	load(t, server)

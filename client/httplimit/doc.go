@@ -12,11 +12,12 @@
 //
 // # Keys
 //
-// A [Key] selects what a request is counted under: the client's address ([Address]), a header
-// ([Header]), a cookie ([Cookie]), the pattern of the route ([Pattern], [PatternOf]), or the result
-// of a function ([Func]). Keys can be combined ([Join]) or tried in order ([FirstOf]). A request
-// without a key gets 400 Bad Request, so clients cannot avoid the limit by omitting a header. To
-// limit such requests by their address instead, write FirstOf(Header("X-Api-Key"), Address()).
+// A [Key] selects the key under which a request is counted: the client's address ([Address]), a
+// header ([Header]), a cookie ([Cookie]), the pattern of the route ([Pattern], [PatternOf]), or the
+// result of a function ([Func]). Keys can be combined ([Join]) or tried in order ([FirstOf]). A
+// request without a key gets 400 Bad Request, so clients cannot avoid the limit by omitting a
+// header. To limit such requests by their address instead, write FirstOf(Header("X-Api-Key"),
+// Address()).
 //
 // The key on the server begins with the middleware's name: "api|address=203.0.113.7". So nested
 // middlewares count separately. Values of headers and cookies are usually secrets of any length, so
@@ -29,9 +30,9 @@
 //	RateLimit-Policy: "api";q=100
 //	RateLimit: "api";r=99;t=1
 //
-// q and r are Result.Limit and Result.Remaining of the decision. t is the time until the limit is
-// full again or, for a denial, until this request would be allowed, in seconds, rounded up. Only
-// the library on the server parses limits, so the window w is omitted, as the draft permits, unless
+// q and r are Result.Limit and Result.Remaining of the decision. t is in seconds, rounded up: the
+// time until the limit is full again or, for a denial, until this request would be allowed. This
+// package does not parse limits, so the window w is omitted, as the draft permits, unless
 // [WithPolicies] sets it. After a client's first call, t is short, and a client that spread r
 // requests over t would be too fast. So if the window is known, t is at least the time in which r
 // units refill.
@@ -42,14 +43,13 @@
 // # Without a decision
 //
 // If there is no decision, because no server is reachable or the limit is wrong, the request is
-// allowed, and the error goes to [log/slog], at most once a second: an outage of the limiter should
-// not become an outage of the service. [RefuseOnError] answers 503 Service Unavailable instead, and
+// allowed: an outage of the limiter should not become an outage of the service. The error goes to
+// [log/slog], at most once a second. [RefuseOnError] answers 503 Service Unavailable instead, and
 // [OnError] receives every error. Retries do not help against a wrong limit: [Middleware.Check]
-// finds it when the program starts. While the program runs, the error is logged on its own line,
-// and [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a
-// [client.Fallback] other than ReturnError, the fallback applies first: requests allowed by
-// FailOpen are served without the fields, and requests denied by FailClosed get 503, because they
-// are not over a limit.
+// finds it when the program starts. While the program runs, the error is logged separately, and
+// [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a [client.Fallback]
+// other than ReturnError, the fallback applies first. Requests allowed by FailOpen are served
+// without the fields. Requests denied by FailClosed get 503, because they are not over a limit.
 //
 // # Clients that hang up
 //

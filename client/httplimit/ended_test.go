@@ -69,7 +69,7 @@ func TestClientsThatHangUp(t *testing.T) {
 					ended := make(chan bool)
 					go func() {
 						defer close(ended)
-						if response, err := site.Client().Do(r); err == nil { // the response may arrive between the end of TLS and that of TCP
+						if response, err := site.Client().Do(r); err == nil { // the response may arrive while the connection closes
 							_ = response.Body.Close()
 						}
 					}()
@@ -87,7 +87,7 @@ func TestClientsThatHangUp(t *testing.T) {
 	}
 }
 
-// A context that has ended before the decision does not change it.
+// If a context has ended before the decision, requests are decided as usual.
 func TestEndedContexts(t *testing.T) {
 	for name, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {

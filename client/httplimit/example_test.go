@@ -9,25 +9,11 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
-	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 // exampleLimiter returns a client for a server with the library. The server's clock is stopped.
-func exampleLimiter() (limiter *client.Client, stop func()) {
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	if err != nil {
-		panic(err)
-	}
-	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
-	if err != nil {
-		panic(err)
-	}
-	return limiter, func() {
-		_ = limiter.Close()
-		_ = server.Close()
-	}
-}
+var exampleLimiter = limitertest.Example
 
 // ask sends a request, and prints the response.
 func ask(h http.Handler, from, forwardedFor string) {

@@ -31,8 +31,8 @@ type Policy struct {
 //	)
 //
 // RateLimit-Policy lists the policies of the limit that decided. RateLimit names the policy whose
-// Quota equals Result.Limit. If there is no such policy, the list is out of date, and the fields
-// are written as without WithPolicies.
+// Quota equals Result.Limit. If no policy has that Quota, the given policies are out of date, and
+// the fields are written as without WithPolicies.
 func WithPolicies(policies ...Policy) Option {
 	return func(m *middleware) error {
 		if m.policies == nil {
@@ -124,7 +124,7 @@ func (f *fields) end() {
 	f.header = nil
 }
 
-// set writes the fields for a decision.
+// set writes the fields for a decision, unless end was called.
 func (f *fields) set(req client.Request, result client.Result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,8 +170,8 @@ func sustainable(p Policy, n int64) int64 {
 	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
 }
 
-// put replaces line at of the field with list. Marshaling cannot fail, because names and numbers
-// were checked. If a handler removed the line, it stays removed.
+// put replaces one line of the field with list. at is the index of the line. Marshaling cannot
+// fail, because names and numbers were checked. If a handler removed the line, it stays removed.
 func (f *fields) put(field string, at int, list httpsfv.List) {
 	text, err := httpsfv.Marshal(list)
 	if lines := f.header[field]; err == nil && at < len(lines) {

@@ -40,10 +40,10 @@ func SkipPaths(paths ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
 }
 
-// WithRequest sets a function that modifies the limiter's request according to the HTTP request:
-// for example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one
-// key and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
-// error is treated as an error from the limiter, unless it is [ErrNoKey].
+// WithRequest sets a function that modifies the request to the limiter, for example to set another
+// limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit,
+// that of [New]. If change removes all keys, the HTTP request is not limited. An error is treated
+// as an error from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
 		return adapter.Set(&m.Change, change, "WithRequest(nil); give a function, or leave it out")
@@ -51,7 +51,7 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 }
 
 // Delay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
-// Delay the handler is called at once. If the request's context ends first, the client gets 503
+// Delay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
 func Delay() Option {
 	return func(m *middleware) error {
@@ -74,9 +74,9 @@ func RefuseOnError(retryAfter time.Duration) Option {
 }
 
 // RefuseMisconfigured answers 500 Internal Server Error if there is no decision because of a
-// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option,
-// such a request is treated as in an outage. [Middleware.Check] finds a wrong limit when the
-// program starts.
+// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option, a
+// request whose limit is wrong is treated as in an outage. [Middleware.Check] finds a wrong limit
+// when the program starts.
 func RefuseMisconfigured() Option {
 	return func(m *middleware) error {
 		m.refuseMisconfigured = true
@@ -94,7 +94,7 @@ func OnError(f func(*http.Request, error)) Option {
 }
 
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
-// clients know. Reset is a Unix time in seconds, as in GitHub's API.
+// clients understand. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
 	return func(m *middleware) error {
 		m.xHeaders = true
@@ -226,9 +226,10 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.Write(w)
 }
 
-// undecided handles a request without a decision because of err. It rejects the request if refuse is
-// above 0, and otherwise serves it. It always rejects a request whose context has ended, because the client may
-// have ended the context to avoid the limit. The response has no RateLimit fields.
+// undecided handles a request without a decision. err is the reason why there is none. undecided
+// rejects the request if refuse is above 0, and otherwise serves it. It always rejects a request
+// whose context has ended, because the client may have ended the context to avoid the limit. The
+// response has no RateLimit fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {
 	switch {
 	case m.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

@@ -144,7 +144,8 @@ func TestPolicyOfSeveralLimits(t *testing.T) {
 	}
 }
 
-// Nested middlewares both count, each by its own key, and each adds its own line to the fields.
+// Nested middlewares count separately, each under its own key. Each adds its own line to the
+// fields.
 func TestNested(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	inner := newHandler(t, limiter, "100/d", httplimit.Address(), ok)
@@ -275,7 +276,7 @@ func TestMisconfigured(t *testing.T) {
 }
 
 // Without OnError at most one line per second is logged, for any number of requests. A wrong limit
-// is logged on its own line, with the remedy.
+// is logged separately, with the remedy.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer

@@ -12,8 +12,8 @@ import (
 // other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the request lacks what it is limited by")
 
-// Key selects what a request is counted under. The functions of this package make keys; the zero
-// value is not usable. A Key may be shared.
+// A Key selects the key under which a request is counted. The functions of this package make keys;
+// the zero value is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[*http.Request] }
 
 var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}

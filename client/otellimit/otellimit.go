@@ -1,4 +1,4 @@
-// Package otellimit reports the calls of package client to OpenTelemetry, as metrics and spans.
+// Package otellimit reports calls made with package client to OpenTelemetry, as metrics and spans.
 //
 //	observer, err := otellimit.New()
 //	...
@@ -164,8 +164,7 @@ func operation(call client.Observation) []attribute.KeyValue {
 	}
 	if call.Err != nil {
 		attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType()))
-		var e *client.Error
-		if errors.As(call.Err, &e) && e.Code != "" {
+		if e, ok := errors.AsType[*client.Error](call.Err); ok && e.Code != "" {
 			attrs = append(attrs, semconv.DBResponseStatusCode(e.Code))
 		}
 	}

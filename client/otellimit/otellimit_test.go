@@ -234,7 +234,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithObserver(observer)) // no server is there
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithObserver(observer)) // nothing listens here
 	if err != nil {
 		fmt.Println(err)
 		return

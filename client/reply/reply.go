@@ -19,7 +19,7 @@ type Decision struct {
 	Index        int    `json:"index"` // number of the binding key, from 1
 	Key          string `json:"key"`   // the binding key
 
-	Shadow *Shadow `json:"shadow,omitempty"` // if a shadow policy would decide otherwise
+	Shadow *Shadow `json:"shadow,omitempty"` // for a call with a shadow policy
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each
 }
 
@@ -33,7 +33,7 @@ type Key struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
-// Shadow describes the reply that the call would get if none of its policies were a shadow policy.
+// Shadow is the decision that the call would get if its shadow policies were enforced.
 type Shadow struct {
 	Allowed      bool   `json:"allowed"`
 	Taken        *int64 `json:"taken,omitempty"`
@@ -64,7 +64,7 @@ func NewDecision(req client.Request, res client.Result) Decision {
 	return d
 }
 
-// retryMS returns a wait as in the reply, with -1 for never.
+// retryMS converts a wait to milliseconds, with -1 for never.
 func retryMS(wait time.Duration) int64 {
 	if wait == client.Never {
 		return -1
@@ -149,7 +149,7 @@ type Usage struct {
 	Series     []Minute `json:"series"`
 }
 
-// Minute is an interval of the series, with its start.
+// Minute holds the counts of one interval of the series.
 type Minute struct {
 	StartMS int64 `json:"start_ms"`
 	Allowed int64 `json:"allowed"`

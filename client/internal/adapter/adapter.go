@@ -53,10 +53,10 @@ func (r *Requests[C]) Request(call C) (client.Request, error) {
 	return req, err
 }
 
-// Check returns nil if the servers are ready for these requests and accept r's limit and the
-// others. Without Change, all requests have one key and r's limit, so Check also peeks at a key. It
-// then also returns an error for a limit of leases, a policy of several keys, and a user without a
-// right to the key.
+// Check returns nil if the servers are ready for these requests and accept r.Limit and the limits
+// in others. Without Change, all requests have one key and r's limit, so Check also peeks at a key.
+// It then also returns an error for a limit of leases, a policy of several keys, and a user without
+// permission for the key.
 func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 	others = slices.DeleteFunc(others, func(l client.Limit) bool { return l == r.Limit })
 	if err := r.Limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil || r.Change != nil {
@@ -67,7 +67,7 @@ func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 }
 
 // Log returns a function that logs an error with text, at most once a second. A
-// client.ErrMisconfigured has its own line, with the remedy.
+// client.ErrMisconfigured is logged separately, with the remedy.
 func (r *Requests[C]) Log(text string) func(ctx context.Context, err error, args ...any) {
 	var failed, misconfigured throttle.Throttle
 	return func(ctx context.Context, err error, args ...any) {
@@ -103,8 +103,8 @@ func Set[V any](field *V, value V, text string) error {
 	return nil
 }
 
-// Block blocks keys for at least d; it does not shorten a longer block from another reply. It
-// continues after ctx has ended, because limiter bounds its calls itself.
+// Block blocks keys for at least d; it does not shorten a longer block. If d is 0 or less, it does
+// nothing. It ignores the end of ctx; the timeout of limiter bounds the call.
 func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil
@@ -119,7 +119,7 @@ func Ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Sleep waits for d. If ctx ends first, it returns the error of ctx.
+// Sleep waits for d. If ctx ends first, it returns ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

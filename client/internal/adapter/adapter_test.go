@@ -22,7 +22,7 @@ func TestBlockShortensNothing(t *testing.T) {
 	} {
 		server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 		other := limitertest.Open(t, server)
-		limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_block", func(context.Context) { // after anything that limiter could have checked
+		limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_block", func(context.Context) { // after any check that limiter could make
 			limitertest.Check(t, other.Block(t.Context(), tt.other, "k"))
 		}))
 		limitertest.Check(t, adapter.Block(t.Context(), limiter, tt.own, []string{"k"}))

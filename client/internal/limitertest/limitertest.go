@@ -11,6 +11,8 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // Noon is the initial time of clocks that tests control.
@@ -21,22 +23,30 @@ var Fallbacks = map[string]client.Fallback{
 	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
 }
 
-// Must returns a function that returns its first argument, and ends the test if there is an error.
-func Must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+// Must is [redistest.Must].
+func Must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 // Check fails the test if there is an error.
 func Check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Example returns a client for a server with the library. The server's clock is stopped.
+func Example() (limiter *client.Client, stop func()) {
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(Noon))
+	if err != nil {
+		panic(err)
+	}
+	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	return limiter, func() {
+		_ = limiter.Close()
+		_ = server.Close()
 	}
 }
 
@@ -64,7 +74,7 @@ func Hooked(t testing.TB, server *embedded.Server, hook Hook, opts ...client.Opt
 // Hook runs around each command of the library. next sends the command.
 type Hook func(ctx context.Context, function string, next func() error) error
 
-// Before returns a Hook that calls f before each call of a function, such as "ratelimit_take".
+// Before returns a Hook that calls f before each call to a function, such as "ratelimit_take".
 func Before(function string, f func(context.Context)) Hook {
 	return func(ctx context.Context, called string, next func() error) error {
 		if called == function {

@@ -47,10 +47,10 @@ func (c *Calls[C]) LongestBlock(d time.Duration) error {
 	return nil
 }
 
-// Until returns the time until which a call that begins now may wait.
+// Until returns the end of the longest wait of a call that begins now.
 func (c *Calls[C]) Until() time.Time { return time.Now().Add(c.wait) }
 
-// Wait waits until the call of req may be made. If req has no keys, the call is not limited.
+// Wait waits until the limiter allows req. If req has no keys, the call is not limited.
 func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time) error {
 	if len(req.Keys) == 0 {
 		return nil

@@ -1,8 +1,8 @@
 // Package accesslog reads access logs of web servers: Common and Combined Log Format, JSON lines
 // and CSV, plain or compressed.
 //
-// A File returns the lines of one log in the order of the file. A Sorter sorts values that are
-// almost in the order of their times.
+// A File returns the lines of one log file in their order. A Sorter sorts values that are almost in
+// order of time.
 package accesslog
 
 import (
@@ -20,7 +20,7 @@ import (
 // Formats lists the values of Options.Format.
 var Formats = []string{"auto", "common", "json", "csv"}
 
-// Options says how to read a log.
+// Options configures how a log is read.
 type Options struct {
 	Format string            // one of Formats; "" is "auto"
 	Fields []string          // fields to read: client, user, path, method, or the name of a field in the log
@@ -42,7 +42,7 @@ type File struct {
 
 // A parser parses the lines of a log. parse returns the line's time in ms since 1970, and stores
 // the requested fields in values, with nil for a missing field. The values are valid until the next
-// line. The error gives the position of the fault in the line.
+// line. The error gives the position of the problem in the line.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }
@@ -55,7 +55,7 @@ type BadLine struct {
 
 func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e.Err) }
 
-// Unwrap returns the fault in the line.
+// Unwrap returns the problem in the line.
 func (e *BadLine) Unwrap() error { return e.Err }
 
 // New returns a File that reads from r until ctx ends. The log may be compressed with gzip or zstd.
@@ -121,7 +121,7 @@ func (f *File) Lines() int64 { return f.number }
 // Next reads the next nonempty line. It returns the line's time in ms since 1970, and stores the
 // requested fields in values, in order and with nil for a missing field. The values are valid until
 // the next call. If the line cannot be parsed, the error is a *BadLine, and Next can be called
-// again. Any other error is final; at the end of the file it is io.EOF.
+// again. Any other error is final; at the end of the log file it is io.EOF.
 func (f *File) Next(values [][]byte) (int64, error) {
 	for {
 		line, err := f.line()

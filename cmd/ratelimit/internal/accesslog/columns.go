@@ -14,14 +14,14 @@ import (
 type columns struct {
 	clock  clock
 	reader *csv.Reader
-	line   bytes.Reader // the current line, from which reader reads
+	line   bytes.Reader // the current line, which is the input of reader
 	time   int
 	fields []string
 	places []int // column of each field; -1 if the log lacks the field
 	value  [][]byte
 }
 
-// newColumns parses the header line.
+// newColumns parses head, the header line. called is Options.Called.
 func newColumns(head []byte, fields []string, called map[string]string) (*columns, error) {
 	c := &columns{fields: fields, value: make([][]byte, len(fields))}
 	c.reader = csv.NewReader(&c.line)
@@ -72,8 +72,7 @@ func placeOf(columns []string, field string, called map[string]string) int {
 func (c *columns) record(line []byte) ([]string, error) {
 	c.line.Reset(append(line, '\n'))
 	record, err := c.reader.Read()
-	var wrong *csv.ParseError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
 		return nil, fmt.Errorf("at byte %d: %w", min(wrong.Column, len(line)+1), wrong.Err)
 	}
 	return record, err

@@ -12,7 +12,7 @@ import (
 //	client ident user [time] "request" status size "referer" "agent" ...
 type common struct {
 	clock     clock
-	requested []*[]byte // among the fields
+	requested []*[]byte // pointers to the requested ones of the fields below, in the order of the request
 
 	client, user, method, path, status, size, referer, agent []byte
 }

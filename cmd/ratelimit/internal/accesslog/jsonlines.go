@@ -27,8 +27,7 @@ func newJSONLines(fields []string, called map[string]string) *jsonLines {
 func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return 0, fmt.Errorf("at byte %d: not a JSON object: %w", syntax.Offset, err)
 		}
 		return 0, fmt.Errorf("not a JSON object: %s", quoted(line))

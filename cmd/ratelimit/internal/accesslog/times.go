@@ -23,7 +23,7 @@ type clock struct {
 	at   int64
 }
 
-// read returns the time in ms since 1970.
+// read parses a time, and returns it in ms since 1970.
 func (c *clock) read(text []byte) (int64, error) {
 	if len(text) > 0 && string(text) == string(c.text) {
 		return c.at, nil
@@ -54,7 +54,7 @@ func parseTime(text string) (int64, error) {
 	return 0, fmt.Errorf("%s is not a time such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123", quoted(text))
 }
 
-// epoch parses a time in s, ms, us or ns since 1970. The unit is inferred from the magnitude of the
+// epoch parses a time in s, ms, µs or ns since 1970. The unit is inferred from the magnitude of the
 // number: in seconds, the years 2002 to 2199 are 1.0e9 to 7.3e9.
 func epoch(text string) (int64, bool) {
 	whole, fraction, _ := strings.Cut(text, ".")

@@ -27,7 +27,7 @@ type Candidate struct {
 
 // Options configures a run.
 type Options struct {
-	Library    string // text of the library that decides
+	Library    string // source code of the library that decides
 	Candidates []Candidate
 	Workers    int // number of engines; each uses one core
 
@@ -36,7 +36,7 @@ type Options struct {
 	Unsorted time.Duration     // how much older a line may be than an earlier line
 
 	Cost  string // field with the cost of each line; "" means that each line costs 1
-	After bool   // a request is allowed if one unit fits, and its cost is charged with FORCE
+	After bool   // charge costs after requests: a request is allowed if one unit fits, and FORCE charges its cost
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
@@ -53,7 +53,7 @@ type Progress struct {
 	Requests    int64 // requests processed in this step
 	Of          int64 // requests in this step; 0 if not known yet
 	Bytes       int64 // read from the log files, before decompression
-	Decisions   int64 // decisions in all steps
+	Decisions   int64 // decisions made, in all steps together
 }
 
 // Run checks the limits, calls opened to open the logs, and replays them. If ctx ends early, the
@@ -110,7 +110,7 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 	return report, nil
 }
 
-// nothing(l) is the error for logs that contain no usable line.
+// nothing returns the error for logs that contain no usable line.
 func nothing(l Log) error {
 	if len(l.Problems) == 0 {
 		return fmt.Errorf("the logs are empty; give others")
@@ -182,8 +182,8 @@ func (r *run) check(t *trial) error {
 	return nil
 }
 
-// steps replays all requests under the given limits. To suggest limits, it then replays them twice
-// more: see suggest.
+// steps replays all requests under the given limits. To suggest limits, it then replays the
+// requests twice more: see suggest.
 func (r *run) steps(ctx context.Context) (*Report, error) {
 	steps := 1
 	var kept *spool
@@ -247,7 +247,8 @@ func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	return deciders, jobs
 }
 
-// progress calls r.Progress once every thousand requests.
+// progress adds decisions to the decisions of all steps, and calls r.Progress once every thousand
+// requests. of is the number of requests in this step, or 0 if it is not known yet.
 func (r *run) progress(steps int, requests, of int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {

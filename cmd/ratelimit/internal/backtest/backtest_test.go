@@ -13,16 +13,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustKey(t testing.TB, text string) Key {
 	t.Helper()
-	key, err := ParseKey(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must[Key](t)(ParseKey(text))
 	return key
 }
 
@@ -48,10 +50,7 @@ func replay(t testing.TB, opts Options, logs ...string) *Report {
 	for i, log := range logs {
 		inputs = append(inputs, Input{fmt.Sprintf("log%d", i+1), strings.NewReader(log)})
 	}
-	report, err := Run(t.Context(), opened(inputs...), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := must[*Report](t)(Run(t.Context(), opened(inputs...), opts))
 	return report
 }
 
@@ -206,7 +205,8 @@ func TestSuggestions(t *testing.T) {
 }
 
 // trailing returns, for each key and each request, the smallest n that allows the request: the
-// units that it needs, plus the costs of the key's other requests in the period that ends with it.
+// units that it needs, plus the costs of the key's other requests in the period that ends with the
+// request.
 func trailing(hits []hit, period int64, r rule) map[string][]int64 {
 	counts := map[string][]int64{}
 	for i, h := range hits {
@@ -222,7 +222,7 @@ func trailing(hits []hit, period int64, r rule) map[string][]int64 {
 }
 
 // For logs of any length, the sums of a time line are right, and each interval contains its
-// decisions, no matter how the workers shared them.
+// decisions, regardless of how the workers shared them.
 func TestSeries(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 3))

@@ -61,8 +61,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// A request of cost 0 is always allowed, and takes nothing. If costs are charged after requests,
-// even a request of cost 0 needs one available unit, because its cost is not known when the
+// A request with cost 0 is always allowed, and takes nothing. If costs are charged after requests,
+// even a request with cost 0 needs one available unit, because its cost is not known when the
 // decision is made.
 func TestCostOfZero(t *testing.T) {
 	for after, want := range map[bool]int64{false: 0, true: 1} {
@@ -75,7 +75,7 @@ func TestCostOfZero(t *testing.T) {
 	}
 }
 
-// Either all keys of a policy are charged the cost, or none.
+// A cost is charged to all keys of a policy, or to none.
 func TestCostsOfSeveralKeys(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
 		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}}))
@@ -87,8 +87,8 @@ func TestCostsOfSeveralKeys(t *testing.T) {
 		log += fmt.Sprintf("%d,%s,/x,%d\n", noon.UnixMilli()+int64(i), h.key, h.cost)
 	}
 	for after, want := range map[bool]Result{
-		false: {Denied: 2, Units: Units{36, 100}, Above: 1}, // a has 30, 35, b is refused, c has 1
-		true:  {Denied: 2, Units: Units{130, 6}, Above: 1},  // a has 60 of 40, b 70; then /x has 130 of 100
+		false: {Denied: 2, Units: Units{36, 100}, Above: 1}, // client a takes 30 and 5 of its 40; its second 30, and the 70 of client b, do not fit
+		true:  {Denied: 2, Units: Units{130, 6}, Above: 1},  // client a has taken 60 of 40, so its 5 are denied; /x has taken 130 of 100, so c is denied
 	} {
 		opts := options(t)
 		opts.Library, opts.Cost, opts.After = build.Text(), "cost", after
@@ -159,7 +159,7 @@ func TestQuotaOfAMonth(t *testing.T) {
 }
 
 // Costs of any size are added up, and limits are suggested for them. If gcra cannot count a
-// suggested limit, it is a fixed_window.
+// suggested limit, the suggestion is a fixed_window.
 func TestLargeCosts(t *testing.T) {
 	const largest = 1 << 53
 	opts := options(t, "fixed_window 9007199254740992/s")
@@ -199,9 +199,7 @@ func TestBursts(t *testing.T) {
 		for range 200 {
 			e := event{at: at, cost: dice.Int64N(1 << dice.IntN(46))}
 			e.keys[0] = 1
-			if err := b.see(&e); err != nil {
-				t.Fatal(err)
-			}
+			require(t, b.see(&e))
 			if level.Add(level, big.NewRat(e.cost, 1)); e.cost > 0 && level.Cmp(most) > 0 {
 				most.Set(level)
 			}
@@ -229,9 +227,7 @@ func TestPageOfCosts(t *testing.T) {
 		opts := tokenOptions(t, after, "1000/h")
 		opts.Share, opts.Curves = 1, true
 		var page bytes.Buffer
-		if err := replay(t, opts, tokens, `{"time":"2026-03-01T12:00:01Z","team":"red"}`).WritePage(&page, "ratelimit backtest"); err != nil {
-			t.Fatal(err)
-		}
+		require(t, replay(t, opts, tokens, `{"time":"2026-03-01T12:00:01Z","team":"red"}`).WritePage(&page, "ratelimit backtest"))
 		for _, want := range append(wants, "1 had no cost, and 0 lacked the key") {
 			if !strings.Contains(page.String(), want) {
 				t.Errorf("after: %v: no %s in\n%s", after, want, page.String())

@@ -43,15 +43,15 @@ type decider struct {
 	engine *engine
 	number int    // index of the trial
 	prefix string // prefix of the trial's keys
-	costs  bool   // the last word of take is the cost
+	costs  bool   // whether the last word of take is the cost
 	take   []any  // the calls; their keys begin at the fourth word
-	peek   []any  // like force, nil unless costs are charged after requests
+	peek   []any  // nil, and so is force, unless costs are charged after requests
 	force  []any  // its last word is the cost
 
 	tally
 }
 
-// tally counts the decisions of one trial. Sums of units stop at 2^63 - 1.
+// tally counts the decisions of one trial. Sums of units saturate at 2^63 - 1.
 type tally struct {
 	requests, denied int64
 	units            Units
@@ -89,9 +89,10 @@ func newDecider(e *engine, s share, number int, t trial, opts Options) *decider 
 	return d
 }
 
-// decide decides a request of a cost, and charges it if it is allowed. If costs are charged after
-// requests, a peek decides, and FORCE charges. If the cost fits, a plain take has the same result
-// in a quarter of the time.
+// decide decides a request with the given cost, and charges the cost if the request is allowed. If
+// costs are charged after requests, decide first tries a plain take, which takes a quarter of the
+// time and has the same result if the cost fits. Otherwise a peek decides, and a take with FORCE
+// charges.
 func (d *decider) decide(cost int64) ([]any, error) {
 	if d.costs {
 		d.take[len(d.take)-1] = cost
@@ -166,7 +167,7 @@ func (d *decider) see(r *event) error {
 	return nil
 }
 
-// plus adds two sums of units, neither below 0. Sums stop at 2^63 - 1.
+// plus adds two sums of units, neither below 0. Sums saturate at 2^63 - 1.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

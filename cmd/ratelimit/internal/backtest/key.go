@@ -168,7 +168,7 @@ func (t *table) number(name []byte) uint32 {
 	return n
 }
 
-// count counts a request of a key.
+// count counts a request with the given key.
 func (t *table) count(key uint32, cost int64) {
 	if cost != 1 || t.units != nil {
 		for len(t.units) < len(t.counts) {

@@ -156,7 +156,7 @@ func (l *logs) advance(ctx context.Context, f *logFile) bool {
 	}
 }
 
-// line reads the next line of a file, and puts its request into the file's sorter.
+// line reads the next line of log file f, and puts its request into f's sorter.
 func (l *logs) line(ctx context.Context, f *logFile) {
 	clear(l.values)
 	at, err := f.file.Next(l.values)

@@ -53,10 +53,7 @@ func TestKeys(t *testing.T) {
 
 // A policy with several keys makes one decision, even if its keys belong to different engines.
 func TestSeveralKeys(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}})))
 	opts := options(t, "fixed_window 1/h")
 	opts.Library = build.Text()
 	opts.Candidates = append(opts.Candidates, Candidate{"@calc", []Key{mustKey(t, "path/1"), mustKey(t, "client")}})
@@ -78,10 +75,7 @@ func TestSeveralKeys(t *testing.T) {
 
 // The same key can serve as two keys of a policy.
 func TestOneKeyTwice(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "fixed_window 5/h"}, {Key: "b", Limit: "fixed_window 2/h"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "fixed_window 5/h"}, {Key: "b", Limit: "fixed_window 2/h"}}})))
 	opts := options(t)
 	opts.Library, opts.Candidates = build.Text(), []Candidate{{"@calc", []Key{opts.Key, opts.Key}}}
 	if r := replay(t, opts, strings.Repeat(line(noon, "a", "-", "/"), 3)).Limits[0]; r.Allowed != 2 || r.Denied != 1 || r.Keys != 1 || r.KeysDenied != 1 {
@@ -140,9 +134,7 @@ func TestLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, z.Close())
 		report := replay(t, options(t, "1/s"), zipped.String()[:zipped.Len()/2], at(7, "b"))
 		if r := report.Limits[0]; r.Requests < 20 || r.Requests > 80 || r.BadLines != 0 ||
 			!slices.Equal(r.Problems, []string{fmt.Sprintf("log1 ends early, after line %d: unexpected EOF; the lines before it count", r.Requests-1)}) {
@@ -185,10 +177,7 @@ func TestInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context()) // as with a signal
 		opts := options(t, "1/m")
 		opts.Share = share
-		report, err := Run(ctx, opened(Input{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := must[*Report](t)(Run(ctx, opened(Input{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}), opts))
 		if share > 0 && report.Periods[2].N != 60 { // one per second
 			t.Errorf("%+v", report.Periods)
 		}
@@ -214,9 +203,7 @@ func TestHostileKeys(t *testing.T) {
 		t.Errorf("%d keys", report.Limits[0].Keys)
 	}
 	var page bytes.Buffer
-	if err := report.WritePage(&page, "ratelimit backtest"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, report.WritePage(&page, "ratelimit backtest"))
 	if page.Len() > 100_000 || strings.Contains(page.String(), "<script") || strings.ContainsAny(page.String(), "\x1b\u202e") || !strings.Contains(page.String(), "&lt;script&gt;alert(1)&lt;/script&gt;") {
 		t.Errorf("%d bytes:\n%.5000s", page.Len(), page.String())
 	}
@@ -233,7 +220,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// A key that occurs only once takes little memory, however many keys there are.
+// A key that occurs only once takes little memory, regardless of the number of keys.
 func TestMemory(t *testing.T) {
 	const keys = 200_000
 	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour}, false)
@@ -243,9 +230,7 @@ func TestMemory(t *testing.T) {
 	for i := range keys {
 		r := event{at: noon.UnixMilli(), cost: 1}
 		r.keys[0] = table.number(fmt.Appendf(nil, "198.51.100.%d", i))
-		if err := w.see(&r); err != nil {
-			t.Fatal(err)
-		}
+		require(t, w.see(&r))
 	}
 	runtime.ReadMemStats(&after)
 	if perKey := (after.TotalAlloc - before.TotalAlloc) / keys; perKey > 500 { // including what tables discard as they grow
@@ -253,12 +238,9 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A log may have no line with the key of the suggestions, although the keys of a policy occur.
+// A log may contain the keys of a policy, but no line with the key for suggestions.
 func TestSuggestionsForAKeyThatDoesNotOccur(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "5/h"}, {Key: "b", Limit: "2/h"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "5/h"}, {Key: "b", Limit: "2/h"}}})))
 	opts := options(t)
 	opts.Library, opts.Key, opts.Share = build.Text(), mustKey(t, "user"), 0.99
 	opts.Candidates = []Candidate{{"@calc", []Key{mustKey(t, "client"), mustKey(t, "path/1")}}}

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// rule says how the model charges a cost.
+// rule describes how the model charges a cost.
 type rule struct {
-	least, most int64 // the request is allowed if its cost, raised to least and lowered to most, fits
+	least, most int64 // the request is allowed if its cost, limited to the range from least to most, fits
 	debt        bool  // units that do not fit become debt
 }
 
-// ruleOf returns the rule of the options.
+// ruleOf returns the charging rule that opts selects.
 func ruleOf(opts Options) rule {
 	if opts.After {
 		return rule{1, 1, true}

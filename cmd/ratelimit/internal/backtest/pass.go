@@ -25,7 +25,7 @@ const (
 // pass sends every request to the jobs of every worker. source calls emit for each request; it runs
 // in the caller's goroutine.
 func pass(workers [][]job, source func(emit func(event) error) error) error {
-	var failed atomic.Pointer[error] // error of the first worker that failed
+	var failed atomic.Pointer[error] // error from the first worker that failed
 	failure := func() error {
 		if err := failed.Load(); err != nil {
 			return *err

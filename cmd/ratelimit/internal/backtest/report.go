@@ -69,7 +69,7 @@ type Moment struct {
 	Interval
 }
 
-// Suggested says how a suggested limit was found.
+// Suggested describes how a suggested limit was found.
 type Suggested struct {
 	Start  bool    `json:"start"` // whether to start with this suggestion
 	Period string  `json:"period"`
@@ -127,7 +127,7 @@ func (r *run) result(t trial, sum tally) Result {
 // AllUnits returns the sum of the costs of all requests.
 func (r Result) AllUnits() int64 { return plus(r.Units.Allowed, r.Units.Denied) }
 
-// AboveText says what happens to requests that cost more than the capacity.
+// AboveText describes what happens to requests that cost more than the capacity.
 func (r Result) AboveText() string {
 	text := fmt.Sprintf("%s: %s of %s requests (%s) cost more than its capacity of %s, ", r.Limit,
 		figures.Grouped(r.Above), figures.Grouped(r.Requests), figures.Percent(r.Above, r.Requests), figures.Grouped(r.Capacity))
@@ -137,7 +137,7 @@ func (r Result) AboveText() string {
 	return text + "so it can never allow them"
 }
 
-// Untouched says what a suggested limit does to its share of the keys.
+// Untouched describes what a suggested limit does to its share of the keys.
 func (r Result) Untouched() string {
 	if r.Charge == "after" {
 		return "untouched and without debt"

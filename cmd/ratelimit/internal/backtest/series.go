@@ -15,7 +15,7 @@ type Interval struct {
 	Units
 }
 
-// Units adds up the costs of allowed and of denied requests. The sums stop at 2^63 - 1.
+// Units adds up the costs of allowed and of denied requests. The sums saturate at 2^63 - 1.
 type Units struct {
 	Allowed int64 `json:"units_allowed"`
 	Denied  int64 `json:"units_denied"`

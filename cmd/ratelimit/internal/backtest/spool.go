@@ -55,7 +55,7 @@ func (s *spool) each(ctx context.Context, emit func(event) error) error {
 		_, err = s.file.Seek(0, io.SeekStart)
 	}
 	in := bufio.NewReaderSize(s.file, 256<<10)
-	b := [20]byte{12: 1} // a cost of 1, unless the file has costs
+	b := [20]byte{12: 1} // a cost of 1, unless the records contain costs
 	for err == nil && ctx.Err() == nil {
 		if _, err = io.ReadFull(in, b[:s.record]); err == nil {
 			r := event{at: int64(binary.LittleEndian.Uint64(b[:])), cost: int64(binary.LittleEndian.Uint64(b[12:]))}

@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// shortWait is the longest time that a denied key should have to wait under the suggestion to start
-// with.
+// Start prefers suggestions under which a denied key waits at most shortWait.
 const shortWait = 10 * time.Second
 
 // Start returns the suggestion to start with, or nil if there are no suggestions. It chooses the
@@ -36,7 +35,7 @@ func (r *Report) Start() (start *Result) {
 	return start
 }
 
-// Wait returns the time in which a suggested limit refills what a request of average cost takes.
+// Wait returns the time in which a suggested limit refills the units of a request of average cost.
 func (r Result) Wait() time.Duration {
 	if r.Suggested == nil || r.Requests == 0 {
 		return 0
@@ -65,7 +64,7 @@ func (r Result) WaitText() string {
 	return "<1 ms"
 }
 
-// Why says why to start with a suggestion: see Start. others is the number of all suggestions.
+// Why explains why Start chose this suggestion. others is the number of all suggestions.
 func (r Result) Why(others int) string {
 	text := fmt.Sprintf("A denied %s can go on after about %s. ", r.Noun(), r.WaitText())
 	switch {
@@ -97,7 +96,7 @@ func (r Result) Meaning() string {
 	return fmt.Sprintf("%s, refilled evenly, and at most %s at once", rate, figures.Grouped(s.Burst))
 }
 
-// Noun returns what a key of the result stands for.
+// Noun returns a noun for a key of the result, such as client.
 func (r Result) Noun() string { return noun(r.Key) }
 
 func noun(key string) string {

@@ -79,9 +79,7 @@ func TestPageExplainsItself(t *testing.T) {
 	report := replay(t, opts, lines+line(noon, "198.51.100.1", "-", "/"))
 	report.Files = []string{"a.log", "b.log", "c.log", "<d>", "e"}
 	var page bytes.Buffer
-	if err := report.WritePage(&page, "ratelimit backtest 'a b.log' \x1b"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, report.WritePage(&page, "ratelimit backtest 'a b.log' \x1b"))
 	for _, want := range []string{
 		"<title>Backtest of a.log, b.log, c.log and 2 more</title>", `<code>ratelimit backtest &#39;a b.log&#39; \x1b</code>`,
 		"Start with <code>1/m</code>", "The other suggestions make it wait longer.", "came from <code>203.0.113.7</code>", "<code>1/m</code><br><strong>start here</strong>",

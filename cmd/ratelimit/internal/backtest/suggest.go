@@ -25,7 +25,7 @@ type Period struct {
 	Limit  string  // the suggested limit; "" if the run ended before it was found
 }
 
-// Point says what a limit of n per period would deny.
+// Point counts what a limit of n per period would deny.
 type Point struct {
 	N        int64 `json:"n"`
 	Keys     int64 `json:"keys"`     // keys that use more than n units within one period
@@ -48,7 +48,7 @@ func (r *run) periods(found []*windows) []Period {
 			most int64
 		}
 		var worst []named
-		var all []int64 // the smallest n that always allows each key, ascending
+		var all []int64 // for each key, the smallest n that never denies it; ascending
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
 			w.eachMost(i, func(key uint32, most int64) {
@@ -99,7 +99,8 @@ func quantile(ascending []int64, share float64) int64 {
 	return ascending[min(max(need, 1), len(ascending))-1]
 }
 
-// suggest finds n and burst for each period, and replays the requests under the resulting limits.
+// suggest finds the burst and the limit for each of report.Periods, which have n already. It
+// replays kept, the stored requests, under these limits, and adds the results to report.
 func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
 	var rates []rate
 	for _, p := range report.Periods {

@@ -8,21 +8,21 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
 )
 
-// windows finds, for each key and each period, the smallest n for which no window of that length
-// needs more than n units.
+// windows finds, for each key and each period, the smallest n for which no span of one period needs
+// more than n units.
 type windows struct {
 	share
-	after   bool      // costs are charged after requests
+	after   bool      // whether costs are charged after requests
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
-	keys    [][]peak  // for each key, one peak for each period; nil while firsts is enough
-	touched [][]int64 // number of requests by period and by the rung of the count that add returned
+	keys    [][]peak  // for each key, one peak for each period; nil for a key while its time in firsts is enough
+	touched [][]int64 // number of requests by period, and by the rung of the n that add returned
 }
 
 // peak adds up the costs of one key's requests within the last period, and keeps the largest number
-// of units for which there had to be room, in the field most. Requests less than 1/256 of the
-// period apart count as simultaneous. Sums of simultaneous requests stop at 2^53, the largest n, so
-// that the sum of a period cannot overflow.
+// of units needed so far in the field most. Requests less than 1/256 of the period apart count as
+// simultaneous. Sums of simultaneous requests saturate at 2^53, the largest n, so that the sum of a
+// period cannot overflow.
 type peak struct {
 	marks []mark
 	sum   int64
@@ -54,9 +54,8 @@ func rung(n int64) int {
 	return below
 }
 
-// needed returns how many units must be available so that a request is allowed. If costs are
-// charged after requests, the units of the whole cost must be available too, so that the key gets
-// no debt.
+// needed returns how many units must be available for a request to be allowed. If costs are charged
+// after requests, the units of the whole cost must be available too, so that the key gets no debt.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)
@@ -104,8 +103,8 @@ func (w *windows) see(r *event) error {
 }
 
 // add counts a request. It returns the smallest n that allows the request: the units that it needs,
-// plus the costs of the other requests within the period that ends with it. The result is 0 if the
-// request needs no units, and at most 2^53.
+// plus the costs of the other requests within the period that ends with the request. The result is
+// 0 if the request needs no units, and at most 2^53.
 func (k *peak) add(at, period, cost, need int64) int64 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {
@@ -130,7 +129,8 @@ func (k *peak) add(at, period, cost, need int64) int64 {
 	return n
 }
 
-// eachMost calls each for every key of this worker, with the smallest n that denies the key nothing.
+// eachMost calls the function each for every key of this worker. most is the smallest n that never
+// denies the key, and period is an index in w.periods.
 func (w *windows) eachMost(period int, each func(key uint32, most int64)) {
 	for i, first := range w.firsts {
 		switch {
@@ -179,7 +179,7 @@ func (b *bursts) see(r *event) error {
 	return nil
 }
 
-// drain gives back the units that have refilled by a time: n units in each period.
+// drain advances s to the time at, in ms, and refills r.n units in each r.period until then.
 func (s *burst) drain(at int64, r rate) {
 	high, low := bits.Mul64(uint64(at-s.at), uint64(r.n))
 	s.at = at

@@ -58,7 +58,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// testAccess checks what the three users on a server may do and what they may not do.
+// testAccess checks which commands each of the three users on a server may run.
 func testAccess(t *testing.T, addr string) {
 	t.Helper()
 	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
@@ -83,29 +83,24 @@ func testAccess(t *testing.T, addr string) {
 	}
 }
 
-// A real server loads the lines for an aclfile, and the users have exactly their rights.
+// A real server loads the lines for an aclfile, and the users have exactly their permissions.
 func TestACLFile(t *testing.T) {
 	got := run(t, nil, "acl", "--prefix", "rl:", "--format", "valkey-file")
 	file := filepath.Join(t.TempDir(), "users.acl")
 	text := "user default on nopass ~* &* +@all\n" + strings.ReplaceAll(got.stdout, "PASSWORD", "pw")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte(text), 0o600))
 	for _, program := range []string{"redis-server", "valkey-server"} {
 		if _, err := exec.LookPath(program); err != nil && program != "redis-server" {
 			t.Logf("no %s here; %s is the server of this test", program, "redis-server")
 			continue
 		}
-		server, err := redistest.Start(program, "--aclfile", file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := must[*redistest.Server](t)(redistest.Start(program, "--aclfile", file))
 		t.Cleanup(server.Stop)
 		testAccess(t, server.Addr)
 	}
 }
 
-// The formats for services grant the same rights as the format for Redis.
+// The formats for services grant the same permissions as the format for Redis.
 func TestACLFormats(t *testing.T) {
 	rdb := admin(t, startRedis(t))
 	for _, u := range users(t, "--prefix", "rl:*[x]", "--cluster") {
@@ -132,7 +127,7 @@ func TestACLFormats(t *testing.T) {
 			made := do(t, rdb, "ACL", "GETUSER", "made").(map[any]any)
 			keys := want["keys"]
 			if format == "aiven" {
-				keys = strings.TrimPrefix(fmt.Sprint(keys), "%R") // its fields cannot limit a key to reads
+				keys = strings.TrimPrefix(fmt.Sprint(keys), "%R") // aiven's fields cannot limit a key to reads
 			}
 			if sorted(made["commands"]) != sorted(want["commands"]) || made["keys"] != keys {
 				t.Errorf("%s: %s is %v, want %v", format, u.User, made, want)
@@ -141,7 +136,7 @@ func TestACLFormats(t *testing.T) {
 	}
 }
 
-// sorted returns text with its words in order.
+// sorted returns text with its words in sorted order.
 func sorted(text any) string {
 	words := strings.Fields(fmt.Sprint(text))
 	slices.Sort(words)
@@ -154,7 +149,7 @@ func TestCompletionOfACL(t *testing.T) {
 	}
 }
 
-// users returns what acl --json prints.
+// users returns the output of acl --json.
 func users(t *testing.T, args ...string) []aclUser {
 	t.Helper()
 	got := run(t, nil, append([]string{"acl", "--json"}, args...)...)
@@ -173,16 +168,10 @@ func anys(words []string) []any {
 	return list
 }
 
-// The help lists the rights that package loader needs.
+// The help lists the permissions that package loader needs.
 func TestDeployerHelp(t *testing.T) {
-	build, err := functions.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := loader.Rules(build, loader.Deployer, "", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New())
+	rules := must[[]string](t)(loader.Rules(build, loader.Deployer, "", true))
 	rules = slices.DeleteFunc(rules, func(rule string) bool { return rule == "reset" || rule == "+ping" })
 	if named := regexp.MustCompile(`\+[a-z|]+`).FindAllString(deployerHelp, -1); !slices.Equal(named, rules) {
 		t.Errorf("the help names %v, and a deployer needs %v", named, rules)

@@ -19,9 +19,7 @@ func tokensLog(t *testing.T) string {
 {"time":"2026-03-01T12:20:00Z","team":"blue","usage":{"total_tokens":"\u001b[31m"}}
 {"time":"2026-03-01T12:30:00Z","team":"red","usage":{"total_tokens":400}}
 `
-	if err := os.WriteFile(name, []byte(log), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(name, []byte(log), 0o666))
 	return name
 }
 
@@ -31,7 +29,7 @@ const notedCosts = `
   tokens.jsonl:5: the cost usage.total_tokens: "\x1b[31m" is not a number
 `
 
-// If costs are charged before calls, a call of 1200 units is never allowed under a limit of 1000.
+// If costs are charged before calls, a call for 1200 units is never allowed under a limit of 1000.
 // If costs are charged after calls, the call is allowed, and leaves a debt that denies the next
 // call.
 func TestBacktestCosts(t *testing.T) {

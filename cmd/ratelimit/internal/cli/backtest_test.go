@@ -19,9 +19,7 @@ import (
 func accessLog(t *testing.T, counts ...any) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")
-	if err := os.WriteFile(name, []byte(logLines(counts...)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(name, []byte(logLines(counts...)), 0o666))
 	return name
 }
 
@@ -115,9 +113,7 @@ has the longest period with a wait of at most 10 s.
 func TestBacktestPolicies(t *testing.T) {
 	log := accessLog(t, "203.0.113.7", 20, "198.51.100.1", 3)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(policies, []byte("policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n  part: {limit: 1000/m, canary: {limit: 5/m, share: 100%, shadow: true}}\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(policies, []byte("policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n  part: {limit: 1000/m, canary: {limit: 5/m, share: 100%, shadow: true}}\n"), 0o666))
 	with := func(args ...string) []string {
 		return append([]string{"backtest", log, "--policies", policies}, args...)
 	}
@@ -170,9 +166,7 @@ func TestBacktestNotes(t *testing.T) {
 	log := accessLog(t, "a", 1, "\x1b[31m", 1, "-", 2)
 	lines := logLines("b", 2) + "\x00garbage\n" + strings.Replace(logLines("c", 1), "01/Mar", "28/Feb", 1)
 	more := filepath.Join(t.TempDir(), "more.log")
-	if err := os.WriteFile(more, []byte(strings.Replace(lines, "18:00:01", "18:02:01", 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(more, []byte(strings.Replace(lines, "18:00:01", "18:02:01", 1)), 0o666))
 	got := run(t, nil, "backtest", log, more, "--limit", "fixed_window 1/h")
 	const want = `
 1 line (12.5%) could not be read
@@ -190,25 +184,21 @@ them all
 func TestBacktestOfALogByTwoNames(t *testing.T) {
 	log := accessLog(t, "a", 3)
 	again := filepath.Join(filepath.Dir(log), "again.log")
-	if err := os.Link(log, again); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Link(log, again))
 	newMessages(t, "a log by two names", again, "again.log", log, "access.log").fails(nil, "backtest", log, again)
 }
 
 func TestBacktestLacksAKey(t *testing.T) {
 	log := accessLog(t, "a", 3, "b", 1)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(policies, []byte("policies:\n  calc:\n    limits:\n      - who: 10/h\n      - what: 5/m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(policies, []byte("policies:\n  calc:\n    limits:\n      - who: 10/h\n      - what: 5/m\n"), 0o666))
 	got := run(t, nil, "backtest", log, "--policies", policies, "--policy", "calc", "--limit", "1/h", "--key", "who=user", "--key", "what=path/1")
 	if got.code != exitFine || !strings.Contains(got.stdout, "\n@calc  0        0       0%   0            1\n") || !strings.HasSuffix(got.stdout, "\n4 lines (100%) had another key, and lacked user, path/1\n") {
 		t.Errorf("%+v", got)
 	}
 }
 
-// Ctrl-C while waiting for a pipe reports what has been read.
+// On Ctrl-C while waiting for a pipe, backtest reports the lines read so far.
 func TestBacktestInterrupted(t *testing.T) {
 	from, to := io.Pipe()
 	defer func() { _ = to.Close() }()

@@ -28,8 +28,8 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw redraws the line, at most once in the time redraw. progress gets the elapsed time, and
-// returns the completed share and a description.
+// draw redraws the line if at least the duration redraw has passed since the last time. progress
+// gets the elapsed time, and returns the completed share and a description.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {
@@ -39,8 +39,8 @@ func (b *bar) draw(progress func(took time.Duration) (share float64, text string
 	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", b.line(progress(now.Sub(b.began))))
 }
 
-// line returns a bar that is filled to share, followed by text; the line is narrower than the
-// terminal.
+// line returns a bar that is filled to the given share, followed by text; the line is narrower than
+// the terminal.
 func (b *bar) line(share float64, text string) string {
 	if room := b.width - len(text) - 4; room >= 10 && share > 0 {
 		full := min(room, int(share*float64(room)))

@@ -15,7 +15,7 @@ type buildReport struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"`
 	BuildID  string `json:"build_id"`
-	Digest   string `json:"digest"` // SHA-256 of the text, hexadecimal
+	Digest   string `json:"digest"` // SHA-256 of the library's source code, hexadecimal
 	Bytes    int    `json:"bytes"`
 	Policies int    `json:"policies"` // number of policies in the library
 }

@@ -27,8 +27,8 @@ const (
 )
 
 // Execute runs one command line (without the program's name) and returns the exit code. If ctx
-// ends, Execute ends early and cleanly. env returns the value of an environment variable, or "" if
-// it is not set.
+// ends, Execute stops early and cleans up. env returns the value of an environment variable, or ""
+// if it is not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }
@@ -39,13 +39,13 @@ type app struct {
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	unwritten      error // the first error of a write to stdout
+	unwritten      error // the first error from a write to stdout
 
-	program  string // how a user types this program
-	terminal bool   // stdout is a terminal
+	program  string // the program's name, as a user would type it
+	terminal bool   // whether stdout is a terminal
 	size     func() (width, height int)
 
-	// The fields for the demo are its clock and the function that starts its server.
+	// For the demo: its clock, and the function that starts its server.
 	pace          pace
 	startEmbedded func() (*embedded.Server, error)
 
@@ -62,8 +62,8 @@ type app struct {
 	library   string   // file given with --library
 	policies  []string // files given with --policies
 	namespace string   // value of --namespace
-	back      bool     // the command is rollback
-	watches   bool     // the command is status --watch
+	back      bool     // whether the command is rollback
+	watches   bool     // whether the command is status --watch
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {

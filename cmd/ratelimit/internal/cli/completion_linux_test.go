@@ -10,16 +10,10 @@ import (
 	"time"
 )
 
-// In a terminal, Tab completes commands, flags and files, after the lines that docs/install.md tells users to add.
+// After the lines from docs/install.md, Tab in a terminal completes commands, flags and files.
 func TestCompletion(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	policies, err := os.ReadFile("../../../../examples/policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must[[]byte](t)(os.ReadFile("../../../../docs/install.md"))
+	policies := must[[]byte](t)(os.ReadFile("../../../../examples/policies.yaml"))
 	program := binary(t)
 	for _, tt := range []struct{ shell, before, line string }{
 		{"bash --norc -i", ". /usr/share/bash-completion/bash_completion", "source <(ratelimit completion bash)"},
@@ -31,9 +25,7 @@ func TestCompletion(t *testing.T) {
 				t.Errorf("docs/install.md does not tell users to add %s", tt.line)
 			}
 			home := t.TempDir()
-			if err := os.WriteFile(filepath.Join(home, "policies.yaml"), policies, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require(t, os.WriteFile(filepath.Join(home, "policies.yaml"), policies, 0o600))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "script", "-qec", tt.shell, "/dev/null") // in its own terminal

@@ -54,7 +54,7 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 type servers struct {
 	redisurl.Servers
 	again string // flags for a suggested command
-	flag  bool   // --cluster was given
+	flag  bool   // whether --cluster was given
 }
 
 // parseServers parses --redis or, without that flag, REDIS_URL or the default URL.
@@ -220,7 +220,7 @@ func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	if kind, _ := respmap.Of(reply)["mode"].(string); kind != "" {
 		return kind, nil
 	}
-	// Some proxies do not support HELLO: read INFO instead, if the user may.
+	// Some proxies do not support HELLO. Try INFO instead.
 	about, _ := rdb.Info(ctx, "cluster").Result()
 	switch {
 	case strings.Contains(about, "cluster_enabled:1"):

@@ -8,27 +8,29 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 )
 
 func TestBadURLs(t *testing.T) {
 	m := newMessages(t, "REDIS_URL")
 	m.fails([]string{"REDIS_URL=ftp://h"}, "status")
-	m.fails([]string{"REDIS_URL=redis://127.0.0.1:1"}, "status", "--redis", "ftp://h") // the flag counts
+	m.fails([]string{"REDIS_URL=redis://127.0.0.1:1"}, "status", "--redis", "ftp://h") // the flag takes precedence
 }
 
-// Servers that cannot be reached, or cannot decide, cause an error of one sentence that says what
+// If a server cannot be reached, or cannot make decisions, the error is one sentence that says what
 // to do.
 func TestServersThatCannotDecide(t *testing.T) {
 	hello := func(server, version, mode string) string {
-		return "%3\r\n" + bulk("server") + bulk(server) + bulk("version") + bulk(version) + bulk("mode") + bulk(mode)
+		return "%3\r\n" + resp("server") + resp(server) + resp("version") + resp(version) + resp("mode") + resp(mode)
 	}
-	// old replies like an old server, which has no functions.
+	// old replies like an old server, which does not support Redis Functions.
 	old := func(words []string) string {
 		switch strings.ToUpper(words[0]) {
 		case "HELLO":
 			return hello("redis", "6.2.14", "standalone")
 		case "INFO":
-			return bulk("redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n")
+			return resp("redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n")
 		}
 		return fmt.Sprintf("-ERR unknown command `%s`, with args beginning with: \r\n", strings.ToLower(words[0]))
 	}
@@ -37,10 +39,10 @@ func TestServersThatCannotDecide(t *testing.T) {
 		case "HELLO":
 			return hello("valkey", "9.1.0", "standalone")
 		case "INFO":
-			return bulk("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.0\r\nredis_mode:standalone\r\nrole:master\r\n")
+			return resp("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.0\r\nredis_mode:standalone\r\nrole:master\r\n")
 		case "FUNCTION":
 			if strings.ToUpper(words[1]) == "STATS" {
-				return "*4\r\n" + bulk("running_script") + "$-1\r\n" + bulk("engines") + "*0\r\n"
+				return "*4\r\n" + resp("running_script") + "$-1\r\n" + resp("engines") + "*0\r\n"
 			}
 			return "*0\r\n"
 		case "FCALL":
@@ -49,7 +51,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		return "+OK\r\n"
 	}
 	silent := func([]string) string { return "" }
-	cut := func([]string) string { return hangUp }
+	cut := func([]string) string { return fakeredis.HangUp }
 	garbage := func([]string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }
 	m := newMessages(t, "servers that cannot decide")
 	for _, tt := range []struct {
@@ -67,7 +69,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		{"CLOSES", cut, "take k 1/s"},
 		{"HTTP", garbage, "take k 1/s"},
 	} {
-		addr := fakeServer(t, tt.answer)
+		addr := fakeredis.Run(t, tt.answer)
 		m.names = append(m.names, addr, tt.name)
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+addr)...)
 	}
@@ -78,7 +80,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	defer func() { _ = listener.Close() }()
 	addr := listener.Addr().String()
 	m.names = append(m.names, addr, "SILENT")
-	m.fails(nil, "deploy", "--timeout", "100ms", "--redis", "redis://"+addr+"?read_timeout=50ms") // the URL counts
+	m.fails(nil, "deploy", "--timeout", "100ms", "--redis", "redis://"+addr+"?read_timeout=50ms") // the URL takes precedence
 	m.fails(nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr)
 	for _, args := range []string{"take k 1/s", "peek k 1/s", "reset k", "top", "deploy", "status", "status --cluster"} {
 		m.fails(nil, append(strings.Fields(args), "--redis", "redis://127.0.0.1:1")...)
@@ -87,7 +89,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	addr = withLibrary(t).Addr()
 	m.names = append(m.names, addr, "ALONE")
 	m.fails(nil, "take", "k", "1/s", "--cluster", "--redis", addr)
-	addr = fakeServer(t, old)
+	addr = fakeredis.Run(t, old)
 	if got := run(t, nil, "demo", "--redis", addr); got.code != exitError || !strings.Contains(got.stderr, " has no functions; ") {
 		t.Errorf("%+v", got)
 	}
@@ -101,8 +103,8 @@ func TestServersThatCannotDecide(t *testing.T) {
 	m.add("interrupted\n" + stderr.String())
 }
 
-// TestServersThatRefuse runs commands that a real server refuses, because the user lacks a right or
-// the server is a replica.
+// TestServersThatRefuse runs commands that a real server refuses, because the user lacks a
+// permission or the server is a replica.
 func TestServersThatRefuse(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

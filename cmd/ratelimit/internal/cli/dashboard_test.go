@@ -19,11 +19,12 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The command prints the page's address, says that it cannot reach the server, and serves the page
-// nevertheless.
+// The command prints the page's address, reports that it cannot reach the server, and still serves
+// the page.
 func TestDashboard(t *testing.T) {
 	for _, tt := range []struct {
 		flags []string
@@ -31,7 +32,7 @@ func TestDashboard(t *testing.T) {
 	}{
 		{nil, false}, {[]string{"--token", "sixteen letters!"}, true}, {[]string{"--listen", "0.0.0.0:0"}, true},
 	} {
-		var stdout, stderr lockedBuffer
+		var stdout, stderr redistest.Output
 		a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, &stdout, &stderr)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
@@ -45,10 +46,7 @@ func TestDashboard(t *testing.T) {
 		without, _, _ := strings.Cut(at, "?")
 		for url, want := range map[string]int{at: 200, without: map[bool]int{true: 401, false: 200}[tt.token]} {
 			jar, _ := cookiejar.New(nil)
-			reply, err := (&http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			reply := must[*http.Response](t)((&http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}).Get(url))
 			page, _ := io.ReadAll(reply.Body)
 			_ = reply.Body.Close()
 			if reply.StatusCode != want || want == 200 && !bytes.Contains(page, []byte("<h1>ratelimit</h1>")) {
@@ -66,7 +64,7 @@ func TestDashboard(t *testing.T) {
 // If the server replies, the command prints nothing on stderr.
 func TestDashboardOfAServerThatAnswers(t *testing.T) {
 	srv := withLibrary(t)
-	var stdout, stderr lockedBuffer
+	var stdout, stderr redistest.Output
 	a := testApp([]string{redisURL(srv.Addr())}, &stdout, &stderr)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -83,9 +81,7 @@ func TestDashboardOfAServerThatAnswers(t *testing.T) {
 func TestDashboardNodes(t *testing.T) {
 	addr := startRedis(t)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(policies, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(policies, []byte("policies:\n  api: 100/m\n"), 0o666))
 	nodes := func(flags ...string) (dashboard.Node, string) {
 		t.Helper()
 		a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
@@ -93,10 +89,7 @@ func TestDashboardNodes(t *testing.T) {
 		if len(flags) > 0 {
 			a.policies = flags[:1]
 		}
-		source, err := a.dashboardSource()
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must[dashboard.Source](t)(a.dashboardSource())
 		nodes, err := source.Nodes(t.Context())
 		if len(nodes) != 1 {
 			t.Fatalf("%v: %+v", err, nodes)
@@ -118,9 +111,7 @@ func TestDashboardNodes(t *testing.T) {
 	if n, _ := nodes(policies); !n.Good || n.State != "in step" {
 		t.Errorf("of the build that was named: %+v", n)
 	}
-	if err := os.WriteFile(policies, []byte("policies:\n  api: 200/m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(policies, []byte("policies:\n  api: 200/m\n"), 0o666))
 	if n, _ := nodes(policies); n.Good || !strings.HasPrefix(n.State, "differs from build ") {
 		t.Errorf("of another build: %+v", n)
 	}
@@ -212,10 +203,7 @@ func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Resp
 	t.Helper()
 	a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
 	a.servers.timeout = a.timeout
-	source, err := a.dashboardSource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must[dashboard.Source](t)(a.dashboardSource())
 	board := dashboard.New(source)
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan struct{})
@@ -232,10 +220,7 @@ func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Resp
 	})
 	return func(path string) *http.Response {
 		t.Helper()
-		reply, err := server.Client().Get(server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := must[*http.Response](t)(server.Client().Get(server.URL + path))
 		return reply
 	}
 }

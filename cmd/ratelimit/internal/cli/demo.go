@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// These are the bounds of a demo's duration. The shortest demo has room for two bursts, and the
-// longest ends within half a minute.
+// These are the limits and the default of a demo's duration. The shortest demo has room for two
+// bursts, and the longest ends within half a minute.
 const (
 	shortestDemo = 2 * time.Second
 	usualDemo    = 8 * time.Second
@@ -197,7 +197,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 }
 
 // demoPlay sends the traffic and draws it. It does not change the mode of the terminal, so there is
-// nothing to restore, however the program ends.
+// nothing to restore when the program ends.
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(s.full(), "request"))
 	if l.width < chartWidth {
@@ -206,7 +206,7 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	if err := a.write(l.prose(faint, legend) + "\n\n"); err != nil {
 		return err
 	}
-	up := "" // moves the cursor to the first line of the chart
+	up := "" // moves the cursor up to the first line of the chart
 	var drawn time.Time
 	draw := func(last bool) error {
 		size, now := a.look(), a.pace.now()

@@ -145,14 +145,15 @@ func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) er
 	return nil
 }
 
-// These are the widths of a caller's name and plan beside its bars, and of a line of the chart.
+// labelWidth is the width of the text to the left of a caller's bars, and chartWidth is the width
+// of a whole line.
 const (
 	labelWidth = 20
 	chartWidth = labelWidth + columns + len("12345 turned away")
 )
 
-// full returns how many requests a full bar stands for: the most that a caller plans for one
-// column.
+// full returns the number of requests that a full bar represents: the maximum that a caller plans
+// for one column.
 func (s *show) full() int {
 	most := 1
 	for _, c := range s.scene {

@@ -20,7 +20,8 @@ type caller struct {
 	by              [2]int // number of denials, by the index of the key that denied
 }
 
-// newScene plans the traffic of a demo that lasts total. The traffic is the same in every run.
+// newScene plans the traffic of a demo. total is the duration of the demo. The traffic is the same
+// in every run.
 func newScene(total time.Duration) []*caller {
 	dice := rand.NewPCG(7, 42)
 	every := func(gap, from, until time.Duration) []time.Duration {

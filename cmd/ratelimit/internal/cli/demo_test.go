@@ -73,7 +73,7 @@ func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
 	return outcome{code, stdout.String(), stderr.String()}, p.srv
 }
 
-// TestDemo compares the output of the demo, word for word.
+// TestDemo compares the output of the demo with files in testdata, word for word.
 func TestDemo(t *testing.T) {
 	for _, tt := range []struct {
 		file string
@@ -169,7 +169,7 @@ func TestDemoThatEndsEarly(t *testing.T) {
 	}
 }
 
-// On a real server the demo uses its own keys, which are deleted afterwards, and its library stays.
+// On a real server, the demo uses its own keys and deletes them at the end. The library stays.
 func TestDemoOnARealServer(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -239,9 +239,7 @@ func TestDemoOnARealServer(t *testing.T) {
 	})
 	t.Run("policies are there", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "policies.yaml")
-		if err := os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666))
 		if got := run(t, nil, "deploy", "--redis", url, "--policies", file); got.code != exitFine {
 			t.Fatalf("%+v", got)
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,8 @@ policies stay as they are on the servers. Without it, the policies of all namesp
 	return cmd
 }
 
-// deployed prints the outcome of a deployment, and its changes.
+// deployed prints the outcome of a deployment, and its changes. nothing ends the sentence if no
+// node changed; otherwise done begins it.
 func (a *app) deployed(report loader.Report, failed error, nothing, done string) error {
 	a.printReport(report, loaded)
 	switch {
@@ -65,12 +67,11 @@ func (a *app) deployed(report loader.Report, failed error, nothing, done string)
 	case report.Changed() == 0:
 		return a.printf("\nbuild %s %s\n", report.Wanted.BuildID, nothing)
 	}
-	var changed []loader.NodePlan
+	var all []loader.NodePlan
 	for _, n := range report.Nodes {
-		if n.Changed {
-			changed = append(changed, loader.NodePlan{Node: n})
-		}
+		all = append(all, loader.NodePlan{Node: n})
 	}
-	a.printChanges(changed, report.Wanted, false)
+	a.printNewNamespace(all)
+	a.printChanges(slices.DeleteFunc(all, func(n loader.NodePlan) bool { return !n.Node.Changed }), report.Wanted, false)
 	return a.printf("\n%s %s %s, build %s\n", done, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

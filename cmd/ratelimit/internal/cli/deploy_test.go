@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -189,34 +192,14 @@ func TestCluster(t *testing.T) {
 // startCluster starts a cluster of two primaries.
 func startCluster(t *testing.T) (string, string) {
 	t.Helper()
-	var addrs []string
-	for _, slots := range [][2]int{{0, 8191}, {8192, 16383}} {
-		addr := startRedis(t, "--cluster-enabled", "yes")
-		do(t, admin(t, addr), "CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1])
-		addrs = append(addrs, addr)
-	}
-	host, port, _ := strings.Cut(addrs[1], ":")
-	do(t, admin(t, addrs[0]), "CLUSTER", "MEET", host, port)
-	for _, addr := range addrs {
-		rdb := admin(t, addr)
-		eventually(t, "the cluster is whole, as "+addr+" sees it", func() bool {
-			state, err := rdb.ClusterInfo(t.Context()).Result()
-			if err != nil || !strings.Contains(state, "cluster_state:ok") {
-				return false
-			}
-			shards, err := rdb.ClusterShards(t.Context()).Result()
-			return err == nil && len(shards) == 2
-		})
-	}
-	return addrs[0], addrs[1]
+	first, second := startRedis(t, "--cluster-enabled", "yes"), startRedis(t, "--cluster-enabled", "yes")
+	redistest.Join(t, []*redis.Client{admin(t, first), admin(t, second)}, 2)
+	return first, second
 }
 
 func serverVersion(t *testing.T, addr string) string {
 	t.Helper()
-	info, err := admin(t, addr).Info(t.Context(), "server").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must[string](t)(admin(t, addr).Info(t.Context(), "server").Result())
 	_, rest, _ := strings.Cut(info, "redis_version:")
 	version, _, _ := strings.Cut(rest, "\r\n")
 	return version

@@ -57,10 +57,7 @@ Ctrl-C ends it
 	newMessages(t, "dev", addr, "ADDR").fails(nil, "dev", "--addr", addr)
 
 	interrupt()
-	rest, err := io.ReadAll(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rest := must[[]byte](t)(io.ReadAll(lines))
 	outcome{<-code, string(rest), stderr.String()}.want(t, exitFine, "\nstopped; what it held is forgotten\n", "")
 	if conn, err := net.Dial("tcp", addr); err == nil {
 		_ = conn.Close()
@@ -102,9 +99,7 @@ var build = sync.OnceValue(func() error {
 // binary builds the program, once for all tests, and returns its path.
 func binary(t *testing.T) string {
 	t.Helper()
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, build())
 	return filepath.Join(built, "ratelimit")
 }
 
@@ -138,21 +133,14 @@ func TestBinary(t *testing.T) {
 	}
 
 	dev := program("dev", "--addr", "127.0.0.1:0")
-	stdout, err := dev.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dev.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := must[io.ReadCloser](t)(dev.StdoutPipe())
+	require(t, dev.Start())
 	lines := bufio.NewReader(stdout)
 	first, err := lines.ReadString('\n')
 	if err != nil || !strings.HasPrefix(first, "listening on 127.0.0.1:") {
 		t.Errorf("dev: %v: %q", err, first)
 	}
-	if err := dev.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	require(t, dev.Process.Signal(os.Interrupt))
 	rest, _ := io.ReadAll(lines)
 	if err := dev.Wait(); err != nil || !strings.HasSuffix(string(rest), "\nstopped; what it held is forgotten\n") {
 		t.Errorf("dev, interrupted: %v: %q", err, rest)

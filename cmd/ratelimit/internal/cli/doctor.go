@@ -92,8 +92,8 @@ func (a *app) printDiagnosis(d loader.Diagnosis) {
 	a.printf("%s%s%s\n", plural(len(d.Findings), "finding"), where, rest)
 }
 
-// serverList lists addresses in one line. If they are all of the servers, and there are many, it
-// gives only their number.
+// serverList lists addresses in one line. If addrs contains all servers, and there are more than
+// three, it gives only their number.
 func serverList(addrs, all []string) string {
 	if len(addrs) > 3 && len(addrs) == len(all) {
 		return "all " + plural(len(addrs), "server")

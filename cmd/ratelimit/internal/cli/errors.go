@@ -16,13 +16,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// exitCode is the error of a command that has already printed everything. report prints nothing for
-// it, and returns the code.
+// exitCode is the error from a command that has already printed everything. report prints nothing
+// for it, and returns the code.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// differs returns the exit code 2 as an error if no is true, and nil otherwise.
+// differs returns the error for exit code 2 if the command's answer is negative (no is set): servers
+// differ, a check found a problem, or a call was denied.
 func differs(no bool) error {
 	if no {
 		return exitCode(exitDiffers)
@@ -111,7 +112,7 @@ func (a *app) remedy(err error, remedy string) string {
 	return cmp.Or(a.hint(err), remedy)
 }
 
-// explain replaces the error of a node with one whose text is for users of the command.
+// explain replaces a node's error with an error for users of the command.
 func (a *app) explain(n *loader.Node) {
 	if n.Err != nil {
 		n.Err = errors.New(a.explained(n.Err))

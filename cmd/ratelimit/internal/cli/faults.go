@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// nodeName returns how to name a node with this address. For a primary behind Sentinels, go-redis
-// has no address.
+// nodeName returns the name for a node with the given address. For a primary behind Sentinels,
+// go-redis has no address.
 func (s servers) nodeName(addr string) string {
 	if s.Master != "" {
 		return s.Name
@@ -22,8 +22,9 @@ func (s servers) nodeName(addr string) string {
 	return addr
 }
 
-// faults explains what failed on the servers: the errors of a scan, or of calls to each primary. It
-// returns nil if the user interrupted the command.
+// faults explains what failed on the servers: the errors from a scan, or from calls to each
+// primary. It returns nil if the user interrupted the command. rights lists the permissions that
+// the user needs.
 func (s servers) faults(err error, rights string) error {
 	var all []error
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -71,7 +72,7 @@ func (j joined) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// atNode is the error of a call to one of several nodes.
+// atNode is the error from a call to one of several nodes.
 type atNode struct {
 	name string
 	err  error

@@ -11,10 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// This file has the flags that several commands share.
+// This file contains the flags that several commands share.
 
 // jsonFlag adds --json, and returns cmd.
 func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
@@ -22,7 +23,7 @@ func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// spanVar adds a flag whose value is a duration.
+// spanVar adds a flag for a duration.
 func spanVar(cmd *cobra.Command, d *time.Duration, name string, usual time.Duration, usage string) {
 	*d = usual
 	cmd.Flags().Var((*spanValue)(d), name, usage)
@@ -48,8 +49,7 @@ func (v *spanValue) Type() string { return "duration" }
 
 // flagError rewords an error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if _, ok := invalid.GetFlag().Value.(*spanValue); ok {
 			return fmt.Errorf("--%s %w", invalid.GetFlag().Name, errors.Unwrap(invalid))
 		}
@@ -67,7 +67,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // flagGroup matches cobra's errors about flags that exclude each other or that need each other.
 var flagGroup = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set (?:none of the others can be; \[(.*)\] were all set|they must all be set; missing \[(.*)\])$`)
 
-// groupError rewords an error of cobra about a group of flags. It returns other errors unchanged.
+// groupError rewords cobra's error about a group of flags. It returns other errors unchanged.
 func groupError(err error) error {
 	if err == nil {
 		return nil
@@ -83,14 +83,20 @@ func groupError(err error) error {
 	return fmt.Errorf("%s need each other; add %s", list(m[1]), list(m[3]))
 }
 
-// notEmpty refuses empty flag values, because an empty value would look like a missing flag. It
-// then lets next check the arguments.
+// notEmpty refuses invalid namespaces, --interval without --watch, and empty flag values, which
+// would look like missing flags. It then calls next, if it is not nil, to check the arguments.
 func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			list, isList := f.Value.(pflag.SliceValue)
 			if (f.Value.String() == "" || isList && (len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), ""))) && err == nil {
 				err = isEmpty(f.Name)
+			} else if f.Name == "namespace" && err == nil {
+				if err = functions.CheckNamespace(f.Value.String()); err != nil {
+					err = fmt.Errorf("--namespace: %w", err)
+				}
+			} else if f.Name == "interval" && err == nil && cmd.Flags().Lookup("watch").Value.String() != "true" {
+				err = errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 		})
 		if err != nil || next == nil {

@@ -12,19 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// This file has the parts that the commands for all servers share: deploy, plan, status, rollback,
-// delete, doctor.
+// This file contains the code that the commands for all servers share: deploy, plan, status,
+// rollback, delete, doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
 +cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`
 
-// deployFlags are the flags that allow what a deployment refuses by default.
+// deployFlags are the flags that allow changes that a deployment refuses by default.
 type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
@@ -36,7 +35,7 @@ func (o *deployFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build replace a newer version or a higher contract")
 	f.BoolVar(&o.removePolicies, "remove-policies", false, "let this build replace one with policies that it does not have")
-	f.BoolVar(&o.denyKeys, "deny-keys-in-use", false, "let a changed policy deny keys in use until what they hold expires")
+	f.BoolVar(&o.denyKeys, "deny-keys-in-use", false, "let a changed policy deny keys in use until what they hold expires, or need another number of keys")
 	o.replaceForeignFlag(cmd)
 }
 
@@ -49,7 +48,8 @@ func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 24 times --timeout)")
 }
 
-// waits reports whether to set the time to wait: --wait was given, or its absence means 0.
+// waits reports whether to pass WaitForLease. In a namespace without --wait, the Loader's default
+// applies instead.
 func (o *deployFlags) waits(namespace string) bool {
 	return namespace == "" || o.cmd.Flags().Changed("wait")
 }
@@ -82,7 +82,7 @@ func allowed[O any](o deployFlags) []O {
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
 	cmd.Flags().StringVar(&a.library, "library", "", "file with the library, written by build -o (default: the library in this program)")
-	cmd.MarkFlagsMutuallyExclusive("library", "policies") // the file already contains its policies
+	cmd.MarkFlagsMutuallyExclusive("library", "policies") // a library's file already contains its policies
 }
 
 // wanted returns the build that the servers should run.
@@ -104,11 +104,6 @@ func (a *app) readLibrary() (string, error) {
 
 // loader returns a Loader for the servers that the flags name, and a function that closes it.
 func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
-	if a.namespace != "" {
-		if err := functions.CheckNamespace(a.namespace); err != nil {
-			return nil, nil, fmt.Errorf("--namespace: %w", err)
-		}
-	}
 	s, err := a.parseServers()
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +116,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 		}
 	}
 	rdb := s.open()
-	opts = append(opts, loader.WithTimeout(s.Options.ReadTimeout), loader.WithEffects(effects))
+	opts = append(opts, loader.WithTimeout(s.Options.ReadTimeout), loader.WithEffects(policies.Effects))
 	if a.namespace != "" {
 		opts = append(opts, loader.WithNamespace(a.namespace))
 	}
@@ -133,19 +128,9 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// effects says what changes of policies do to keys in use.
-func effects(library string, changes [][2]functions.Policy) ([]loader.Effect, error) {
-	found, err := policies.Effects(library, changes)
-	list := make([]loader.Effect, len(found))
-	for i, effect := range found {
-		list[i] = loader.Effect(effect)
-	}
-	return list, err
-}
-
-// onFleet calls a function of a Loader, which returns a Report or a Plan. failed is the error for
-// the nodes that failed, which are also in the report. err is any other error. If err is not nil,
-// there is no report.
+// onFleet calls a method of a Loader that returns a Report or a Plan. failed is the error for the
+// nodes that failed, which are also in the report. err is any other error. If err is not nil, there
+// is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {
@@ -153,14 +138,13 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 	}
 	defer end()
 	report, err = call(ctx, l)
-	var partial *loader.PartialError
-	if errors.As(err, &partial) {
+	if _, ok := errors.AsType[*loader.PartialError](err); ok {
 		return report, err, nil
 	}
 	return report, nil, err
 }
 
-// printReport prints what is known about each node.
+// printReport prints the report on each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
@@ -198,8 +182,8 @@ func dash(text string) string {
 	return text
 }
 
-// edited reports whether a library has the build ID of wanted but a different text, which means
-// that it was edited manually.
+// edited reports whether a library has the build ID of wanted but different source code, which
+// means that it was edited manually.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -25,9 +25,7 @@ func otherLibrary(t *testing.T, version, id string) string {
 	text := strings.Replace(functions.Source(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+version+"'", 1)
 	text = strings.Replace(text, "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '"+id+"'", 1)
 	file := filepath.Join(t.TempDir(), "library.lua")
-	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte(text), 0o666))
 	return file
 }
 
@@ -38,9 +36,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(policies, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(policies, []byte(text), 0o666))
 	}
 	has := func(got outcome, code int, stdout ...string) {
 		t.Helper()
@@ -146,7 +142,7 @@ func TestInterruptedQuestion(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	var stdout bytes.Buffer
-	var stderr lockedBuffer
+	var stderr redistest.Output
 	a := testApp(nil, &stdout, &stderr)
 	stdin, typist := io.Pipe()
 	defer func() { _ = typist.Close() }() // ends the read of stdin that the command leaves behind
@@ -164,29 +160,11 @@ func TestInterruptedQuestion(t *testing.T) {
 	}
 }
 
-// lockedBuffer can be read while a command writes to it.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 func TestStatusWatch(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
 	for _, asJSON := range []bool{false, true} {
-		var stdout lockedBuffer
+		var stdout redistest.Output
 		var stderr bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
@@ -221,14 +199,14 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// The hint of a watch that leaves a server alone names no flag that only deploy has.
+// If a watch leaves a server alone, its hint names no flag that only deploy has.
 func TestStatusWatchWithoutPolicies(t *testing.T) {
 	addr := startRedis(t)
 	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
 	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", "policies.yaml"); got.code != exitFine {
 		t.Fatalf("%+v", got)
 	}
-	var stdout lockedBuffer
+	var stdout redistest.Output
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	a := testApp([]string{redisURL(addr)}, &stdout, &stdout)

@@ -9,15 +9,16 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// hints lists what a user should type after an error, by the error's class and the server's error
-// code. A hint replaces the remedy for Go programs; an error without a remedy gets no hint. The
-// first entry that matches is used. app.expand replaces the words that begin with $. For a server
-// that cannot be reached, see dialing.Class.
+// hints lists advice for users of the command, by the error's class and the server's error code. An
+// error's Remedy is written for Go programs; the command prints the hint instead. An error without
+// a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words that
+// begin with $. For a server that cannot be reached, see dialing.Class.
 var hints = []struct {
 	class error
 	codes string // the server's error codes, or "" for any
@@ -35,7 +36,7 @@ var hints = []struct {
 	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
 	{loader.ErrRemovesPolicies, "", "$remove"},
-	{loader.ErrDeniesKeys, "", "give callers another key for the new limit first, or add --deny-keys-in-use"},
+	{loader.ErrDeniesKeys, "", "give callers another policy or another key for the new limit first, or add --deny-keys-in-use"},
 	{loader.ErrNamespace, "", "give the namespace of its policies with --namespace, or a file without them"},
 	{loader.ErrOvertaken, "", "see what runs with: $status"},
 	{loader.ErrLeased, "", "try again after it, or wait for it with --wait"},
@@ -52,7 +53,7 @@ var hints = []struct {
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 }
 
-// hint returns what to type after err, or "" if there is no hint for err.
+// hint returns the hint for err, or "" if there is none.
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error
@@ -106,6 +107,9 @@ func (a *app) expand(hint string, node *loader.Error) string {
 			if a.watches { // a watch never removes policies
 				return "give all policies with --policies"
 			}
+			if slices.ContainsFunc(node.Policies, func(name string) bool { return functions.Policy{Name: name}.Namespace() != a.namespace }) {
+				return "if no server has them, add --remove-policies, and then deploy all other namespaces again"
+			}
 			return "give all policies with --policies, or add --remove-policies"
 		case "watch":
 			return again("status", "--watch")
@@ -120,8 +124,8 @@ func (a *app) expand(hint string, node *loader.Error) string {
 	return text
 }
 
-// again returns a command line with this program's name, and with the servers and the library that
-// the user gave, if the command has flags for them.
+// again returns a command line with this program's name, with the servers and the library that the
+// user gave, if the command has flags for them, and with more, its other arguments.
 func (a *app) again(command string, more ...string) string {
 	line := a.program + " " + command
 	for _, cmd := range a.commands {
@@ -148,7 +152,7 @@ func (a *app) again(command string, more ...string) string {
 	return strings.Join(append([]string{line}, more...), " ")
 }
 
-// grant returns the command line that grants the rights that an error names.
+// grant returns the command line that grants the permissions that an error names.
 func (a *app) grant(node *loader.Error) string {
 	words := []string{"redis-cli", "-s", node.Addr}
 	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
@@ -168,7 +172,7 @@ func (a *app) withArguments(err error, req client.Request) error {
 	if !errors.As(err, &call) {
 		return err
 	}
-	// instead returns the error with remedy in place of the server's advice.
+	// instead returns the error without the server's advice, and with remedy added.
 	instead := func(advice, remedy string) error {
 		text, _, _ := strings.Cut(call.Error(), "; "+advice)
 		return errors.New(text + "; " + remedy)

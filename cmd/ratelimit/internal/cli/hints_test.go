@@ -19,9 +19,7 @@ import (
 func TestHints(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666))
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -131,9 +129,7 @@ func TestRefusals(t *testing.T) {
 	rdb := admin(t, addr)
 	url := "redis://" + addr
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte("policies:\n  api: {limit: 1/m, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte("policies:\n  api: {limit: 1/m, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n"), 0o666))
 	m := newMessages(t, "refusals", addr, "ADDR", file, "policies.yaml", functions.Digest(otherText)[:12], "DIGEST")
 	m.fails(nil, "rollback", "--redis", url)
 	m.fails(nil, "take", "k", "1/s", "--redis", url)
@@ -262,7 +258,7 @@ func TestNotAsTheURLSays(t *testing.T) {
 	}
 }
 
-// The demo's help describes its flags as the demo uses them.
+// The demo's help shows the demo's own defaults for the flags that it shares with other commands.
 func TestDemoHelp(t *testing.T) {
 	got := run(t, nil, "demo", "--help")
 	for _, want := range []string{

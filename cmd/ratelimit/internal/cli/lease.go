@@ -91,7 +91,7 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 	return a.jsonFlag(a.serverFlags(cmd))
 }
 
-// leaseJSON returns what a command about a lease prints with --json.
+// leaseJSON returns the --json output of a command about a lease.
 func leaseJSON(command, key, id string, res client.Result) any {
 	if command == "release" {
 		return reply.Released{Released: res.Allowed, LeaseID: id}

@@ -13,10 +13,7 @@ import (
 
 // The library accepts each example of "help limits", and there is one for each algorithm.
 func TestHelpLimits(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "5/d"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "5/d"}}})))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	help := run(t, nil, "help", "limits")
 	if help.code != exitFine || run(t, nil, "limits").stdout != help.stdout {
@@ -45,15 +42,13 @@ func TestHelpLimits(t *testing.T) {
 	}
 }
 
-// A period of several units is refused with an error that says what to write, wherever a limit is
-// given.
+// A period of several units is refused with an error that says what to write, in every place that
+// accepts a limit.
 func TestPeriodsOfSeveralUnits(t *testing.T) {
 	srv := withLibrary(t)
 	log := accessLog(t, "a", 1)
 	t.Chdir(filepath.Dir(log))
-	if err := os.WriteFile("policies.yaml", []byte("policies:\n  api: 10/1m30s\n  jobs: concurrency 2 lease=1h30m\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile("policies.yaml", []byte("policies:\n  api: 10/1m30s\n  jobs: concurrency 2 lease=1h30m\n"), 0o666))
 	m := newMessages(t, "periods of several units", srv.Addr(), "SERVER")
 	env := []string{redisURL(srv.Addr())}
 	m.fails(env, "take", "k", "5/s, 10/1m30s")

@@ -9,8 +9,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// live shows a screen on the whole terminal until the user or ctx ends it. feed sends the content
-// of the screen until its context ends.
+// live shows a screen that fills the terminal, until the user or ctx ends it. feed sends the
+// content of the screen until its context ends.
 func (a *app) live(ctx context.Context, shown tea.Model, feed func(ctx context.Context, send func(tea.Msg))) error {
 	var environment []string
 	for _, name := range []string{"TERM", "COLORTERM", "NO_COLOR"} {
@@ -47,10 +47,10 @@ type screen struct {
 	width, height int
 }
 
-// Init is for tea.Model.
+// Init implements tea.Model.
 func (s *screen) Init() tea.Cmd { return nil }
 
-// update follows the size of the terminal, and the keys that end the command or suspend it.
+// update handles changes of the terminal's size, and the keys that end or suspend the command.
 func (s *screen) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,9 +18,6 @@ import (
 // loadFlags are the flags of load.
 type loadFlags struct {
 	limit, policy        string
-	threshold            int64
-	host, user, password string
-	port                 int
 	keys                 []string
 	usageKey             string
 	concurrency, numbers int
@@ -35,7 +30,7 @@ type loadFlags struct {
 	expect               []string
 	expected             []load.Expectation // the value of expect
 	draw, html           string
-	zipf                 float64 // exponent, if draw is zipf
+	zipf                 float64 // exponent, if draw is "zipf"
 	given                func(flag string) bool
 }
 
@@ -76,7 +71,7 @@ interrupted.`,
   ratelimit load --policy api --rate 2000 --duration 1m --json
   ratelimit load --limit 100/m --rate 500 --expect 'p99<5ms' --expect 'errors==0'
   ratelimit load --limit 100/m --ramp 10..10000 --over 1m --concurrency 64
-  ratelimit load --host 10.0.0.7 --port 6380 --threshold 100 --concurrency 3 --iterations 1000`,
+  ratelimit load --limit "fixed_window 100/m" --concurrency 3 --iterations 1000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.given = func(name string) bool { return cmd.Flags().Changed(name) }
@@ -86,7 +81,6 @@ interrupted.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", "limit of each decision, such as 100/m")
 	flags.StringVar(&f.policy, "policy", "", "or a deployed policy")
-	flags.Int64Var(&f.threshold, "threshold", 0, "or n a minute: the limit fixed_window n/m")
 	flags.IntVar(&f.concurrency, "concurrency", 8, "number of workers")
 	flags.Float64Var(&f.rate, "rate", 0, "decisions that begin each second (default: as many as the workers can make)")
 	flags.StringVar(&f.ramp, "ramp", "", "begin with this many decisions each second, and end with that many, as in 10..10000")
@@ -100,12 +94,7 @@ interrupted.`,
 	flags.StringVar(&f.draw, "draw", "uniform", "distribution of the numbers: uniform, zipf, or zipf:EXPONENT")
 	flags.Int64Var(&f.cost, "cost", 1, "cost of each decision")
 	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
-	flags.StringVar(&f.host, "host", "", "host of the server, in place of --redis")
-	flags.IntVar(&f.port, "port", 6379, "port of the server")
-	flags.StringVar(&f.user, "user", "", "user name for the server")
-	flags.StringVar(&f.password, "password", "", "password for the server; other users of this machine can see it, unlike REDIS_URL")
-	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")
-	cmd.MarkFlagsMutuallyExclusive("host", "redis")
+	cmd.MarkFlagsMutuallyExclusive("limit", "policy")
 	cmd.MarkFlagsMutuallyExclusive("ramp", "rate")
 	cmd.MarkFlagsMutuallyExclusive("ramp", "duration")
 	cmd.MarkFlagsMutuallyExclusive("ramp", "iterations")
@@ -113,13 +102,11 @@ interrupted.`,
 	return cmd
 }
 
-// checkLoad checks the flags, and rejects combinations that leave nothing to run.
-func (a *app) checkLoad(f *loadFlags) error {
+// check checks the flags, and rejects combinations that leave nothing to run.
+func (f *loadFlags) check() error {
 	switch {
-	case !f.given("limit") && !f.given("policy") && !f.given("threshold"):
-		return wrongUse("ratelimit load --limit 100/m", "load needs a limit: give --limit, --policy or --threshold")
-	case f.given("threshold") && f.threshold < 1:
-		return fmt.Errorf("--threshold %d is not above 0; give how many are allowed a minute", f.threshold)
+	case !f.given("limit") && !f.given("policy"):
+		return wrongUse("ratelimit load --limit 100/m", "load needs a limit: give --limit or --policy")
 	case f.concurrency < 1 || f.concurrency > mostWorkers:
 		return fmt.Errorf("--concurrency %d is not from 1 to %d", f.concurrency, mostWorkers)
 	case f.given("rate") && !(f.rate > 0 && f.rate <= mostRate):
@@ -143,11 +130,8 @@ func (a *app) checkLoad(f *loadFlags) error {
 		}
 		f.expected = append(f.expected, e)
 	}
-	switch f.policy = strings.TrimPrefix(f.policy, "@"); {
-	case f.given("policy"):
-		f.limit = "@" + f.policy
-	case f.given("threshold"):
-		f.limit = fmt.Sprintf("fixed_window %d/m", f.threshold)
+	if f.given("policy") {
+		f.limit = "@" + strings.TrimPrefix(f.policy, "@")
 	}
 	if f.duration == 0 && f.iterations == 0 {
 		f.duration = usualLoad
@@ -163,7 +147,7 @@ func (a *app) checkLoad(f *loadFlags) error {
 	} else if f.draw != "uniform" {
 		return fmt.Errorf("--draw %q is not uniform or zipf", f.draw)
 	}
-	return a.hostURL(*f)
+	return nil
 }
 
 // parseRamp parses --ramp, and sets the duration to the value of --over.
@@ -186,26 +170,6 @@ func (f *loadFlags) parseRamp() error {
 	return nil
 }
 
-// hostURL makes a URL from --host and its related flags.
-func (a *app) hostURL(f loadFlags) error {
-	if !f.given("host") {
-		for _, name := range []string{"port", "user", "password"} {
-			if f.given(name) {
-				return fmt.Errorf("--%s needs --host; add --host 127.0.0.1, or give all as --redis redis://user:password@host:port", name)
-			}
-		}
-		return nil
-	}
-	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(f.host, strconv.Itoa(f.port))}
-	if f.password != "" {
-		u.User = url.UserPassword(f.user, f.password)
-	} else if f.user != "" {
-		u.User = url.User(f.user)
-	}
-	a.servers.url = u.String()
-	return nil
-}
-
 // request returns the request for the keys with the number n.
 func (f loadFlags) request(n int) client.Request {
 	drawn := strconv.Itoa(n)
@@ -217,7 +181,7 @@ func (f loadFlags) request(n int) client.Request {
 }
 
 func (a *app) runLoad(ctx context.Context, f loadFlags) error {
-	if err := a.checkLoad(&f); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
 	s, err := a.parseServers()
@@ -236,7 +200,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	}
 	defer func() { _ = c.Close() }()
 	probe := f.request(0)
-	probe.UsageKey = "" // peek has none
+	probe.UsageKey = "" // peek does not count usage
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
 		return a.withArguments(err, probe) // the library would refuse every call
 	}
@@ -259,15 +223,20 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	for i, m := range report.Messages {
 		report.Messages[i].Text = strings.TrimPrefix(m.Text, "ratelimit: ")
 	}
+	var expected []loadExpected
+	for _, e := range f.expected {
+		measured, met := e.Check(report)
+		expected = append(expected, loadExpected{e.Text, measured, met})
+	}
 	if a.json {
-		a.printJSON(loadJSON(f, report))
+		a.printJSON(loadJSON(f, report, expected))
 	} else {
-		a.printLoad(f, s, report)
+		a.printLoad(f, s, report, expected)
 	}
 	if err := a.writePage(html, func(w io.Writer) error { return report.WritePage(w, f.title()) }); err != nil {
 		return err
 	}
-	failed, ofErrors := f.unmet(report)
+	failed, ofErrors := f.unmet(expected)
 	switch {
 	case report.Interrupted:
 		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
@@ -281,12 +250,12 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 
 // unmet describes the expectations that the run does not meet. ofErrors reports whether any
 // expectation is about errors.
-func (f loadFlags) unmet(r *load.Report) (failed []string, ofErrors bool) {
-	for _, e := range f.expected {
-		if measured, met := e.Check(r); !met {
-			failed = append(failed, fmt.Sprintf("%s, but measured %s", e.Text, measured))
+func (f loadFlags) unmet(expected []loadExpected) (failed []string, ofErrors bool) {
+	for i, e := range expected {
+		if !e.Met {
+			failed = append(failed, fmt.Sprintf("%s, but measured %s", e.Expectation, e.Measured))
 		}
-		ofErrors = ofErrors || e.Metric == "errors"
+		ofErrors = ofErrors || f.expected[i].Metric == "errors"
 	}
 	return failed, ofErrors
 }

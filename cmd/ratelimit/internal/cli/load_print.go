@@ -16,7 +16,7 @@ func perSecondText(rate float64) string {
 	return strconv.FormatFloat(rate, 'f', -1, 64)
 }
 
-func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
+func (a *app) printLoad(f loadFlags, s servers, r *load.Report, expected []loadExpected) {
 	total := r.Decisions()
 	a.printf("%s\n%s, for %s\n\n", f.title(), s.Name, human(r.Took))
 	rows := [][]string{
@@ -47,11 +47,10 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
 		a.printf("\n")
 		a.write(table(rows))
 	}
-	if len(f.expected) > 0 {
+	if len(expected) > 0 {
 		rows := [][]string{{"EXPECTED", "MEASURED", ""}}
-		for _, e := range f.expected {
-			measured, met := e.Check(r)
-			rows = append(rows, []string{e.Text, measured, map[bool]string{true: "met", false: "not met"}[met]})
+		for _, e := range expected {
+			rows = append(rows, []string{e.Expectation, e.Measured, map[bool]string{true: "met", false: "not met"}[e.Met]})
 		}
 		a.printf("\n")
 		a.write(table(rows))
@@ -67,33 +66,41 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
 
 // loadReport is the output of load --json.
 type loadReport struct {
-	Limit       string           `json:"limit"`
-	Concurrency int              `json:"concurrency"`
-	Rate        float64          `json:"rate,omitempty"` // only in an open loop
-	Decisions   int64            `json:"decisions"`
-	Allowed     int64            `json:"allowed"`
-	Denied      int64            `json:"denied"`
-	Errors      int64            `json:"errors"`
-	NotBegun    int64            `json:"not_begun,omitempty"` // in an open loop: decisions that were due, but had no free worker until the end
-	Seconds     float64          `json:"seconds"`
-	PerSecond   float64          `json:"per_second"` // without errors
-	LatencyUS   map[string]int64 `json:"latency_us"` // by percentile: p50, p90, p99, p999, max
-	Messages    []load.Message   `json:"messages"`   // error messages, at most 5
-	Interrupted bool             `json:"interrupted"`
-	Ramp        []float64        `json:"ramp,omitempty"`     // the rates at the start and at the end
-	Steps       []loadStep       `json:"steps,omitempty"`    // steps of a ramp
-	Expected    []loadExpected   `json:"expected,omitempty"` // the expectations
+	Limit       string  `json:"limit"`
+	Concurrency int     `json:"concurrency"`
+	Rate        float64 `json:"rate,omitempty"` // only in an open loop
+	loadCounts
+	NotBegun    int64          `json:"not_begun,omitempty"` // in an open loop: decisions that were due, but had no free worker until the end
+	Seconds     float64        `json:"seconds"`
+	PerSecond   float64        `json:"per_second"` // without errors
+	Messages    []load.Message `json:"messages"`   // error messages, at most 5
+	Interrupted bool           `json:"interrupted"`
+	Ramp        []float64      `json:"ramp,omitempty"`     // the rates at the start and at the end
+	Steps       []loadStep     `json:"steps,omitempty"`    // steps of a ramp
+	Expected    []loadExpected `json:"expected,omitempty"` // the expectations
 }
 
 type loadStep struct {
-	From      float64          `json:"from"` // seconds since the start
-	Rate      float64          `json:"rate"` // decisions a second that were due, in the middle of the step
+	From float64 `json:"from"` // seconds since the start
+	Rate float64 `json:"rate"` // decisions a second that were due, in the middle of the step
+	loadCounts
+	NotBegun int64 `json:"not_begun"`
+}
+
+type loadCounts struct {
 	Decisions int64            `json:"decisions"`
 	Allowed   int64            `json:"allowed"`
 	Denied    int64            `json:"denied"`
 	Errors    int64            `json:"errors"`
-	NotBegun  int64            `json:"not_begun"`
-	LatencyUS map[string]int64 `json:"latency_us"`
+	LatencyUS map[string]int64 `json:"latency_us"` // by percentile: p50, p90, p99, p999, max
+}
+
+func newLoadCounts(c load.Counts, of load.Latencies) loadCounts {
+	counts := loadCounts{c.Decisions(), c.Allowed, c.Denied, c.Errors, map[string]int64{}}
+	for _, p := range load.Percentiles {
+		counts.LatencyUS[p.Key] = p.Of(of).Microseconds()
+	}
+	return counts
 }
 
 type loadExpected struct {
@@ -102,28 +109,17 @@ type loadExpected struct {
 	Met         bool   `json:"met"`
 }
 
-func loadJSON(f loadFlags, r *load.Report) loadReport {
+func loadJSON(f loadFlags, r *load.Report, expected []loadExpected) loadReport {
 	report := loadReport{
-		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, Decisions: r.Decisions(), Allowed: r.Allowed, Denied: r.Denied,
-		Errors: r.Errors, NotBegun: r.NotBegun, Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(), LatencyUS: map[string]int64{},
-		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted,
-	}
-	for _, p := range load.Percentiles {
-		report.LatencyUS[p.Key] = p.Of(r).Microseconds()
+		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, loadCounts: newLoadCounts(r.Counts, r), NotBegun: r.NotBegun,
+		Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(),
+		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted, Expected: expected,
 	}
 	if f.ramped != nil {
 		report.Ramp = []float64{f.ramped.From, f.ramped.To}
 	}
 	for _, s := range r.Steps {
-		step := loadStep{From: s.Start.Seconds(), Rate: s.Rate, Decisions: s.Decisions(), Allowed: s.Allowed, Denied: s.Denied, Errors: s.Errors, NotBegun: s.NotBegun, LatencyUS: map[string]int64{}}
-		for _, p := range load.Percentiles {
-			step.LatencyUS[p.Key] = p.OfStep(s).Microseconds()
-		}
-		report.Steps = append(report.Steps, step)
-	}
-	for _, e := range f.expected {
-		measured, met := e.Check(r)
-		report.Expected = append(report.Expected, loadExpected{e.Text, measured, met})
+		report.Steps = append(report.Steps, loadStep{s.Start.Seconds(), s.Rate, newLoadCounts(s.Counts, s), s.NotBegun})
 	}
 	return report
 }

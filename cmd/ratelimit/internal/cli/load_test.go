@@ -29,10 +29,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, got.stdout)
 		}
 	}
-	html, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	html := must[[]byte](t)(os.ReadFile(page))
 	for _, want := range []string{"<td>100</td>", "<td>20</td>", "Decisions by the second", "Latency by the share"} {
 		if !strings.Contains(string(html), want) {
 			t.Errorf("no %s in the page", want)
@@ -51,8 +48,7 @@ func TestLoadJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
-	host, port, _ := strings.Cut(srv.Addr(), ":")
-	got := run(t, nil, "load", "--policy", "@calc", "--key", "{a}:calc", "--key", "{a}:%", "--usage-key", "{a}:usage", "--host", host, "--port", port,
+	got := run(t, []string{redisURL(srv.Addr())}, "load", "--policy", "@calc", "--key", "{a}:calc", "--key", "{a}:%", "--usage-key", "{a}:usage",
 		"--iterations", "40", "--rate", "1000", "--numbers", "20", "--draw", "zipf:1.2", "--cost", "1", "--json")
 	var report map[string]any
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 {
@@ -72,9 +68,7 @@ func TestLoadJSON(t *testing.T) {
 // Errors during a run are counted and reported, and make the command fail.
 func TestLoadErrors(t *testing.T) {
 	srv := withLibrary(t)
-	if err := admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err())
 	got := run(t, []string{redisURL(srv.Addr())}, "load", "--limit", "1000/s", "--iterations", "200", "--numbers", "2")
 	if got.code != 1 || !regexp.MustCompile(`\nerrors +\d+ `).MatchString(got.stdout) || !strings.Contains(got.stderr, "of 200 decisions failed; the first: take \"load:1\": BADSTATE") {
 		t.Error(got)
@@ -83,10 +77,7 @@ func TestLoadErrors(t *testing.T) {
 
 // An error that many keys share is reported once, and names the missing flag.
 func TestLoadErrorsOfOneKind(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}})))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	got := run(t, []string{redisURL(srv.Addr())}, "load", "--policy", "api", "--iterations", "50", "--numbers", "20", "--rate", "10000")
 	const why = `BADKEYS .*--usage-key\n`
@@ -138,7 +129,7 @@ func TestLoadExpectations(t *testing.T) {
 	}
 }
 
-// A ramp shows each tenth of its time.
+// The output of a ramp shows each tenth of its duration.
 func TestLoadRamp(t *testing.T) {
 	srv := withLibrary(t)
 	args := []string{"load", "--limit", "1000/s", "--ramp", "10..190", "--over", "1s"}

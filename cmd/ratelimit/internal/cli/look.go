@@ -9,8 +9,8 @@ import (
 
 // look is the output style, which depends on where the output goes.
 type look struct {
-	moving bool   // the output is a terminal that can be redrawn
-	colour bool   // moving, and NO_COLOR is not set
+	moving bool   // whether the output is a terminal that can be redrawn
+	colour bool   // whether moving is true and NO_COLOR is not set
 	bars   []rune // characters for a column, from empty to full
 	width  int    // width of a line
 	height int    // height of the terminal; 0: unknown
@@ -28,7 +28,7 @@ func (a *app) look() look {
 	}
 	l.moving = a.terminal && a.env("TERM") != "dumb"
 	l.colour = l.moving && a.env("NO_COLOR") == ""
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set takes precedence
 		if locale := a.env(name); locale != "" {
 			if upper := strings.ToUpper(locale); !strings.Contains(upper, "UTF-8") && !strings.Contains(upper, "UTF8") {
 				l.bars = []rune(" 12345678")
@@ -75,7 +75,7 @@ func (l look) wrap(style, text string) []string {
 // prose returns the wrapped text as one string.
 func (l look) prose(style, text string) string { return strings.Join(l.wrap(style, text), "\n") }
 
-// bar returns the character for a count of n, if a full bar stands for most.
+// bar returns the character for a count of n. most is the count that a full bar represents.
 func (l look) bar(n, most int) rune {
 	top := len(l.bars) - 1
 	return l.bars[min((n*top+most-1)/most, top)]

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-var update = flag.Bool("update", false, "write the files of testdata anew")
+var update = flag.Bool("update", false, "rewrite the files of testdata")
 
 // TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
 // is closed, so the goroutine may end up to a second after the pool is closed.
@@ -92,14 +91,9 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(file, []byte(got), 0o666))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must[[]byte](t)(os.ReadFile(file))
 	wantText(t, name, got, string(want))
 }
 
@@ -123,15 +117,17 @@ func startRedis(t *testing.T, args ...string) string {
 	return redistest.Run(t, args...).Addr
 }
 
-var eventually = redistest.Eventually
+var (
+	eventually = redistest.Eventually
+	require    = redistest.Require
+)
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 // admin returns a client for one server, for setting up and checking a test.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	s, err := redisurl.Parse("redis://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must[redisurl.Servers](t)(redisurl.Parse("redis://" + addr))
 	s.Punctual(time.Minute)
 	silence()
 	rdb := s.Open().(*redis.Client)
@@ -148,31 +144,7 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 	return reply
 }
 
-// hangUp is the answer that makes a fakeServer close the connection.
-const hangUp = "hang up"
-
-// fakeServer replies to each command with the RESP that answer returns. If answer returns "", the
-// command gets no reply. fakeServer stands in for servers that are not available here.
-func fakeServer(t *testing.T, answer func(words []string) string) string {
-	t.Helper()
-	srv, err := server.NewServer("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	srv.SetPreHook(func(c *server.Peer, command string, args ...string) bool {
-		if text := answer(append([]string{command}, args...)); text == hangUp {
-			c.Close()
-		} else {
-			c.WriteRaw(text)
-		}
-		return true
-	})
-	return srv.Addr().String()
-}
-
-// bulk returns a RESP bulk string.
-func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+var resp = fakeredis.RESP
 
 // standIn starts a server, either standalone or the only node of a cluster. It sends the reply that
 // answer returns. If answer returns "", it replies like srv.
@@ -180,7 +152,7 @@ func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words
 	t.Helper()
 	var port int
 	started := make(chan struct{})
-	addr := fakeServer(t, func(words []string) string {
+	addr := fakeredis.Run(t, func(words []string) string {
 		<-started
 		if text := answer(words); text != "" {
 			return text
@@ -222,26 +194,4 @@ func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words
 	port, _ = strconv.Atoi(text)
 	close(started)
 	return addr
-}
-
-// resp encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
-// lists of these.
-func resp(reply any) string {
-	switch v := reply.(type) {
-	case nil:
-		return "$-1\r\n"
-	case int, int64:
-		return fmt.Sprintf(":%d\r\n", v)
-	case string:
-		return bulk(v)
-	case error:
-		return "-" + v.Error() + "\r\n"
-	case []any:
-		text := fmt.Sprintf("*%d\r\n", len(v))
-		for _, x := range v {
-			text += resp(x)
-		}
-		return text
-	}
-	panic(fmt.Sprintf("no reply for %T", reply))
 }

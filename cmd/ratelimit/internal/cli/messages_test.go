@@ -65,7 +65,7 @@ func (m *messages) add(text string) {
 
 const mark = "\n## "
 
-// read returns the section of the file, and the text before and after it.
+// read returns the section of testdata/messages.txt, and the text before and after it.
 func (m *messages) read() (before, section, after string) {
 	m.t.Helper()
 	content, err := os.ReadFile(messagesFile)
@@ -94,17 +94,12 @@ func (m *messages) check() {
 	}
 }
 
-// Each section of the file belongs to a test. Otherwise, nothing would check the section.
+// Each section of testdata/messages.txt belongs to a test. Otherwise, nothing would check the
+// section.
 func TestSections(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]string](t)(filepath.Glob("*_test.go"))
 	read := func(file string) string {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must[[]byte](t)(os.ReadFile(file))
 		return string(content)
 	}
 	var tests strings.Builder
@@ -118,7 +113,7 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestCommandLines runs the command lines in the listed sections of the file.
+// TestCommandLines runs the command lines in the listed sections of testdata/messages.txt.
 func TestCommandLines(t *testing.T) {
 	inFolder(t, map[string]string{
 		"access.log":    logLines("203.0.113.7", 20, "198.51.100.1", 3),

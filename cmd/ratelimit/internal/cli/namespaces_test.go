@@ -21,7 +21,7 @@ func files(t *testing.T, texts map[string]string) {
 	}
 }
 
-// wantLines checks the exit code of a command, and that its output has each of the lines.
+// wantLines checks the exit code of a command, and that its output contains each of the lines.
 func wantLines(t *testing.T, got outcome, code int, lines ...string) {
 	t.Helper()
 	if got.code != code {
@@ -39,6 +39,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	env := []string{redisURL(addr)}
 	files(t, map[string]string{
 		"base.yaml": "policies:\n  api: 5/s\n", "pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  jobs: concurrency 2 lease=30s\n",
+		"keys.yaml":  "policies:\n  api: {limit: 100/m, track: true}\n  jobs: concurrency 2 lease=30s\n",
 		"other.yaml": "policies:\n  api: fixed_window 50/m\n  jobs: 5/s\n", "note.txt": "mine",
 	})
 	deploy := func(code int, args ...string) func(lines ...string) {
@@ -57,10 +58,14 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 
 	// Plans show the effect on keys in use. A deployment that would deny them is refused.
 	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
-		"because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use"
+		"because a key is for leases or for rates); give callers another policy or another key for the new limit first, or add --deny-keys-in-use"
 	for _, command := range []string{"plan", "deploy"} {
 		deploy(exitError, command, "--namespace", "payments", "--policies", "other.yaml")(refused)
 	}
+	deploy(exitError, "deploy", "--namespace", "payments", "--policies", "keys.yaml")("ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: " +
+		"payments/api (calls with 1 key are refused with BADKEYS until they pass 2); give callers another policy or another key for the new limit first, or add --deny-keys-in-use")
+	deploy(exitDiffers, "plan", "--namespace", "payments", "--policies", "keys.yaml", "--deny-keys-in-use")(
+		"  ~ policy payments/api: 100/m becomes 100/m (track)", "      keys in use: calls with 1 key are refused with BADKEYS until they pass 2")
 	changes := []string{"  ~ policy payments/api: 100/m becomes fixed_window 50/m", "      keys in use: carry over: after 25 units of 100, 25 of 50 are left",
 		"  ~ policy payments/jobs: concurrency 2 lease=30s becomes 5/s", "      keys in use: refused until they expire, because a key is for leases or for rates"}
 	changes[1] = strings.Replace(changes[1], "25 of 50", carriedOver(t, "100/m", "fixed_window 50/m"), 1)
@@ -69,7 +74,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 
 	// The same rules apply to rollbacks.
 	deploy(exitError, "rollback", "--namespace", "payments")("ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: " +
-		"payments/jobs (refused until they expire, because a key is for leases or for rates); give callers another key for the new limit first, or add --deny-keys-in-use")
+		"payments/jobs (refused until they expire, because a key is for leases or for rates); give callers another policy or another key for the new limit first, or add --deny-keys-in-use")
 	deploy(exitDiffers, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")
 	if got := run(t, env, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use"); !strings.Contains(got.stdout, "\nthe rollback would bring back 0.1.0 build ") ||
 		!strings.HasSuffix(got.stdout, ", with the policies that the last deployment of payments replaced\n") {
@@ -84,6 +89,12 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 		"give all policies with --policies, or add --remove-policies")
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
+
+	// If only the library was deleted, no file has the policies of the other namespaces.
+	do(t, admin(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	deploy(exitError, "deploy", "--namespace", "payments", "--policies", "pay.yaml")("ratelimit: " + addr + " lost the library, which had the policy api, which this build does not have; " +
+		"if no server has them, add --remove-policies, and then deploy all other namespaces again")
+	deploy(exitFine, "deploy", "--policies", "base.yaml")()
 
 	// These command lines are rejected before anything is sent.
 	for name, want := range map[string]string{
@@ -118,6 +129,27 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "__complete", "take", "--redis", "redis://127.0.0.1:1", "--policy", "")(":4")
 }
 
+// A namespace that no server has yet may be misspelled, so plan and deploy say that it is new.
+func TestNewNamespaces(t *testing.T) {
+	env := []string{redisURL(startRedis(t))}
+	files(t, map[string]string{"pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  api: 200/m\n"})
+	has := "no other"
+	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		line := "the namespace " + name + " is new on these servers; they have " + has
+		wantLines(t, run(t, env, "plan", "--namespace", name, "--policies", "pay.yaml"), exitDiffers, line)
+		wantLines(t, run(t, env, "deploy", "--namespace", name, "--policies", "pay.yaml"), exitFine, line)
+		has = strings.Join([]string{"a", "b", "c", "d", "e", "f"}[:i+1], ", ")
+	}
+	wantLines(t, run(t, env, "plan", "--namespace", "fs", "--policies", "pay.yaml"), exitDiffers, "the namespace fs is new on these servers; they have a, b, c, d, e, ...")
+	for _, args := range [][]string{{"deploy", "--namespace", "f", "--policies", "more.yaml"}, {"rollback", "--namespace", "f"}, {"deploy", "--policies", "pay.yaml"}} {
+		if got := run(t, env, args...); got.code != exitFine || strings.Contains(got.stdout, " is new ") {
+			t.Errorf("%v: %s%s", args, got.stdout, got.stderr)
+		}
+	}
+	wantLines(t, run(t, env, "rollback", "--namespace", "f", "--to", "x"), exitError,
+		"ratelimit: --namespace and --to exclude each other; leave one out")
+}
+
 // carriedOver returns the units that are left after a change, as in "25 of 50".
 func carriedOver(t *testing.T, before, after string) string {
 	t.Helper()
@@ -128,7 +160,7 @@ func carriedOver(t *testing.T, before, after string) string {
 	policy := func(limit string) functions.Policy {
 		return functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: limit}}}
 	}
-	found, err := effects(build.Text(), [][2]functions.Policy{{policy(before), policy(after)}})
+	found, err := policies.Effects(build.Text(), [][2]functions.Policy{{policy(before), policy(after)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,8 +57,8 @@ func (a *app) printf(format string, args ...any) error {
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
 // write writes text unchanged. After an error, it writes nothing more and returns the same error,
-// which run also returns in the end. Callers need to check the error only before they do something
-// else.
+// which run also returns at the end. Therefore callers need to check the error only if they
+// continue with other work.
 func (a *app) write(text string) error {
 	if a.unwritten == nil {
 		_, err := io.WriteString(a.stdout, text)
@@ -67,15 +67,15 @@ func (a *app) write(text string) error {
 	return a.unwritten
 }
 
-// reportFile is a file that a flag names for a report.
+// reportFile is the output file of a report, named by a flag.
 type reportFile struct{ flag, name, what, begin string }
 
-// page is the file of --html.
+// page returns the output file of --html.
 func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }
 
-// check returns why the file cannot be written, or nil. An existing file is replaced only if it
-// begins like a report of this kind: a typo must not destroy a log or a policies file. Callers must
-// call check before they do the work, so that a bad file name does not cost them the result.
+// check returns an error if the report's file cannot be written. An existing file is replaced only
+// if it begins like a report of this kind: a typo must not destroy a log or a policies file.
+// Callers must call check before they do the work, so that a bad file name does not waste the work.
 func (f reportFile) check() error {
 	if f.name == "" {
 		return nil
@@ -95,7 +95,7 @@ func (f reportFile) check() error {
 	return f.refuse(replace.Check(f.name))
 }
 
-// write writes the file, if the flag was given.
+// write writes the report's file, if its flag was given.
 func (f reportFile) write(write func(io.Writer) error) error {
 	if f.name == "" {
 		return nil
@@ -107,7 +107,7 @@ func (f reportFile) write(write func(io.Writer) error) error {
 	return f.refuse(replace.File(f.name, content.Bytes()))
 }
 
-// writePage writes the file of --html, if that flag was given, and prints a line that says so.
+// writePage writes the report as HTML if --html was given, and prints the name of the file.
 func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	if err := html.write(write); err != nil || html.name == "" || a.json {
 		return err
@@ -115,7 +115,7 @@ func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	return a.printf("\nwrote %s\n", html.name)
 }
 
-// refuse returns err with the flag that names the file, or nil if err is nil.
+// refuse adds to err the flag that names the report's file. It returns nil if err is nil.
 func (f reportFile) refuse(err error) error {
 	if err == nil {
 		return nil
@@ -132,8 +132,8 @@ func written(err error) error {
 	return nil
 }
 
-// table returns rows of equal length in columns that are two spaces apart. The first row is the
-// header.
+// table formats rows as columns separated by two spaces. All rows have the same number of cells,
+// and the first row is the header.
 func table(rows [][]string) string {
 	var aligned, lines strings.Builder
 	columns := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)

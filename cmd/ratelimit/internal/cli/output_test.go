@@ -14,9 +14,7 @@ func TestReportsReplaceOnlyReports(t *testing.T) {
 	tests := "policies: policies.yaml\ntests:\n  - {name: a, calls: [{take: [api, k], expect: {allowed: true}}]}\n"
 	files := map[string]string{"access.log": logLines("a", 3), "short": "<!", "policies.yaml": "policies: {api: 1/s}\n", "policies_test.yaml": tests}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(name, []byte(text), 0o666))
 	}
 	for _, args := range [][]string{
 		{"backtest", "access.log", "--html", "access.log"},
@@ -47,9 +45,7 @@ func TestAReportStaysIfTheNextFails(t *testing.T) {
 		"policies.yaml": "policies: {api: 1/s}\n", "bad.yaml": "policies: {api: 1/x}\n", "policies_test.yaml": "policies: bad.yaml\ntests: []\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(name, []byte(text), 0o640))
 	}
 	for _, args := range [][]string{
 		{"backtest", "access.log", "--limit", "10/zz", "--html", "old.html"},
@@ -74,10 +70,8 @@ func TestAReportStaysIfTheNextFails(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 
-	// A report is written through a symbolic link, and the file keeps its mode.
-	if err := os.Symlink("old.html", "link.html"); err != nil {
-		t.Fatal(err)
-	}
+	// A report is written through a symbolic link, and the link's target keeps its mode.
+	require(t, os.Symlink("old.html", "link.html"))
 	for _, args := range [][]string{
 		{"backtest", "access.log", "--limit", "10/s", "--html", "link.html"},
 		{"load", "--limit", "10/s", "--iterations", "1", "--html", "link.html"},

@@ -88,8 +88,8 @@ func (a *app) printOverrides(found overrides.Snapshot) error {
 	return a.write(table(rows))
 }
 
-// overridesReport is what overrides --json prints. Times are in ms since the epoch, by the server's
-// clock.
+// overridesReport is the output of overrides --json. Times are in ms since the epoch, by the
+// server's clock.
 type overridesReport struct {
 	Complete  bool            `json:"complete"` // false if some keys were not examined
 	More      int64           `json:"more"`     // number of overrides that are not in Overrides

@@ -20,9 +20,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-// connectionLife is the maximum age of a connection with a password from --auth-command. A new
-// connection has a new password, so a connection does not outlive a token that is valid for longer
-// than 5 minutes.
+// connectionLife is the maximum age of a connection with a password from --auth-command. Each new
+// connection gets a new password, so no connection outlives a token that is valid for at least 5
+// minutes.
 const connectionLife = 5 * time.Minute
 
 // findPassword asks for the password, or runs --auth-command for the first time. The next command
@@ -136,11 +136,14 @@ func (p *passwords) get(ctx context.Context) (user, password string, err error) 
 	case <-run.done:
 		return run.user, run.password, run.err
 	case <-ctx.Done():
+		if err := p.ctx.Err(); err != nil { // an interrupt
+			return "", "", err
+		}
 		return "", "", &dialing.PasswordError{Problem: "the command of --auth-command has not ended yet", Remedy: "give it more time with --timeout"}
 	}
 }
 
-// over reports whether the run ended more than d ago.
+// over reports whether the run ended at least d ago.
 func (r *passwordRun) over(d time.Duration) bool {
 	select {
 	case <-r.done:
@@ -150,8 +153,9 @@ func (r *passwordRun) over(d time.Duration) bool {
 	}
 }
 
-// runForPassword runs a command in a shell and returns what it prints. An error contains the
-// command's messages, but neither the command nor its output, which may be secret.
+// runForPassword runs a command in a shell, and returns the user and the password that it prints.
+// An error contains the command's messages, but neither the command nor its output, which may be
+// secret.
 func runForPassword(ctx context.Context, command string, timeout time.Duration) (user, password string, err error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -198,8 +202,8 @@ func runForPassword(ctx context.Context, command string, timeout time.Duration) 
 	return lines[0], lines[1], nil
 }
 
-// saidOf returns the last line that a command wrote to stderr, after ": ", without the lines that it
-// printed to stdout, which may be passwords.
+// saidOf returns ": " and the last line that a command wrote to stderr. It masks lines that the
+// command printed to stdout, which may be passwords.
 func saidOf(messages, output string) string {
 	for line := range strings.Lines(output) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -218,7 +222,7 @@ func saidOf(messages, output string) string {
 type limitedText struct {
 	max  int
 	text string
-	full bool // bytes were dropped
+	full bool // whether bytes were dropped
 }
 
 func (l *limitedText) Write(p []byte) (int, error) {

@@ -17,9 +17,11 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// rotating is a user of a server whose password changes, and a command that prints the current one.
+// rotating is a server's user with a password that changes, and a command that prints the current
+// password.
 type rotating struct {
 	rdb     *redis.Client
 	file    string
@@ -54,7 +56,7 @@ func (r *rotating) rotate(t *testing.T) {
 
 // started is a command that runs in the background.
 type started struct {
-	stdout, stderr lockedBuffer
+	stdout, stderr redistest.Output
 	stop           context.CancelFunc
 	code           chan int
 }
@@ -85,6 +87,9 @@ func TestAuthCommandThatRotates(t *testing.T) {
 	board := start(t, nil, flags("dashboard", "--listen", "127.0.0.1:0")...)
 	eventually(t, "the dashboard's address", func() bool { return strings.Contains(board.stdout.String(), "Ctrl-C ends it\n") })
 	page, _, _ := strings.Cut(board.stdout.String(), "\n")
+	for _, s := range []*started{watch, top} { // a command may fail if the password changes while it starts
+		eventually(t, "the first look", func() bool { return strings.Contains(s.stdout.String(), "\n") })
+	}
 	for range 3 {
 		r.rotate(t)
 		do(t, r.rdb, "FUNCTION", "FLUSH")
@@ -128,7 +133,7 @@ func TestPasswordsFromElsewhere(t *testing.T) {
 		{url: "redis://ann:pass%20word@" + addr},
 		{env: "REDISCLI_AUTH=pass word", url: "redis://ann@" + addr},
 		{env: "REDISCLI_AUTH=other", url: "redis://" + addr},
-		{env: "REDISCLI_AUTH=wrong", url: "redis://ann:pass%20word@" + addr}, // the URL counts
+		{env: "REDISCLI_AUTH=wrong", url: "redis://ann:pass%20word@" + addr}, // the URL takes precedence
 		{env: "REDISCLI_AUTH=wrong", url: "redis://ann@" + addr, flags: []string{"--auth-command", "echo 'pass word'"}},
 		{url: "redis://" + addr, flags: []string{"--auth-command", "echo other"}},
 		{url: "redis://" + addr, flags: []string{"--auth-command", `printf 'ann\r\npass word\r\n'`}},
@@ -292,5 +297,15 @@ func runBriefly(t *testing.T, env []string, args ...string) outcome {
 				s.stop()
 			}
 		}
+	}
+}
+
+// An interrupt is not reported as a command that takes too long.
+func TestInterruptDuringAuthCommand(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	p := &passwords{ctx: ctx, last: &passwordRun{done: make(chan struct{})}}
+	interrupt()
+	if _, _, err := p.get(ctx); dialing.New("a", err, nil, time.Second, "").Error() != "interrupted before a answered" {
+		t.Error(err)
 	}
 }

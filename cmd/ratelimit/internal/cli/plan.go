@@ -74,6 +74,9 @@ func (a *app) printPlan(plan loader.Plan, diff bool) {
 		return n.Action != loader.Load && n.Action != loader.Replace
 	})
 	a.printChanges(touched, plan.Wanted, diff)
+	if len(touched) > 0 {
+		a.printNewNamespace(plan.Nodes)
+	}
 	if plan.Empty() {
 		a.printf("\nnothing to change\n")
 	}
@@ -115,6 +118,27 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 	for _, from := range order {
 		a.printGroup(from, groups[from], wanted, diff)
 	}
+}
+
+// printNewNamespace prints a line if no server has policies of the namespace yet, because its name
+// may be misspelled.
+func (a *app) printNewNamespace(nodes []loader.NodePlan) {
+	var has []string
+	for _, n := range nodes {
+		has = append(has, n.Node.Namespaces...)
+	}
+	slices.Sort(has)
+	has = slices.Compact(has)
+	if a.namespace == "" || a.back || slices.Contains(has, a.namespace) {
+		return
+	}
+	others := "no other"
+	if most := 5; len(has) > most {
+		others = strings.Join(has[:most], ", ") + ", ..."
+	} else if len(has) > 0 {
+		others = strings.Join(has, ", ")
+	}
+	a.printf("\nthe namespace %s is new on these servers; they have %s\n", a.namespace, others)
 }
 
 func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) {

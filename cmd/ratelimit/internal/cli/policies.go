@@ -17,7 +17,7 @@ func (a *app) policiesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&a.policies, "policies", nil, "file with the policies of the library (docs/policies.md); several are one set")
 }
 
-// namespaceFlag adds --namespace, in which a.build puts the policies.
+// namespaceFlag adds --namespace. a.build puts the policies into that namespace.
 func (a *app) namespaceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.namespace, "namespace", "", "the policies are those of this namespace, as in @NAMESPACE/policy")
 }
@@ -29,22 +29,13 @@ func (a *app) readPolicies() (*policies.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--policies: %w", err)
 	}
-	if file, err = file.In(a.namespace); err != nil {
-		return nil, fmt.Errorf("--namespace: %w", err)
-	}
-	return file, nil
+	return file.In(a.namespace)
 }
 
-// build makes the library with the policies in the file of --policies, if that flag is given. A
-// policy that the library refuses is an error. Doubtful policies are accepted; only verify reports
-// them.
+// build makes the library with the policies of the files given with --policies, if any. A policy
+// that the library refuses is an error. Doubtful policies are accepted; only verify reports them.
 func (a *app) build() (functions.Build, error) {
 	if len(a.policies) == 0 {
-		if a.namespace != "" {
-			if err := functions.CheckNamespace(a.namespace); err != nil {
-				return functions.Build{}, fmt.Errorf("--namespace: %w", err)
-			}
-		}
 		return functions.New()
 	}
 	file, err := a.readPolicies()
@@ -92,7 +83,7 @@ type policyReport struct {
 	File     string            `json:"file"` // several are separated by commas
 	Policies []verifiedPolicy  `json:"policies"`
 	Problems policies.Problems `json:"problems"`
-	Notes    policies.Problems `json:"notes"` // limits that never allow; no problems
+	Notes    policies.Problems `json:"notes"` // limits that never allow a call, which are not problems
 }
 
 type verifiedPolicy struct {
@@ -178,7 +169,7 @@ func (a *app) printPolicies(report policyReport) {
 			words = nil
 		}
 	}
-	if len(report.Policies) > 0 { // empty if the file could not be parsed
+	if len(report.Policies) > 0 { // empty if report.File could not be parsed
 		a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies)))
 		a.write(table(rows))
 	}

@@ -40,9 +40,6 @@ limits.`,
   ratelimit policies --watch --interval 10s`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !watch && cmd.Flags().Changed("interval") {
-				return errors.New("--interval needs --watch; add it, or leave --interval out")
-			}
 			return a.policyCalls(cmd.Context(), watch, interval)
 		},
 	}))
@@ -125,8 +122,8 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 	}
 }
 
-// policyCallsLive reads the calls of the policies at each interval and shows them on the full screen.
-// When the user quits, the last table stays on the screen.
+// policyCallsLive reads the calls for each policy at each interval and shows them on the full
+// screen. When the user quits, the last table stays on the screen.
 func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
 	shown := &policyScreen{screen: screen{look: a.look()}}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
@@ -145,7 +142,7 @@ type policyScreen struct {
 	last policyLook
 }
 
-// Update is for tea.Model.
+// Update implements tea.Model.
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
 		if look.table == "" {
@@ -156,7 +153,7 @@ func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return p, p.update(msg)
 }
 
-// View is for tea.Model.
+// View implements tea.Model.
 func (p *policyScreen) View() tea.View {
 	var lines []string
 	if p.last.table != "" {
@@ -165,7 +162,7 @@ func (p *policyScreen) View() tea.View {
 	return p.view("ratelimit policies", "", p.last.fault, lines)
 }
 
-// policiesReport is what policies --json prints.
+// policiesReport is the output of policies --json.
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
@@ -219,7 +216,7 @@ func (a *app) printPolicyCalls(look policyLook) error {
 	return a.write(look.table)
 }
 
-// policyTable returns the calls of a fleet as a table.
+// policyTable formats the fleet's calls for each policy as a table.
 func (a *app) policyTable(fleet policycalls.Fleet) string {
 	if len(fleet.Policies) == 0 {
 		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
@@ -258,7 +255,8 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	return text
 }
 
-// kind describes a policy or a canary. own is the first word of the text.
+// kind describes a policy or a canary. own is "" for a policy. For a canary it is a string such as
+// "canary 5%".
 func kind(own string, shadow bool) string {
 	switch {
 	case own == "" && shadow:

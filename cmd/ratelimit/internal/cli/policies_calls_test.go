@@ -17,6 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -37,7 +39,7 @@ func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 // inCanary is a key in the canary of @api.
 const inCanary = "key:61"
 
-// took makes calls of a policy, each on the same key.
+// took makes calls with a policy, all on the same key.
 func took(t *testing.T, srv *embedded.Server, calls int, policy, key string) {
 	t.Helper()
 	for range calls {
@@ -78,9 +80,7 @@ POLICY   KIND                 ALLOWED  DENIED  DENIED %  LIMIT
 	}
 
 	older := strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)
-	if err := srv.Load(older); err != nil {
-		t.Fatal(err)
-	}
+	require(t, srv.Load(older))
 	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
 
 POLICY   KIND      ALLOWED  DENIED  DENIED %  LIMIT
@@ -90,9 +90,7 @@ POLICY   KIND      ALLOWED  DENIED  DENIED %  LIMIT
 
 note: the library is too old to count calls on `+srv.Addr()+`; load a newer one with: ratelimit deploy --policies FILE; without --policies if there are none
 `, "")
-	if err := srv.Load(functions.Source()); err != nil {
-		t.Fatal(err)
-	}
+	require(t, srv.Load(functions.Source()))
 	run(t, env, "policies").want(t, exitFine, "the library has no policies; write some (docs/policies.md), and deploy them with: ratelimit deploy --policies FILE\n", "")
 	if got := run(t, env, "policies", "--json"); got.stdout != `{"complete":true,"servers":1,"uncounted":[],"policies":[]}`+"\n" {
 		t.Errorf("%+v", got)
@@ -119,10 +117,7 @@ POLICY  KIND                 ALLOWED  DENIED  DENIED %  ALLOWED/S  DENIED/S  LIM
 @jobs   canary 0.5%, shadow        -       -         -          -         -  -
 `
 	wantText(t, "table", a.policyTable(fleet), want)
-	text, err := json.Marshal(newPoliciesReport(policyLook{fleet: fleet}).Policies[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[[]byte](t)(json.Marshal(newPoliciesReport(policyLook{fleet: fleet}).Policies[0]))
 	wantText(t, "JSON", string(text), `{"name":"api","limits":["100/m"],"shadow":false,"track":false,"counted":true,"allowed":9000,"denied":1,"per_second":{"allowed":88.25,"denied":0.001},`+
 		`"canary":{"share_per_mille":50,"limits":["60/m"],"shadow":false,"counted":true,"allowed":1,"denied":2}}`)
 }
@@ -171,12 +166,12 @@ func TestPoliciesOfServersThatFail(t *testing.T) {
 // An interrupted command says that it was interrupted, because its table may lack servers.
 func TestPoliciesInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	addr := fakeServer(t, func(words []string) string {
+	addr := fakeredis.Run(t, func(words []string) string {
 		if strings.EqualFold(words[0], "HELLO") {
 			return resp([]any{"mode", "standalone"})
 		}
 		stop()
-		return hangUp
+		return fakeredis.HangUp
 	})
 	var stdout, stderr bytes.Buffer
 	code := testApp([]string{redisURL(addr)}, &stdout, &stderr).execute(ctx, []string{"policies", "--json"})
@@ -187,11 +182,11 @@ func TestPoliciesInterrupted(t *testing.T) {
 }
 
 // In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON,
-// with rates from the second pass on. An interruption is a normal end.
+// with rates from the second pass on. An interruption is not an error.
 func TestPoliciesWatchIntoAPipe(t *testing.T) {
 	srv, _ := withPolicies(t)
 	for i, flags := range [][]string{nil, {"--json"}, nil} {
-		var stdout lockedBuffer
+		var stdout redistest.Output
 		var stderr bytes.Buffer
 		a := testApp([]string{redisURL(srv.Addr()), []string{"TERM=xterm", "TERM=xterm", "TERM=dumb"}[i]}, &stdout, &stderr)
 		a.terminal, a.size = i == 2, func() (int, int) { return 80, 24 }

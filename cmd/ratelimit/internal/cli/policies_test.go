@@ -20,9 +20,7 @@ func inFolder(t *testing.T, files map[string]string) {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	t.Chdir(folder)
 }
@@ -60,14 +58,8 @@ tests:
 
 func buildOf(t *testing.T, text string) functions.Build {
 	t.Helper()
-	file, err := policies.Parse("x", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	build, err := file.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*policies.File](t)(policies.Parse("x", []byte(text)))
+	build := must[functions.Build](t)(file.Build())
 	return build
 }
 
@@ -182,9 +174,7 @@ POLICY   KEY  LIMIT
 	for i := range 60 {
 		lines += fmt.Sprintf("  P%d: 1/m\n", i)
 	}
-	if err := os.WriteFile("many.yaml", []byte(lines), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile("many.yaml", []byte(lines), 0o666))
 	if many := run(t, nil, "verify", "--policies", "many.yaml"); many.stderr != "ratelimit: many.yaml has more than 50 problems, listed on stdout\n" {
 		t.Errorf("%+v", many)
 	}
@@ -211,10 +201,7 @@ FAIL  bad_test.yaml: 2 tests, 2 calls, 1 failed
 `
 	m := newMessages(t, "tests of policies")
 	wantText(t, "stdout", m.failsAfter(nil, "test", "good_test.yaml", "bad_test.yaml", "--junit", "r.xml"), failures)
-	content, err := os.ReadFile("r.xml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must[[]byte](t)(os.ReadFile("r.xml"))
 	var suites struct {
 		Tests    int `xml:"tests,attr"`
 		Failures int `xml:"failures,attr"`

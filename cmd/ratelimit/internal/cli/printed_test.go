@@ -18,14 +18,15 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// evil is text as a malicious server may send it: it sets a terminal's title, with 7-bit and 8-bit
+// evil is text that a malicious server might send: it sets a terminal's title, with 7-bit and 8-bit
 // escape sequences, changes the direction of text, and is not valid UTF-8.
 const evil = "\x1b]0;pwned\x07\u009b31m\u202eabc\u2066\x7f\xff\x9b"
 
-// harmful returns a part of text that would affect a terminal, or "" if there is none. It ignores
-// our own styles.
+// harmful returns part of text that would affect a terminal, or "" if there is none. It ignores our
+// own styles.
 func harmful(text string) string {
 	text = regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, "")
 	for i, r := range text {
@@ -77,8 +78,10 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	for _, list := range lists {
 		replies = append(replies, map[string]any{"FUNCTION LIST": list})
 	}
+	errorsFrom := len(replies) // from here on, each step has its errors one after the other
+	codes := []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "}
 	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "TYPE", "GETRANGE", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
-		for _, code := range []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "} {
+		for _, code := range codes {
 			replies = append(replies, map[string]any{step: errors.New(code + evil)})
 		}
 	}
@@ -89,7 +92,11 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
 	shown := 0
-	for _, reply := range replies {
+	idle := map[string]bool{} // commands that do not send the step, and never change the library
+	for i, reply := range replies {
+		if i <= errorsFrom || (i-errorsFrom)%len(codes) == 0 {
+			clear(idle)
+		}
 		cluster := false
 		for step := range reply {
 			cluster = cluster || strings.HasPrefix(step, "CLUSTER")
@@ -105,13 +112,15 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 			}
 			return ""
 		})
-		if err := srv.Load(functions.Source()); err != nil {
-			t.Fatal(err)
-		}
+		require(t, srv.Load(functions.Source()))
 		do(t, rdb, "FCALL", "ratelimit_take", 2, "k", "user:1", "5/m", "TRACK")
 		do(t, rdb, "FCALL", "ratelimit_take", 2, "k", evil, "5/m", "TRACK")
 		do(t, rdb, "FCALL", "ratelimit_override", 1, evil+" limited", "5/m", 3600000)
 		for _, command := range commands {
+			line := strings.Join(command, " ")
+			if idle[line] { // the command does not send the step, so its output does not depend on this error
+				continue
+			}
 			asked.Store(false)
 			for _, form := range []string{"as text", "as JSON", "on a terminal"} {
 				if form != "as text" && !asked.Load() || form == "on a terminal" && command[0] != "top" {
@@ -135,6 +144,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 					shown++
 				}
 			}
+			idle[line] = !asked.Load() && !slices.Contains([]string{"rollback", "delete", "deploy"}, command[0])
 		}
 	}
 	if shown < 500 {
@@ -159,7 +169,7 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 		return ""
 	})
 	for _, flags := range [][]string{nil, {"--json"}} {
-		var stdout, stderr lockedBuffer
+		var stdout, stderr redistest.Output
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
 		a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
@@ -187,9 +197,7 @@ func TestTextsOfFilesArePrintable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(name, []byte(text), 0o666))
 		return name
 	}
 	line := func(key string) string {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// If the user may not run one of the commands that doctor, status, top, policies or the dashboard
-// send, they report it. No output looks as if everything were fine.
+// doctor, status, top, policies and the dashboard report each command that the user may not run. No
+// output suggests that everything is fine.
 func TestRefusedEachCommand(t *testing.T) {
 	addr := startRedis(t, "--appendonly", "yes")
 	rdb := admin(t, addr)
@@ -20,7 +20,7 @@ func TestRefusedEachCommand(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
-	// enough has, for commands that work without a certain right, a text that their output must
+	// enough maps commands that work without a certain permission to text that their output must
 	// contain.
 	enough := map[string]string{
 		"top hmget": "1 key may not be read by this user", "top dbsize": "user:1  ", "policies function|list": "@api  ",
@@ -44,10 +44,7 @@ func TestRefusedEachCommand(t *testing.T) {
 		if troubled, said := look(command, "all"); troubled || said == "" {
 			t.Fatalf("%s with all rights says %s", command, said)
 		}
-		stats, err := rdb.Info(t.Context(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		stats := must[string](t)(rdb.Info(t.Context(), "commandstats").Result())
 		tested := 0
 		for _, found := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):`).FindAllStringSubmatch(stats, -1) {
 			right := found[1]

@@ -22,8 +22,9 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 	})
 }
 
-// keysCommand completes a command that changes keys. change returns the number of keys that it
-// changed, and report returns what --json prints.
+// keysCommand makes cmd change the keys in its arguments. change returns the number of keys that it
+// changed, and report returns the output of --json. done begins the output without --json; none is
+// that output if no key changed.
 func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
 	done, none string, report func(n int64, of int) any) *cobra.Command {
 	cmd.Args = needsKey
@@ -55,8 +56,9 @@ func needsKey(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// emptyKey returns the error for an empty key, the n-th of several. Without this error, all callers
-// whose shell variable is not set would share one key.
+// emptyKey returns the error for an empty key. n is the number of the key, from 1, and of is the
+// number of all keys. Without this error, all callers whose shell variable is not set would share
+// one key.
 func emptyKey(cmd *cobra.Command, n, of int) error {
 	which := "the key"
 	if of > 1 {

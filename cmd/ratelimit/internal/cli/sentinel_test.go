@@ -20,9 +20,7 @@ func TestSentinel(t *testing.T) {
 	replica := startRedis(t, "--replicaof", host+" "+port)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	text := "sentinel monitor mymaster " + host + " " + port + " 1\nsentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n"
-	if err := os.WriteFile(config, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(config, []byte(text), 0o666))
 	sentinel := startRedis(t, config, "--sentinel")
 	watching := admin(t, sentinel)
 	eventually(t, "the Sentinel knows the replica", func() bool {

@@ -15,7 +15,7 @@ import (
 // shows the reply.
 func TestRepliesOfAnotherShape(t *testing.T) {
 	shapes := map[string]string{
-		"nil": "$-1\r\n", "no list": "*-1\r\n", "number": ":7\r\n", "below 0": ":-7\r\n", "large number": resp(math.MaxInt64), "word": "+OK\r\n", "text": bulk("x"), "empty text": bulk(""),
+		"nil": "$-1\r\n", "no list": "*-1\r\n", "number": ":7\r\n", "below 0": ":-7\r\n", "large number": resp(math.MaxInt64), "word": "+OK\r\n", "text": resp("x"), "empty text": resp(""),
 		"empty": "*0\r\n", "one": resp([]any{"x"}), "two numbers": resp([]any{math.MaxInt64, math.MaxInt64}), "two large texts": resp([]any{"9223372036854775807", "9223372036854775807"}),
 		"nils": resp([]any{nil, nil}), "a text and a list": resp([]any{"x", []any{"x"}}), "lists in lists": resp([]any{[]any{[]any{[]any{}}}}), "pairs": resp([]any{[]any{"library_name", "x"}}),
 		"three": resp([]any{"x", math.MaxInt64, "y"}), "six below 0": resp([]any{1, -5, -5, -5, -5, 1}), "six large": resp([]any{1, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}),
@@ -61,10 +61,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 			words = words[1:]
 		}
 		for _, step := range tt.steps {
-			srv, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
-			if err != nil {
-				t.Fatal(err)
-			}
+			srv := must[*embedded.Server](t)(embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(began)))
 			if _, err := srv.Do("FCALL", "ratelimit_take", "2", "k", "user:1", "5/m", "TRACK"); err != nil {
 				t.Fatal(err)
 			}

@@ -18,13 +18,9 @@ import (
 // without a writer.
 func TestSecondInterrupt(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "library.lua")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Mkfifo(fifo, 0o600))
 	cmd := exec.Command(binary(t), "verify", "--library", fifo)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, cmd.Start())
 	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the program has opened the pipe
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +46,7 @@ func TestSecondInterrupt(t *testing.T) {
 // Ctrl-C ends a backtest that waits for a named pipe without a writer.
 func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Mkfifo(pipe, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stdout, stderr bytes.Buffer
@@ -72,9 +66,7 @@ func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
 // An invalid limit is refused before a log is opened, because opening a named pipe can block.
 func TestBacktestRefusesALimitBeforeItOpensALog(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.Mkfifo(pipe, 0o600))
 	if got := run(t, nil, "backtest", pipe, "--limit", "10/zz"); got.code != exitError || !strings.HasPrefix(got.stderr, `ratelimit: limit "10/zz": `) {
 		t.Errorf("%+v", got)
 	}

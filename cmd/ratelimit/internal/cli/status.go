@@ -40,9 +40,6 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 			if err != nil {
 				return err
 			}
-			if !watch && cmd.Flags().Changed("interval") {
-				return errors.New("--interval needs --watch; add it, or leave --interval out")
-			}
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
 			}
@@ -84,7 +81,7 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 	return cmd
 }
 
-// loadHint says how to load the build on the servers in a report.
+// loadHint returns advice on loading the build on the servers in a report.
 func (a *app) loadHint(report loader.Report) string {
 	if slices.ContainsFunc(report.Nodes, func(n loader.Node) bool { return n.State == loader.Different && n.Running.BuildID == "" }) {
 		return a.expand("replace the other library with: $deploy --replace-foreign", nil)
@@ -92,8 +89,8 @@ func (a *app) loadHint(report loader.Report) string {
 	return a.expand("load it with: $deploy", nil)
 }
 
-// expected names the build that servers should run. Its ID is not known if no server runs what was
-// deployed last.
+// expected returns a name for the build that servers should run. Its ID is not known if no server
+// runs what was deployed last.
 func expected(wanted loader.Library) string {
 	if wanted.BuildID == "" {
 		return "the last deployment"
@@ -122,7 +119,7 @@ func inStep(n loader.Node, wanted loader.Library) string {
 	return text
 }
 
-// watch prints a line for each event until it is interrupted, which is its normal end.
+// watch prints a line for each event until the user interrupts it, which is not an error.
 func (a *app) watch(ctx context.Context, build loader.Build, interval time.Duration) error {
 	l, end, err := a.loader(ctx, loader.WithInterval(interval))
 	if err != nil {

@@ -76,7 +76,7 @@ type decide struct {
 	upTo    bool            // whether the command has --up-to
 }
 
-// words are the words of a sentence about a decision.
+// words holds the words for a sentence about a decision.
 type words struct {
 	allowed, denied string // beginning of the sentence
 	after           string // text after the number of units that an allowed call leaves

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// interruptible returns what f returns, or ctx.Err() if ctx ends first. f cannot be canceled: if
+// interruptible returns the results of f, or ctx.Err() if ctx ends first. f cannot be canceled: if
 // ctx ends first, f continues in the background.
 func interruptible[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
 	type results struct {

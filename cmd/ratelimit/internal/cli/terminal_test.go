@@ -7,10 +7,7 @@ import (
 
 // The null device is a character device, but not a terminal.
 func TestNullDeviceIsNoTerminal(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := must[*os.File](t)(os.OpenFile(os.DevNull, os.O_RDWR, 0))
 	defer func() { _ = null.Close() }()
 	a := newApp(func(string) string { return "" }, null, null)
 	if a.terminal || a.newBar().w != nil {

@@ -15,7 +15,7 @@ import (
 type testReport struct {
 	OK     bool               `json:"ok"`
 	Tests  int                `json:"tests"`
-	Failed int                `json:"failed"` // number of tests
+	Failed int                `json:"failed"` // number of failed tests
 	Files  []policies.Results `json:"files"`
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,8 +51,6 @@ The user needs ` + topRights + `, and +dbsize for the progress.`,
 				return fmt.Errorf("--by %q is not an order; give one of %s", f.by, orders())
 			case f.limit < 1 || f.limit > mostRows:
 				return fmt.Errorf("--limit %d is out of range; give one from 1 to %d", f.limit, mostRows)
-			case !f.watch && cmd.Flags().Changed("interval"):
-				return errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 			return a.top(cmd.Context(), f)
 		},

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// topLive shows one pass after another on the full terminal until the user quits, and leaves the
-// last one on the screen.
+// topLive shows one pass after another on the full screen until the user quits, and leaves the last
+// one on the screen.
 func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by)}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
@@ -27,7 +27,7 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 }
 
 // topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. A pass has
-// the first keys of each of the given orders. If running is not nil, topPasses also shows the first
+// the first keys in each of the given orders. If running is not nil, topPasses also shows the first
 // pass while it runs.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)

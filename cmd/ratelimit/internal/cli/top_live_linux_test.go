@@ -13,31 +13,19 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // openTerminal opens a pseudoterminal: the test types at one end, and a program runs at the other.
 func openTerminal(t *testing.T, width, height uint16) (person, program *os.File) {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	person = must[*os.File](t)(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))
 	t.Cleanup(func() { _ = person.Close() })
 	fd := int(person.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width}); err != nil {
-		t.Fatal(err)
-	}
-	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n := must[int](t)(unix.IoctlGetInt(fd, unix.TIOCGPTN))
+	require(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width}))
+	program = must[*os.File](t)(os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0))
 	return person, program
 }
 
@@ -46,8 +34,8 @@ type onTerminal struct {
 	cmd      *exec.Cmd
 	person   *os.File // the end at which the test types
 	terminal *os.File
-	screen   lockedBuffer  // what the program wrote
-	read     chan struct{} // closed when everything is in screen
+	screen   redistest.Output // what the program wrote
+	read     chan struct{}    // closed when everything is in screen
 }
 
 func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {
@@ -57,9 +45,7 @@ func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {
 	p.cmd.Env = []string{"HOME=" + t.TempDir(), "TERM=xterm", "LANG=C.UTF-8"}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.terminal, p.terminal, p.terminal
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, p.cmd.Start())
 	go func() {
 		defer close(p.read)
 		_, _ = io.Copy(&p.screen, p.person)
@@ -72,7 +58,7 @@ func (p *onTerminal) shows(t *testing.T, what, text string) {
 	eventually(t, what, func() bool { return strings.Contains(p.screen.String(), text) })
 }
 
-// ended waits for the end of the program, and checks that the terminal is as it was. It returns
+// ended waits for the end of the program, and checks that the terminal was restored. It returns
 // everything that the program wrote, and what it left on the screen.
 func (p *onTerminal) ended(t *testing.T) (said, after string) {
 	t.Helper()
@@ -99,8 +85,8 @@ func (p *onTerminal) leftNormal(t *testing.T) string {
 
 const alternate = "\x1b[?1049h"
 
-// top --watch shows changes. However the command ends, it restores the terminal and leaves the last
-// pass on the screen. This holds even if there is nothing to show yet, or if the server is dead.
+// top --watch shows changes. At its end, it restores the terminal and leaves the last pass on the
+// screen, even if there is nothing to show yet, or if the server is dead.
 func TestTopWatch(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(person io.Writer, p *os.Process) error
@@ -124,9 +110,7 @@ func TestTopWatch(t *testing.T) {
 			} else {
 				p.shows(t, "the screen", alternate)
 			}
-			if err := tt.end(p.person, p.cmd.Process); err != nil {
-				t.Fatal(err)
-			}
+			require(t, tt.end(p.person, p.cmd.Process))
 			said, after := p.ended(t)
 			if strings.Contains(said, "\x1b[2J\x1b[31mred") || !tt.early && (!strings.Contains(after, "cannot reach "+srv.Addr()) || !strings.Contains(after, "user:2 ")) {
 				t.Errorf("it ends with %q, %v", after, p.cmd.ProcessState)

@@ -94,7 +94,7 @@ KEY             LIMIT                    ENDS IN     BLOCKED FOR
 	})
 }
 
-// The list says how many overrides it leaves out.
+// The output reports the number of overrides that it omits.
 func TestOverridesThatAreNotShown(t *testing.T) {
 	var stdout bytes.Buffer
 	a := testApp(nil, &stdout, nil)
@@ -102,9 +102,7 @@ func TestOverridesThatAreNotShown(t *testing.T) {
 		Overrides: []overrides.Override{{Key: "k\xff", Limit: "5/m", Ends: began.Add(time.Hour), Read: began}}, More: 1200, Refused: 3,
 		Progress: scan.Progress{Looked: 5000, Keys: 10_000},
 	}
-	if err := a.printOverrides(found); err != nil {
-		t.Fatal(err)
-	}
+	require(t, a.printOverrides(found))
 	wantText(t, "stdout", stdout.String(), "1,201 overrides · 1,200 not shown; choose fewer keys with --match · of 5,000 keys looked at, 50 % · 3 keys may not be read by this user\n\n"+
 		"KEY      LIMIT  ENDS IN  BLOCKED FOR\n\"k\\xff\"  5/m    1 h\n")
 	if report := newOverridesReport(found, errors.New("broken")); report.Complete || report.More != 1200 || report.Refused != 3 || report.Error != "broken" ||
@@ -188,9 +186,7 @@ func TestInfo(t *testing.T) {
 		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
 			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
 	})
-	if err := srv.Load(functions.Source()); err != nil {
-		t.Fatal(err)
-	}
+	require(t, srv.Load(functions.Source()))
 	runLines(t, srv, []line{
 		{0, []string{"info"}, exitFine, "ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1, 0 policies"},
 	})

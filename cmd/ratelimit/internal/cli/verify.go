@@ -18,13 +18,13 @@ import (
 // verifyReport is the output of verify --json.
 type verifyReport struct {
 	OK       bool            `json:"ok"`
-	Digest   string          `json:"digest"` // digest of the verified text
+	Digest   string          `json:"digest"` // digest of the verified library
 	Bytes    int             `json:"bytes"`
 	Vectors  int             `json:"vectors"`
 	Steps    int             `json:"steps"` // steps that were run
 	Files    []verifiedFile  `json:"files"`
 	Failures []verifyFailure `json:"failures"`
-	Rules    []string        `json:"rules"` // broken rules: static checks of the text, functions without a vector
+	Rules    []string        `json:"rules"` // broken rules: static checks of the source code, functions without a vector
 
 	Policies *policyReport `json:"policies,omitempty"` // with --policies
 }
@@ -33,7 +33,7 @@ type verifiedFile struct {
 	Name    string `json:"name"`
 	Vectors int    `json:"vectors"`
 	Steps   int    `json:"steps"`
-	Failed  int    `json:"failed"` // number of vectors
+	Failed  int    `json:"failed"` // number of failed vectors
 }
 
 type verifyFailure struct {
@@ -115,7 +115,7 @@ func (a *app) verifyBuild(ctx context.Context, checked *policyReport) error {
 	return a.verify(ctx, about(build).String(), build.Text(), checked)
 }
 
-// verify runs the vectors. checked is the report on the policies in the text, or nil without
+// verify runs the vectors. checked is the report on the library's policies, or nil without
 // --policies.
 func (a *app) verify(ctx context.Context, name, text string, checked *policyReport) error {
 	files, err := functions.LoadVectors()
@@ -203,8 +203,7 @@ func runVector(srv *embedded.Server, reached *reach, start int64, vector functio
 		return nil
 	}
 	err := vector.Run(start, setTime, reached.call)
-	var wrong *functions.StepError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*functions.StepError](err); ok {
 		return wrong.Step, &verifyFailure{Vector: vector.Name, Step: wrong.Step, AfterUS: wrong.AfterUS, Says: wrong.Err.Error()}, nil
 	}
 	return len(vector.Steps), nil, err

@@ -13,10 +13,7 @@ import (
 )
 
 func TestVerify(t *testing.T) {
-	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	vectors, steps := 0, 0
 	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
 	for _, file := range files {
@@ -43,9 +40,7 @@ func TestVerify(t *testing.T) {
 	t.Run("json", func(t *testing.T) {
 		got := run(t, nil, "verify", "--json")
 		var report verifyReport
-		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
-			t.Fatal(err)
-		}
+		require(t, json.Unmarshal([]byte(got.stdout), &report))
 		if got.code != exitFine || !report.OK || report.Vectors != vectors || report.Steps != steps || len(report.Files) != len(files) ||
 			len(report.Failures) != 0 || report.Digest != functions.Digest(functions.Source()) {
 			t.Errorf("%+v", got)
@@ -63,9 +58,7 @@ func TestVerifyFails(t *testing.T) {
 	got := run(t, nil, "verify", "--library", file)
 	var report verifyReport
 	asJSON := run(t, nil, "verify", "--library", file, "--json")
-	if err := json.Unmarshal([]byte(asJSON.stdout), &report); err != nil {
-		t.Fatal(err)
-	}
+	require(t, json.Unmarshal([]byte(asJSON.stdout), &report))
 	if report.OK || len(report.Failures) == 0 {
 		t.Fatalf("%+v", report)
 	}
@@ -105,9 +98,7 @@ func TestVerifyWhatDoesNotLoad(t *testing.T) {
 func libraryFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "library.lua")
-	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte(text), 0o666))
 	return file
 }
 

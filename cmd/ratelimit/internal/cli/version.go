@@ -35,7 +35,7 @@ func (a *app) printVersion() error {
 	return a.printf("program %s\nlibrary %s, contract %d\n", program, about(build), functions.Contract)
 }
 
-// programReport says which source this program was built from.
+// programReport describes the source from which this program was built.
 type programReport struct {
 	Program string `json:"program"`          // the program's version; the library has the same one
 	Commit  string `json:"commit,omitempty"` // commit of the sources; "" if Go did not record it, as with go run
@@ -43,8 +43,8 @@ type programReport struct {
 	Go      string `json:"go"`
 }
 
-// aboutProgram reads what go build records in a program: the commit of a checkout, or the version
-// that go install used.
+// aboutProgram reads the data that go build records in a program: the commit of a checkout, or the
+// version that go install used.
 func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
 	report := programReport{Program: functions.Version(), Go: runtime.Version()}
 	if !ok {

@@ -1,6 +1,6 @@
 // Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `policies` and
-// `status` show in a terminal, and serves the calls of policies to Prometheus. It changes nothing.
-// Without viewers, it sends nothing to the servers except to answer HTTP requests.
+// `status` show in a terminal, and serves the counts of calls for each policy to Prometheus. It
+// changes nothing. Without viewers, it sends nothing to the servers except to answer HTTP requests.
 //
 // The files: read.go reads keys and policies from the servers; look.go polls the servers and makes
 // the state that the page shows; http.go serves the page, its state, and single keys; metrics.go
@@ -19,7 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// Source is the servers that a Dashboard shows. Its functions must be safe for concurrent use.
+// Source describes the servers that a Dashboard shows. Its functions must be safe for concurrent
+// use.
 type Source struct {
 	Name    string        // name of the servers for display, without a password
 	Timeout time.Duration // timeout of a call
@@ -40,8 +41,8 @@ type Node struct {
 	Library string `json:"library"` // version and build
 	Digest  string `json:"digest"`  // digest of the library, shortened
 	State   string `json:"state"`   // description for display
-	Good    bool   `json:"good"`    // the node is as it should be
-	Dead    bool   `json:"dead"`    // the node does not reply
+	Good    bool   `json:"good"`    // whether the node runs the expected build
+	Dead    bool   `json:"dead"`    // whether the node does not reply
 }
 
 const (
@@ -52,7 +53,8 @@ const (
 	kept     = 150             // points in the chart
 )
 
-// Dashboard is made by [New] and served by its Handler. It queries the servers while Run runs.
+// Dashboard shows the state of servers. Make one with [New], poll the servers with Run, and serve
+// the page with Handler.
 type Dashboard struct {
 	from Source
 
@@ -69,7 +71,7 @@ type Dashboard struct {
 	reader policycalls.Reader
 }
 
-// New returns a Dashboard of the servers that from describes.
+// New returns a Dashboard. from describes the servers that it shows.
 func New(from Source) *Dashboard {
 	return &Dashboard{from: from, reader: policycalls.Reader{Timeout: from.Timeout}, state: state{Servers: from.Name}, viewers: map[chan []byte]bool{}, came: make(chan struct{}, 1)}
 }

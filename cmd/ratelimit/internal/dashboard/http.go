@@ -22,11 +22,11 @@ import (
 //go:embed page
 var files embed.FS
 
-// Handler serves the page, its data and the metrics, to GET and HEAD requests only. With a token it serves only
-// clients that give the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without
-// a token it serves only requests to a local host name, so that another site cannot read anything
-// by resolving its own name to a loopback address. It refuses requests that a browser sends on
-// behalf of a page from another site or port, except links to the page itself.
+// Handler serves the page, its data and the metrics, to GET and HEAD requests only. With a token it serves
+// only clients that send the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without a
+// token it serves only requests to a local host name, so that another site cannot read anything by resolving
+// its own name to a loopback address. It refuses requests that a browser sends on behalf of a page from
+// another site or port, unless they follow a link to the dashboard page (/).
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -65,14 +65,14 @@ func (d *Dashboard) Handler(token string) http.Handler {
 
 const cookie = "ratelimit_dashboard"
 
-// value returns the value of the cookie. It is not the token itself, which may contain characters
-// that are not allowed in a cookie.
+// value returns the value of the cookie for token. It is not the token itself, which may contain
+// characters that are not allowed in a cookie.
 func value(token string) string {
 	sum := sha256.Sum256([]byte("ratelimit dashboard " + token))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// same compares two strings in a time that does not depend on where they differ.
+// same compares two strings in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -87,8 +87,9 @@ func allowed(r *http.Request, token string) bool {
 }
 
 // fromElsewhere reports whether a browser sends the request on behalf of a page from another
-// origin. Links to this page do not count. For local addresses and over TLS, browsers report the
-// origin in Sec-Fetch-Site. Otherwise they may report it in Origin.
+// origin. It returns false for a request that follows a link to the dashboard page (/). For local
+// addresses and over TLS, browsers report the origin in Sec-Fetch-Site. Otherwise they may report
+// it in Origin.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -145,7 +146,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// peek returns the state of a limiter: ?key=...&key=...&limit=...
+// peek serves the state of a limiter: ?key=...&key=...&limit=...
 func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 	keys, limit := r.URL.Query()["key"], strings.TrimSpace(r.URL.Query().Get("limit"))
 	if len(keys) == 0 || slices.Contains(keys, "") || limit == "" {
@@ -155,7 +156,7 @@ func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readLimiter(ctx, c, keys, limit) })
 }
 
-// usage returns what was counted under a usage key: ?key=..., in base64url.
+// usage serves the counts of a usage key: ?key=..., in base64url.
 func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	key, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("key"))
 	if err != nil || len(key) == 0 {

@@ -51,9 +51,9 @@ func TestHost(t *testing.T) {
 }
 
 // A page of another site, or of another port of this machine, can make a browser send requests
-// here. The page could not read the replies. But each request for /events would count as a viewer,
-// and other requests would send commands to the servers. So only links to the page itself are
-// served.
+// here. The other page cannot read the replies. But each request for /events would count as a
+// viewer, and other requests would send commands to the servers. Therefore requests that come from
+// another site are refused, unless they follow a link to the dashboard page (/).
 func TestOtherSites(t *testing.T) {
 	type headers map[string]string
 	const origin, site, mode, dest = "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"
@@ -169,10 +169,7 @@ func TestReadOnly(t *testing.T) {
 
 // Invalid requests are refused before they reach a server. A server's error is explained.
 func TestAsking(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/d"}, {Key: "b", Limit: "2/d"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/d"}, {Key: "b", Limit: "2/d"}}})))
 	rdb := redis.NewClient(&redis.Options{Addr: embedded.Run(t, embedded.WithLibrary(build.Text())).Addr(), ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }()
 	asked := 0
@@ -184,12 +181,8 @@ func TestAsking(t *testing.T) {
 		},
 		Explain: func(err error) string { return "explained: " + err.Error() },
 	}).Handler("")
-	if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"x", "<b>"}, "1/d", "TRACK").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.FCall(t.Context(), "ratelimit_override", []string{"o"}, "7/h", 60000).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.FCall(t.Context(), "ratelimit_take", []string{"x", "<b>"}, "1/d", "TRACK").Err())
+	require(t, rdb.FCall(t.Context(), "ratelimit_override", []string{"o"}, "7/h", 60000).Err())
 	for _, path := range []string{"/peek", "/peek?key=a", "/peek?limit=1/s", "/peek?key=&limit=1/s", "/peek?key=a&key=&limit=1/s", "/peek?key=a&limit=%20", "/usage", "/usage?key=", "/usage?key=!"} {
 		if got := get(h, path); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), `{"error":"give a key`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
@@ -226,10 +219,7 @@ func TestViewers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "GET", server.URL+"/events", nil)
-	reply, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := must[*http.Response](t)(server.Client().Do(r))
 	head := make([]byte, len("retry: 2000\n\ndata: {\"servers\":\"redis://c\""))
 	if _, err := io.ReadFull(reply.Body, head); err != nil || reply.Header.Get("Content-Type") != "text/event-stream" || !strings.HasSuffix(string(head), `"redis://c"`) {
 		t.Errorf("%v: %q, %v", err, head, reply.Header)

@@ -22,7 +22,7 @@ type state struct {
 	Nodes     []Node   `json:"nodes"`
 	Policies  []policy `json:"policies"`      // null if not known yet
 	More      int      `json:"more_policies"` // number of rows that are not in Policies
-	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count the calls of policies
+	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count calls for policies
 
 	NowMS    int64              `json:"now_ms"`
 	Progress string             `json:"progress"` // progress of the first poll while it runs; "" afterwards
@@ -40,7 +40,7 @@ type point struct {
 	usage.Rate
 }
 
-// policy is a policy, or its canary, with the calls that the primaries have counted together.
+// policy is a policy, or its canary, with the sum of the calls that the primaries have counted.
 type policy struct {
 	Name    string   `json:"name"`
 	Limits  []string `json:"limits"`

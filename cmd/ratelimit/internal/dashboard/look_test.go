@@ -13,8 +13,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 // board returns a Dashboard for a cluster of servers. It does not poll: tests call look themselves.
 func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
@@ -36,15 +41,13 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	})
 }
 
-// exports makes calls of a shadow policy that would allow one call, and counts usage.
+// exports makes the given number of takes from the shadow policy export, whose limit is 1/d, and
+// counts usage.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }()
-	c, err := client.New(rdb, client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
 	for range calls {
 		if _, err := c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@export"}, UsageKey: "of " + srv.Addr()}); err != nil {
 			t.Fatal(err)
@@ -52,8 +55,8 @@ func exports(t *testing.T, srv *embedded.Server, calls int) {
 	}
 }
 
-// The calls of policies are summed over all primaries. If a primary is dead, the page names it and
-// keeps the results of the others.
+// The calls for each policy are summed over all primaries. If a primary is dead, the page names it
+// and keeps the results of the others.
 func TestLook(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
@@ -118,9 +121,7 @@ func TestPolicies(t *testing.T) {
 	if got := d.state.Policies; !reflect.DeepEqual(got, want) || d.state.Uncounted != nil {
 		t.Errorf("%+v\nwant %+v; %q", got, want, d.state.Uncounted)
 	}
-	if err := srv.Load(strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)); err != nil {
-		t.Fatal(err)
-	}
+	require(t, srv.Load(strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)))
 	d.look(t.Context())
 	if s := d.state; len(s.Uncounted) != 1 || !strings.HasPrefix(s.Uncounted[0], "server:") || len(s.Policies) != 2 || s.Policies[0].Counted {
 		t.Errorf("%+v", s)

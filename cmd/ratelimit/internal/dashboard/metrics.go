@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
-// metrics serves the calls of policies in the text format of Prometheus. Each server has its own
+// metrics serves the calls for each policy in Prometheus's text format. Each server has its own
 // series, because each counts since it loaded its library: a sum would fall if one server does not
 // reply or starts again at 0, and Prometheus would treat the later rise as new calls.
 func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {

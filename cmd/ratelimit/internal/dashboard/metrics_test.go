@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-var update = flag.Bool("update", false, "write the files of testdata anew")
+var update = flag.Bool("update", false, "rewrite the files of testdata")
 
 // Every server and every canary has its own series, and names are escaped. examples/monitoring
 // reads the same text.
@@ -35,9 +35,7 @@ func TestMetricsText(t *testing.T) {
 	})
 	file := filepath.Join("testdata", "metrics.txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(file, []byte(got), 0o666))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
@@ -48,10 +46,7 @@ func TestMetricsText(t *testing.T) {
 // A scrape asks all primaries, with the token if the dashboard has one. It fails only if no primary
 // is known.
 func TestMetrics(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true})))
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
 	exports(t, one, 3)
 	exports(t, two, 1)

@@ -31,7 +31,7 @@ func readLimiter(ctx context.Context, c *client.Client, keys []string, limit str
 	return reply.NewDecision(req, res), nil
 }
 
-// readUsage reads what was counted under a usage key, for /usage.
+// readUsage reads the counts of a usage key, for /usage.
 func readUsage(ctx context.Context, c *client.Client, key string) (any, error) {
 	u, err := c.Usage(ctx, key)
 	return reply.NewUsage(u), err
@@ -59,7 +59,7 @@ func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.
 }
 
 // policies returns the rows of the table of policies: the policies that denied the most calls come
-// first, and each canary follows its policy. more is the number of rows that the list leaves out.
+// first, and each canary follows its policy. more is the number of rows that are left out.
 func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, uncounted []string, _ error) {
 	fleet, err := d.reader.Read(ctx, rdb)
 	if fleet.Replied == 0 {

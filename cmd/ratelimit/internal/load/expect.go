@@ -16,8 +16,8 @@ type Expectation struct {
 	Metric string
 
 	comparison string
-	value      float64 // seconds for a latency, percent if percent is set
-	percent    bool    // value is a percentage of all decisions
+	value      float64 // seconds for a latency; a percentage if percent is true
+	percent    bool    // whether value is a percentage of all decisions
 	share      float64 // share of the replies, for a latency
 }
 
@@ -73,7 +73,7 @@ func ParseExpectation(text string) (Expectation, error) {
 }
 
 // Check compares the expectation with a report. It returns the measured value as text. Without
-// replies, no expectation of a latency is met.
+// replies, expectations about latency are not met.
 func (e Expectation) Check(r *Report) (measured string, met bool) {
 	var value float64
 	switch {

@@ -46,14 +46,14 @@ type Report struct {
 	Counts
 	Took        time.Duration
 	NotBegun    int64     // decisions of an open loop that were due within Options.For, but had no free worker
-	Interrupted bool      // the context ended before the run was over
+	Interrupted bool      // whether the context ended before the run was over
 	Seconds     []Counts  // counts by the second in which the decisions ended
 	Steps       []Step    // steps of a ramp; a decision counts in the step in which it was due
 	Messages    []Message // error messages in the order of their first occurrence; at most 5 kinds
 	latency     *hdrhistogram.Histogram
 }
 
-// Counts are numbers of decisions.
+// Counts holds the numbers of allowed, denied and failed decisions.
 type Counts struct{ Allowed, Denied, Errors int64 }
 
 // Decisions returns the number of all decisions, including errors.
@@ -70,7 +70,7 @@ func (c *Counts) add(allowed bool, err error) {
 	}
 }
 
-// A Message is the first error of a kind, with the number of errors of that kind.
+// A Message is the first error of one kind, and the number of errors of that kind.
 type Message struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
@@ -181,7 +181,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// note counts a decision that was due at a time after the start.
+// note counts a decision. due is its due time, relative to the start, and end is when it ended. The
+// latency of an error is not recorded.
 func (r *run) note(allowed bool, err error, due time.Duration, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
 )
 
-// within reports whether a latency is d, to three digits.
+// within reports whether a latency equals d, to three digits.
 func within(got, d time.Duration) bool { return got >= d-d/500 && got <= d+d/500 }
 
 func TestClosedLoop(t *testing.T) {

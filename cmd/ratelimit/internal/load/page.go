@@ -24,11 +24,13 @@ var Percentiles = []Percentile{
 	{"p50", "half within", 0.5}, {"p90", "90% within", 0.9}, {"p99", "99% within", 0.99}, {"p999", "99.9% within", 0.999}, {"max", "all within", 1},
 }
 
-// Of returns the latency at the percentile in a report.
-func (p Percentile) Of(r *Report) time.Duration { return r.Latency(p.share) }
+// Latencies is a *Report or a Step.
+type Latencies interface {
+	Latency(share float64) time.Duration
+}
 
-// OfStep returns the latency at the percentile in a step.
-func (p Percentile) OfStep(s Step) time.Duration { return s.Latency(p.share) }
+// Of returns the latency at the percentile.
+func (p Percentile) Of(l Latencies) time.Duration { return l.Latency(p.share) }
 
 //go:embed page.html
 var pageText string

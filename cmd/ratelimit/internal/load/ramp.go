@@ -25,7 +25,7 @@ const stepsOfRamp = 10
 // open reports whether decisions are due at set times.
 func (o Options) open() bool { return o.Rate > 0 || o.Ramp != nil }
 
-// due returns when decision n is due, after the start.
+// due returns the due time of decision n, relative to the start.
 func (o Options) due(n int64) time.Duration {
 	if o.Ramp == nil {
 		return time.Duration(float64(n) / o.Rate * float64(time.Second))
@@ -46,7 +46,8 @@ func (o Options) due(n int64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// dueBefore returns how many decisions are due before a time after the start.
+// dueBefore returns the number of decisions that are due before the time at, which is relative to
+// the start.
 func (o Options) dueBefore(at time.Duration) int64 {
 	t := at.Seconds()
 	if o.Ramp == nil {
@@ -71,7 +72,8 @@ func (o Options) steps() (steps []Step) {
 	return steps
 }
 
-// step returns the step in which a decision was due, or nil without a ramp.
+// step returns the step in which a decision was due, or nil without a ramp. due is relative to the
+// start, and of is the duration of the ramp.
 func (r *Report) step(due, of time.Duration) *Step {
 	if len(r.Steps) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Package lualint checks the text of a Redis Functions library for rules that no test run can
-// check: commands are named literally, keys come from the caller, the clock is read in one place,
-// and numbers are not formatted by Lua's default (1e+15).
+// Package lualint checks the source code of a Redis Functions library for rules that no test run
+// can check: commands are named literally, keys come from the caller, the clock is read in one
+// place, and numbers are not formatted by Lua's default (1e+15).
 package lualint
 
 import (
@@ -14,7 +14,7 @@ import (
 // Problem is one violation of a rule.
 type Problem struct {
 	File string // the source file that the build marks, or "" if there are no marks
-	Line int    // line in File, or in the text
+	Line int    // line in File, or in the whole library
 	Says string
 }
 
@@ -25,8 +25,8 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
 }
 
-// Check returns the problems in a library's text in the order of its lines, or an error if the
-// engine could not run it.
+// Check returns the problems in a library's source code in the order of its lines, or an error if
+// the engine could not run it.
 func Check(text string) ([]Problem, error) {
 	c := &checker{text: strings.Split(text, "\n")}
 	if _, err := luasource.Read(text, c.visit); err != nil {
@@ -58,8 +58,8 @@ func (c *checker) add(line int, format string, args ...any) {
 	c.problems = append(c.problems, p)
 }
 
-// before counts the lines that the build inserts before a file's own: the declaration of its table,
-// and the `do` that begins its scope.
+// before counts the lines that the build inserts before a file's own lines: the declaration of its
+// table, and the `do` that begins its scope. at is the index of the first inserted line.
 func (c *checker) before(at int) int {
 	lines := 0
 	if at < len(c.text) && strings.HasPrefix(c.text[at], "local ") && strings.HasSuffix(c.text[at], " = {}") {
@@ -135,7 +135,7 @@ func isKey(e ast.Expr) bool {
 	return ok && lastName(element.Object) == "keys"
 }
 
-// concat reports an operand that is certainly a number.
+// concat records a problem if operand, which is joined to a string, is certainly a number.
 func (c *checker) concat(operand ast.Expr, line int) {
 	what := ""
 	switch o := operand.(type) {

@@ -20,8 +20,9 @@ type Fleet struct {
 	Policies  []Policy // sorted by name
 }
 
-// Policy describes a deployed policy. If the user may not read the library's text, Limits is nil,
-// Track is false, and if the policy or its canary is a shadow, both count as shadows.
+// Policy describes a deployed policy. If the user may not read the library's source code, Limits is
+// nil and Track is false, and a shadow policy and its canary cannot be told apart: if either is a
+// shadow, Shadow is true for both.
 type Policy struct {
 	Name   string
 	Limits []string // with the names of their keys
@@ -46,16 +47,17 @@ type Calls struct {
 	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
 }
 
-// Reader reads fleets one after another. It is not safe for concurrent use.
+// Reader reads Fleets, and remembers each node's last reply to calculate rates. It is not safe for
+// concurrent use.
 type Reader struct {
 	Timeout time.Duration // timeout of a call
 
 	texts  map[string][]functions.Policy // policies by build ID
-	before map[string]Node               // the last reply of each node, by address
+	before map[string]Node               // the last reply from each node, by address
 }
 
-// Read reads all primaries that rdb knows. The Fleet has the primaries that replied; the error is
-// that of [Nodes].
+// Read reads all of rdb's primaries. The Fleet has the primaries that replied; the error is that of
+// [Nodes].
 func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, error) {
 	nodes, err := Nodes(ctx, rdb, r.Timeout)
 	fleet, known := r.sum(nodes), map[string]functions.Policy{}
@@ -70,30 +72,22 @@ func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, er
 	return fleet, err
 }
 
-// describe adds the fields that come from the text of a library.
+// describe adds the fields that come from a library's source code.
 func (p *Policy) describe(text functions.Policy) {
 	p.Limits, p.Shadow, p.Track = nil, text.Shadow, text.Track
 	for _, limit := range text.Limits {
-		p.Limits = append(p.Limits, named(limit.Key, limit.Limit))
+		p.Limits = append(p.Limits, limit.String())
 	}
 	if p.Canary == nil || text.Canary == nil {
 		return
 	}
 	p.Canary.Limits, p.Canary.Shadow = nil, text.Canary.Shadow
 	for i, limit := range text.Canary.Limits {
-		p.Canary.Limits = append(p.Canary.Limits, named(text.Limits[i].Key, limit))
+		p.Canary.Limits = append(p.Canary.Limits, functions.PolicyLimit{Key: text.Limits[i].Key, Limit: limit}.String())
 	}
 }
 
-// named returns a limit with the name of its key, if it has one.
-func named(key, limit string) string {
-	if key == "" {
-		return limit
-	}
-	return key + ": " + limit
-}
-
-// sum adds up what the nodes have counted.
+// sum adds up the nodes' counts.
 func (r *Reader) sum(nodes []Node) Fleet {
 	var fleet Fleet
 	policies := map[string]*Policy{}
@@ -129,7 +123,7 @@ func (r *Reader) sum(nodes []Node) Fleet {
 			}
 		}
 	}
-	r.before = replies
+	r.before = replies // for the rates of the next reading
 	for _, policy := range policies {
 		fleet.Policies = append(fleet.Policies, *policy)
 	}
@@ -137,8 +131,8 @@ func (r *Reader) sum(nodes []Node) Fleet {
 	return fleet
 }
 
-// add adds the counts of one node. then holds its counts before the time took, and is ignored if
-// took is 0.
+// add adds now, the counts of one node. The counts in the node's previous reply are in then, and
+// took is the time between the two replies. If took is 0, add ignores the previous counts.
 func (p *Policy) add(now, then client.PolicyCalls, took time.Duration) {
 	p.Calls.add(usage.Count{Allowed: now.Allowed, Denied: now.Denied}, usage.Count{Allowed: then.Allowed, Denied: then.Denied}, took)
 	if now.Canary == nil {
@@ -170,8 +164,8 @@ func (c *Calls) add(now, then usage.Count, took time.Duration) {
 	c.PerSec.Denied += float64(now.Denied-then.Denied) / took.Seconds()
 }
 
-// readTexts returns the policies in the libraries' texts. It reads the text of each build once, and
-// ignores errors, because the user may lack the right.
+// readTexts returns the policies in the libraries' source code. It reads the source code of each
+// build once. It ignores errors, because the user may lack the permission.
 func (r *Reader) readTexts(ctx context.Context, nodes []Node) (all []functions.Policy) {
 	read := map[string][]functions.Policy{}
 	for _, node := range nodes {

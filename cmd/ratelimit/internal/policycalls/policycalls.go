@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Node is the reply of one primary.
+// Node is one primary's reply.
 type Node struct {
 	Addr string
 	Err  error       // why the node did not reply, or nil
@@ -26,9 +26,9 @@ type Node struct {
 	rdb *redis.Client
 }
 
-// Nodes asks all primaries that rdb knows, and waits for each at most timeout. It returns them by
+// Nodes asks all of rdb's primaries, and waits at most timeout for each. It returns them sorted by
 // address. The error is the joined [scan.NodeError] of the nodes that did not reply or, if the
-// primaries are not known, the reason.
+// primaries could not be listed, the reason.
 func Nodes(ctx context.Context, rdb redis.UniversalClient, timeout time.Duration) ([]Node, error) {
 	var mu sync.Mutex
 	var nodes []Node

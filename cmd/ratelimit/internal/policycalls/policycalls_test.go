@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -26,15 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-func must[T any](t *testing.T) func(T, error) T {
-	return func(value T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 // library returns a build with three policies: an enforced policy, a shadow policy, and a policy
 // with two keys.
@@ -120,7 +114,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLess checks what is returned without a library, or without the right to read its text.
+// TestReadLess checks the results without a library, or without permission to read its source code.
 func TestReadLess(t *testing.T) {
 	bare := embedded.Run(t)
 	r := Reader{Timeout: time.Minute}
@@ -136,7 +130,7 @@ func TestReadLess(t *testing.T) {
 	if got, err := r.Read(t.Context(), cluster(t, bare)); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
 		t.Errorf("without policies: %+v, %v", got, err)
 	}
-	// A text that ReadPolicies cannot parse has the same effect as a missing right.
+	// Library code that ReadPolicies cannot parse has the same effect as a missing permission.
 	if err := bare.Load(strings.Replace(library(t).Text(), "local POLICIES = {", "local POLICIES =  {", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +180,7 @@ func TestRates(t *testing.T) {
 			canary: &Canary{Share: 50, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 2}}}},
 		{nodes: []Node{reply("a", 10, api(20, 2, 50, 4, 8))}, count: usage.Count{Allowed: 20, Denied: 2}, perSec: &usage.Rate{},
 			canary: &Canary{Share: 50, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 8}, PerSec: &usage.Rate{Denied: 3}}}},
-		// b was not among the nodes of the step before, so it is new.
+		// b was not among the nodes of the previous step, so it is new.
 		{nodes: []Node{reply("b", 16, api(70, 4))}, count: usage.Count{Allowed: 70, Denied: 4}},
 		{nodes: []Node{reply("b", 16, api(70, 4))}, count: usage.Count{Allowed: 70, Denied: 4}}, // no time has passed
 	} {

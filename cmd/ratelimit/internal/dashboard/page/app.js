@@ -18,7 +18,7 @@ function span(ms) {
   return ms < 1000 ? ms + ' ms' : ms < 60000 ? (ms / 1000).toFixed(1) + ' s' : ago(ms)
 }
 
-// say changes a text only if it differs, so that a selection stays and a screen reader reads nothing twice.
+// say changes an element's text only if it differs, so that a selection stays and a screen reader reads nothing twice.
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
@@ -30,8 +30,8 @@ function make(name, text, className) {
   return node
 }
 
-// fill updates the rows of a table's body from a list. cells returns the texts of one row, its header first. Existing rows are
-// reused, so that the focus does not move.
+// fill updates the rows of a table's body from a list. cells returns the strings of one row, its
+// header first. Existing rows are reused, so that the focus does not move.
 function fill(body, list, cells, decorate) {
   while (body.rows.length > list.length) body.deleteRow(-1)
   list.forEach((item, i) => {
@@ -52,7 +52,7 @@ function fill(body, list, cells, decorate) {
 }
 
 // bars draws the allowed calls with the denied calls on top, shows the value of the highest bar, and labels the time axis.
-// Each of the list has the time at_ms.
+// Each item of list has the time at_ms.
 function bars(svg, list, places, unit, label) {
   const most = Math.max(...list.map(one => one.allowed + one.denied), 0)
   const width = 600 / places
@@ -201,7 +201,7 @@ async function showUsage(entry) {
   fill($('minutes'), series.slice().reverse(), m => [new Date(m.start_ms).toLocaleTimeString(), whole(m.allowed), whole(m.denied)])
 }
 
-// renew reads the usage and the limiter that the page shows once more. A slow reply delays only the next one.
+// renew reads the displayed usage and limiter again. A slow reply delays only the next read.
 let renewing = false
 async function renew() {
   if (renewing) return
@@ -211,7 +211,7 @@ async function renew() {
   renewing = false
 }
 
-// peek shows the state of a limiter. A screen reader reads it only after a question of the user.
+// peek shows the state of a limiter. A screen reader announces it only if the user asked for it.
 async function peek(question, loud) {
   const { keys, limit } = question
   const d = await get('peek', keys.map(key => ['key', key]).concat([['limit', limit]]))
