@@ -12,10 +12,7 @@ import (
 // blocks returns the code blocks in a language from a section of docs/gateway.md.
 func blocks(t *testing.T, section, language string) []string {
 	t.Helper()
-	file, err := os.ReadFile("../docs/gateway.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[[]byte](t)(os.ReadFile("../docs/gateway.md"))
 	_, text, found := strings.Cut(string(file), "\n## "+section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	if !found {
@@ -28,7 +25,7 @@ func blocks(t *testing.T, section, language string) []string {
 	return list
 }
 
-// shell runs a block. It replaces the ports of the gateway and of nginx by other ports.
+// shell runs a block, with other addresses for the gateway and nginx.
 func shell(t *testing.T, block, gateway, nginx string) string {
 	t.Helper()
 	block = strings.NewReplacer("127.0.0.1:8080", gateway, "127.0.0.1:8000", nginx).Replace(block)
@@ -39,7 +36,8 @@ func shell(t *testing.T, block, gateway, nginx string) string {
 	return string(out)
 }
 
-// TestFiveCommands checks that the five commands of the page show a limit.
+// TestFiveCommands runs the five commands in docs/gateway.md, and checks that they show a
+// limit.
 func TestFiveCommands(t *testing.T) {
 	commands := blocks(t, "A limited nginx in five commands", "sh")
 	if len(commands) != 6 { // the last block shows how to use a Redis server

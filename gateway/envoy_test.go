@@ -16,22 +16,12 @@ import (
 // TestEnvoyConfiguration checks the configuration against the types of Envoy's API, because no
 // Envoy is available here. Every field must exist and have a valid value.
 func TestEnvoyConfiguration(t *testing.T) {
-	file, err := os.ReadFile("../examples/gateway/envoy-ext-authz.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[[]byte](t)(os.ReadFile("../examples/gateway/envoy-ext-authz.yaml"))
 	var tree any
-	if err := yaml.Load(file, &tree); err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, yaml.Load(file, &tree))
+	text := must[[]byte](t)(json.Marshal(tree))
 	var config bootstrap.Bootstrap
-	if err := protojson.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
+	require(t, protojson.Unmarshal(text, &config))
 	if err := config.ValidateAll(); err != nil {
 		t.Error(err)
 	}

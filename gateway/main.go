@@ -63,7 +63,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&o.AllOrNone, "all-or-none", false, "if one descriptor of a request is denied by a file's rule, charge none of the others")
 	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
 	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
-	flags.StringVar(&o.Policies, "policies", "", "policies.yaml, for --deploy and --dev")
+	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy and --dev; several are one set")
 	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
 	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")
 	flags.StringVar(&o.Batches, "batches", "", "n,ttl: take n units of a hot key at once and spend them within ttl, as in 100,100ms")

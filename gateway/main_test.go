@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
@@ -16,34 +15,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output holds what the command has written. It can be read while the command writes.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(text)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// addresses matches the line of the log that contains the ports.
+// addresses matches the log line that contains the two addresses.
 var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)
 
 // startGateway runs the command until the test ends, on ports that it chooses. It returns the address
 // of the HTTP port, and a function that stops the command.
 func startGateway(t *testing.T, args ...string) (addr string, stop func()) {
 	t.Helper()
-	var log output
+	var log redistest.Output
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := command()
 	cmd.SetErr(&log)
@@ -71,9 +56,7 @@ func startGateway(t *testing.T, args ...string) (addr string, stop func()) {
 func policies(t *testing.T, limit string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(path, []byte("policies:\n  api:\n    limit: "+limit+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(path, []byte("policies:\n  api:\n    limit: "+limit+"\n"), 0o600))
 	return path
 }
 
@@ -99,10 +82,7 @@ func TestWrongUse(t *testing.T) {
 
 // TestFlagsOfKubernetes checks that the command has the flags that the manifest uses.
 func TestFlagsOfKubernetes(t *testing.T) {
-	file, err := os.ReadFile("../examples/gateway/kubernetes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[[]byte](t)(os.ReadFile("../examples/gateway/kubernetes.yaml"))
 	_, line, found := strings.Cut(string(file), "args: [--http, ")
 	line, _, _ = strings.Cut(line, "]")
 	args := append([]string{"--http"}, strings.Split(strings.ReplaceAll(line, `"`, ""), ", ")...)

@@ -22,18 +22,18 @@ import (
 // recipes is the folder with the configurations of proxies.
 const recipes = "../examples/gateway/"
 
-// proxy describes how to run a recipe with a proxy from Debian. It needs Linux, because only there
-// can clients use any address in 127.0.0.0/8.
+// proxy describes how to run a recipe with a proxy from Debian. The tests of recipes need Linux,
+// because other systems do not let clients use any address in 127.0.0.0/8.
 type proxy struct {
 	files   []string // files of the recipe to copy
 	main    string   // content of main.conf, which includes the recipe; "" for none
-	command []string // runs in the folder with the files
+	command []string // runs in the folder that contains files
 	debian  string   // Debian packages of the proxy
 
 	fields    bool // responses that are not denied have the fields, too
 	down      int  // the status while the gateway is down
 	undecided int  // the status while the gateway has no decision
-	wrong     int  // the status if the recipe names no policy of the server
+	wrong     int  // the status if the recipe names a policy that the server does not have
 }
 
 var proxies = map[string]proxy{
@@ -88,16 +88,13 @@ Include apache.conf
 // freePort returns a free address on 127.0.0.1.
 func freePort(t *testing.T) string {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer port.Close()
 	return port.Addr().String()
 }
 
-// start runs the proxy until the test ends, and returns its address. It replaces the addresses in
-// the proxy's files by those of the gateway and the application.
+// start runs the proxy until the test ends, and returns its address. In the proxy's files, it sets
+// the addresses of the gateway and the application.
 func (p proxy) start(t *testing.T, gateway, application string) string {
 	t.Helper()
 	for range 3 { // another program may take the port first
@@ -115,22 +112,17 @@ func (p proxy) try(t *testing.T, gateway, application string) string {
 	change := strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", gateway, "127.0.0.1:3000", application,
 		"/etc/apache2", dir, "/tmp/try-nginx", filepath.Join(dir, "try-nginx"), "100ms", "1m", "timeout = 100,", "timeout = 60000,", "TIMEOUT = 0.1", "TIMEOUT = 60") // long timeouts, for a busy machine
 	put := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for _, name := range p.files {
-		text, err := os.ReadFile(recipes + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must[[]byte](t)(os.ReadFile(recipes + name))
 		put(name, change.Replace(string(text)))
 	}
 	put("main.conf", p.main)
 	cmd := exec.CommandContext(context.Background(), p.command[0], p.command[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
-	var log output
+	var log redistest.Output
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v (Debian, Ubuntu: apt-get install %s)", err, p.debian)
@@ -177,24 +169,15 @@ func ask(t *testing.T, from, method, url string) answer {
 		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
 		DisableKeepAlives: true,
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("the body"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("the body")))
 	request.Header.Set("X-Forwarded-For", "203.0.113.7")
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must[*http.Response](t)(transport.RoundTrip(request))
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must[[]byte](t)(io.ReadAll(response.Body))
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// want checks the status, a part of the body, and fields, each written as name=pattern.
+// want checks the status, part of the body, and fields, each written as name=pattern.
 func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if a.status != status || !strings.Contains(a.body, body) {
@@ -209,7 +192,7 @@ func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 }
 
 // TestRecipes checks each recipe. It must count requests by the client's address, deny with 429 and
-// the fields, forward other requests to the application unchanged, and behave as its comments say
+// the header fields RateLimit, RateLimit-Policy and Retry-After, forward other requests to the application unchanged, and behave as its comments say
 // while the gateway is down.
 func TestRecipes(t *testing.T) {
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

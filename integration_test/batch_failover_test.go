@@ -17,10 +17,10 @@ import (
 // admission is an allowed call. Its times come from the monotonic clock of this process.
 type admission struct{ began, ended time.Time }
 
-// admissions holds the allowed calls of one key.
+// admissions holds the allowed calls for one key.
 type admissions struct {
 	rate, burst int
-	node        *backend.Node // primary of the key before the failover
+	node        *backend.Node // the key's primary before the failover
 
 	mu      sync.Mutex
 	all     []admission
@@ -46,8 +46,8 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns the number of allowed calls that began after at, and whether a denied call began
-// after at.
+// since returns the number of allowed calls that began after the time at, and whether a denied call
+// began after that time.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,9 +111,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 		busy(time.Time{})
 		dead := keys["hot:0"].node
 		killed := time.Now()
-		if err := dead.Kill(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require(t, dead.Kill(ctx))
 		over := time.Now().Add(ttl) // batches taken from the killed primary have expired by then
 		busy(over)
 		stopAll()
@@ -138,7 +136,8 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	}, ofCluster)
 }
 
-// askFor takes units until ctx ends. Errors fail the test, except errors of an unreachable node.
+// askFor takes units until ctx ends. Errors fail the test, except those caused by an unreachable
+// node.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

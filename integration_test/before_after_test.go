@@ -90,9 +90,7 @@ func TestBeforeAndAfter(t *testing.T) {
 			{"throttled", beforeThrottled, afterThrottled, 5},
 			{"ulule/limiter", beforeUlule, afterUlule, 10},
 		} {
-			if err := b.FlushAll(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require(t, b.FlushAll(ctx))
 			for i := range tt.let + 2 {
 				was, err := tt.before(ctx, rdb)
 				if err != nil {
@@ -116,16 +114,10 @@ func TestTheGoOfComingFromIsTested(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var code string
 	for _, name := range []string{"before_after_test.go", "moving_test.go"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must[[]byte](t)(os.ReadFile(name))
 		code += indent.ReplaceAllString(string(text), "")
 	}
-	page, err := os.ReadFile("../docs/coming-from.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must[[]byte](t)(os.ReadFile("../docs/coming-from.md"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) < 7 {
 		t.Errorf("%d blocks, want three before and after, and the move", len(blocks))

@@ -38,8 +38,8 @@ func tags() []string {
 	return all
 }
 
-// within reports whether d is at most most, and less than a minute below most. The minute allows
-// for the time that the test has taken.
+// within reports whether d does not exceed the duration most, and is less than a minute shorter. The
+// minute allows for the time that the test has taken.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
 // TestClientCalls makes the client's calls as the application user, with keys on every primary.

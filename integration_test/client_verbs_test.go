@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs holds what all cases use: a backend with the build of deployForClients, and a client that
-// has only the permissions of an application user.
+// verbs holds the values that all cases use: a backend with the build of deployForClients, and a
+// client that has only the permissions of an application user.
 type verbs struct {
 	*testing.T
 	*backend.Backend
@@ -116,8 +116,8 @@ func batches(v verbs, key string) {
 	}
 }
 
-// heals checks that Check reports what is missing, and that a healer loads the library on each node
-// on which a call reports it missing.
+// heals checks that Check reports what is missing, and that a healer loads the library on a node
+// when a call finds that the node lacks it.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)

@@ -38,7 +38,7 @@ type peer struct {
 	limit   client.Limit
 	unit    time.Duration // time in which one unit refills; 0 for a window
 	longest time.Duration // maximum time between two calls
-	costs   bool          // whether decisions also agree for calls of several units
+	costs   bool          // whether decisions also agree for calls that cost several units
 	open    opens
 }
 
@@ -124,8 +124,9 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit is about to become available. If so, a peer's floating-point
-// rounding decides whether the unit counts as available.
+// atAnEdge reports whether a unit has just become available or is about to. If so, a peer's
+// floating-point rounding decides whether the unit counts as available. debt is the time until the
+// limit is full, and unit is the refill time of one unit.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
@@ -141,10 +142,7 @@ func TestPeersDecideAlike(t *testing.T) {
 		limiter := newLimiter(t, rdb)
 		for _, p := range peers() {
 			t.Run(p.name, func(t *testing.T) {
-				ask, err := p.open(rdb)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ask := must[asks](t)(p.open(rdb))
 				now := time.Now().Truncate(time.Second)
 				random := rand.New(rand.NewPCG(1, uint64(len(p.name))))
 				key, seen := "alike:"+strings.ReplaceAll(p.name, " ", ""), map[bool]int{}
@@ -152,31 +150,18 @@ func TestPeersDecideAlike(t *testing.T) {
 					if random.IntN(4) == 0 {
 						now = now.Add(time.Duration(random.Int64N(int64(p.longest/time.Millisecond))) * time.Millisecond)
 					}
-					if err := b.SetTime(now.UnixMicro()); err != nil {
-						t.Fatal(err)
-					}
-					state, err := limiter.PeekN(ctx, key, p.limit, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					require(t, b.SetTime(now.UnixMicro()))
+					state := must[client.Result](t)(limiter.PeekN(ctx, key, p.limit, 0))
 					if atAnEdge(state.ResetAfter, p.unit) {
 						now = now.Add(5 * time.Millisecond)
-						if err := b.SetTime(now.UnixMicro()); err != nil {
-							t.Fatal(err)
-						}
+						require(t, b.SetTime(now.UnixMicro()))
 					}
 					cost := 1
 					if p.costs {
 						cost += random.IntN(3)
 					}
-					ours, err := limiter.AllowN(ctx, key, p.limit, int64(cost))
-					if err != nil {
-						t.Fatal(err)
-					}
-					theirs, err := ask(ctx, key, cost)
-					if err != nil {
-						t.Fatal(err)
-					}
+					ours := must[client.Result](t)(limiter.AllowN(ctx, key, p.limit, int64(cost)))
+					theirs := must[answer](t)(ask(ctx, key, cost))
 					seen[ours.Allowed]++
 					if diff := p.differs(ours, theirs); diff != "" {
 						t.Fatalf("call %d, at %v, cost %d: %s\nours:   %+v\ntheirs: %+v", i, now, cost, diff, ours, theirs)
@@ -197,9 +182,9 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:
 		return "the decision"
-	// A peer that denies a call of several units reports 0 remaining, so remaining is compared only
-	// for allowed calls. Because of floating point, a peer can report one unit too few if a unit
-	// has just become available.
+	// A peer that denies a call for several units reports 0 remaining, so remaining is compared only
+	// for allowed calls. Because of floating point, a peer can report one unit too few if a unit has
+	// just become available.
 	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
 		return "remaining"
 	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
@@ -245,23 +230,12 @@ func TestPeersDifferAsThePageSays(t *testing.T) {
 				[]step{{cost: 19, theirs: true, allows: true}, {at: 1100 * time.Millisecond, cost: 20, theirs: true}}},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				ask, err := tt.open(rdb)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ask := must[asks](t)(tt.open(rdb))
 				key, start := "differ:"+string(rune('a'+i)), time.Now()
 				for n, s := range tt.steps {
-					if err := b.SetTime(start.Add(s.at).UnixMicro()); err != nil {
-						t.Fatal(err)
-					}
-					theirs, err := ask(ctx, key, s.cost)
-					if err != nil {
-						t.Fatal(err)
-					}
-					ours, err := limiter.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{tt.limit}, Costs: []int64{int64(s.cost)}, UpTo: s.upTo})
-					if err != nil {
-						t.Fatal(err)
-					}
+					require(t, b.SetTime(start.Add(s.at).UnixMicro()))
+					theirs := must[answer](t)(ask(ctx, key, s.cost))
+					ours := must[client.Result](t)(limiter.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{tt.limit}, Costs: []int64{int64(s.cost)}, UpTo: s.upTo}))
 					if theirs.allowed != s.theirs || ours.Allowed != s.allows {
 						t.Errorf("step %d: theirs %t, ours %t; want %t and %t", n+1, theirs.allowed, ours.Allowed, s.theirs, s.allows)
 					}

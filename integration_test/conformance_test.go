@@ -14,13 +14,10 @@ var recordIn = flag.String("record-conformance", "", "record what the servers an
 
 const conformanceFile = "../embedded/testdata/conformance.json"
 
-// TestConformance checks that real servers reply as recorded in the file of cases. Another test
+// TestConformance checks that real servers reply as recorded in conformanceFile. Another test
 // compares the embedded server with the same file, offline.
 func TestConformance(t *testing.T) {
-	file, err := conformance.Load(conformanceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*conformance.File](t)(conformance.Load(conformanceFile))
 	if *recordIn != "" {
 		record(t, file)
 		return
@@ -60,18 +57,12 @@ func TestConformance(t *testing.T) {
 
 // TestDifferencesAreAsThePageSays checks that real servers reply as docs/offline.md describes.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
-	sections, err := conformance.LoadPage("../docs/offline.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sections := must[[]conformance.Section](t)(conformance.LoadPage("../docs/offline.md"))
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		conn := dial(t, b)
 		for _, section := range sections {
 			for _, e := range section.Examples {
-				got, err := e.Case().Run(conn)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must[string](t)(e.Case().Run(conn))
 				if !conformance.SameExceptLuaErrors(got, e.Redis) {
 					t.Errorf("%s: %s\n got %s\nwant %s", section.Name, e.Lua, got, e.Redis)
 				}
@@ -80,8 +71,8 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	}, standalone)
 }
 
-// record records the replies of every server in this run. Redis 7.0 comes first. For other servers,
-// record keeps only the replies that differ from those of 7.0.
+// record records the replies from every server in this run. Redis 7.0 comes first. For other
+// servers, record keeps only the replies that differ from those of 7.0.
 func record(t *testing.T, file *conformance.File) {
 	for _, b := range backends(t) {
 		if b.Cluster || !recorded(serverName(b)) {
@@ -103,17 +94,12 @@ func record(t *testing.T, file *conformance.File) {
 			c.Record(serverName(b), got, why)
 		}
 	}
-	if err := file.Save(*recordIn); err != nil {
-		t.Fatal(err)
-	}
+	require(t, file.Save(*recordIn))
 }
 
 func dial(t *testing.T, b *backend.Backend) *conformance.Conn {
 	t.Helper()
-	conn, err := conformance.Dial(b.Nodes[0].Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must[*conformance.Conn](t)(conformance.Dial(b.Nodes[0].Addr))
 	t.Cleanup(func() {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
@@ -122,13 +108,13 @@ func dial(t *testing.T, b *backend.Backend) *conformance.Conn {
 	return conn
 }
 
-// serverName returns the product and version in the format of the file of cases: "redis7.0".
+// serverName returns the product and version in the format of conformanceFile: "redis7.0".
 func serverName(b *backend.Backend) string {
 	parts := strings.SplitN(b.Version, ".", 3)
 	return b.Product + strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// recorded reports whether the file of cases has separate replies for this server.
+// recorded reports whether conformanceFile has separate replies for this server.
 func recorded(server string) bool {
 	switch server {
 	case conformance.Reference, "redis8.0", "valkey8.1":

@@ -36,7 +36,7 @@ func image(t *testing.T, program, certificates string) func() (name string, err 
 	})
 }
 
-// docker runs the docker command, and returns its output.
+// docker runs the docker command, checks its exit code, and returns its output.
 func docker(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), "docker", args...)
@@ -54,15 +54,10 @@ func TestContainerOverTLS(t *testing.T) {
 	authority.Close() // only the authority's certificate is needed
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw})
-	if err := os.WriteFile(bundle, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(bundle, text, 0o600))
 	made := image(t, "ratelimit", bundle)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		image, err := made()
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := must[string](t)(made())
 		addr := serveTLS(t, authority.TLS.Certificates, b.Addrs()[0])
 		got := docker(t, 0, "run", "--rm", "--network", "host", image, "deploy", "--redis", "rediss://"+addr)
 		if !strings.Contains(got, "deployed ratelimit "+functions.Version()) {
@@ -77,15 +72,10 @@ func TestContainerOverTLS(t *testing.T) {
 // TestGatewayContainer checks that the gateway's image deploys, becomes ready, and exits normally.
 func TestGatewayContainer(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, []byte("none"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(bundle, []byte("none"), 0o600))
 	made := image(t, "ratelimit-gateway", bundle)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		image, err := made()
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := must[string](t)(made())
 		id := strings.TrimSpace(docker(t, 0, "run", "--detach", "--network", "host", "--env", "REDIS_URL=redis://"+b.Addrs()[0], image,
 			"--deploy", "--timeout", "1m", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"))
 		defer docker(t, 0, "rm", "--force", id)
@@ -100,10 +90,7 @@ func TestGatewayContainer(t *testing.T) {
 // serveTLS accepts TLS connections and forwards them to a server without TLS.
 func serveTLS(t *testing.T, certificates []tls.Certificate, server string) (addr string) {
 	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must[net.Listener](t)(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates}))
 	var open sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()

@@ -55,9 +55,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b *backend.Backend) {
 				ctx := testContext(t)
 				loadLibrary(ctx, t, b)
-				if err := b.SetTime(time.Now().UnixMicro()); err != nil {
-					t.Fatal(err)
-				}
+				require(t, b.SetTime(time.Now().UnixMicro()))
 				var allowed, capacity atomic.Int64
 				var group sync.WaitGroup
 				for range 4 {

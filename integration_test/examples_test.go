@@ -11,20 +11,12 @@ import (
 // TestTheDocuments runs the examples in the documents on every real server. It uses only one shell,
 // because the tests of package docs use all shells.
 func TestTheDocuments(t *testing.T) {
-	documents, err := docs.All("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	documents := must[[]docs.Document](t)(docs.All(".."))
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		clone, err := docs.NewClone(t.Context(), "..", t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		clone := must[*docs.Clone](t)(docs.NewClone(t.Context(), "..", t.TempDir()))
 		for _, document := range documents {
 			restore(t, b)
-			if err := b.SetTime(time.Now().UnixMicro()); err != nil {
-				t.Fatal(err)
-			}
+			require(t, b.SetTime(time.Now().UnixMicro()))
 			for _, example := range document.Examples {
 				if example.Server == "none" {
 					continue // the tests of package docs run this example

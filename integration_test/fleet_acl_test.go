@@ -16,10 +16,7 @@ import (
 // accessRules returns the rules that `ratelimit acl` prints.
 func accessRules(t *testing.T, build functions.Build, access loader.Access, keys string, cluster bool) []string {
 	t.Helper()
-	rules, err := loader.Rules(build, access, keys, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must[[]string](t)(loader.Rules(build, access, keys, cluster))
 	return rules
 }
 
@@ -91,10 +88,7 @@ func (c serverCommand) line() []any {
 // its subcommands in the same format.
 func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverCommand {
 	t.Helper()
-	reply, err := c.Do(ctx, "COMMAND").Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := must[[]interface{}](t)(c.Do(ctx, "COMMAND").Slice())
 	var all []serverCommand
 	var read func(entry any)
 	read = func(entry any) {

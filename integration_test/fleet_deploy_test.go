@@ -67,9 +67,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					}
 					// The node restarts as an empty primary, because cluster-node-timeout is too long for its
 					// replica to take over.
-					if err := n.Restart(ctx); err != nil {
-						t.Fatal(err)
-					}
+					require(t, n.Restart(ctx))
 				})
 			}
 		}
@@ -209,9 +207,7 @@ func TestFleetNodeThatHangs(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if err := n.Resume(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require(t, n.Resume(ctx))
 		for other, digest := range deployed(ctx, t, primaries) {
 			if other != n && digest != oldBuild.Digest() {
 				t.Errorf("%s runs %.12s", other, digest)
@@ -221,9 +217,9 @@ func TestFleetNodeThatHangs(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetRepairKeepsTheWayBack makes one primary lack the library, by FUNCTION FLUSH, by a
-// restart without persistence, or by adding a new primary. The deployment that loads the library
-// there must keep the record of the previous build on all nodes, so that a rollback still works.
+// TestFleetRepairKeepsTheWayBack removes the library from one primary with FUNCTION FLUSH or a restart
+// without persistence, or adds a primary without it. The deployment that loads the library there must keep
+// the record of the previous build on all nodes, so that a rollback still works.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -20,10 +20,7 @@ import (
 // newBuild returns a build with the given policies.
 func newBuild(t *testing.T, policies ...functions.Policy) functions.Build {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(policies...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	return build
 }
 
@@ -36,10 +33,7 @@ func policyBuild(t *testing.T, name string) functions.Build {
 // primariesOf returns the nodes that take writes.
 func primariesOf(ctx context.Context, t *testing.T, b *backend.Backend) []*backend.Node {
 	t.Helper()
-	primaries, err := b.Primaries(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	primaries := must[[]*backend.Node](t)(b.Primaries(ctx))
 	return primaries
 }
 
@@ -56,9 +50,7 @@ func clusterClient(t *testing.T, b *backend.Backend) *redis.ClusterClient {
 func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeout time.Duration) {
 	t.Helper()
 	for _, n := range b.Nodes {
-		if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(timeout.Milliseconds())).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(timeout.Milliseconds())).Err())
 	}
 }
 
@@ -75,10 +67,7 @@ func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions
 // newLoader returns a Loader with a timeout that is long enough even for a busy machine.
 func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
-	l, err := loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
 	return l
 }
 
@@ -121,7 +110,8 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 	return steps
 }
 
-// atStep returns an option with a trace that calls do before the n-th command to a node.
+// atStep returns an option with a trace that calls the function do before the n-th command to the
+// node at addr.
 func atStep(addr string, n int, do func()) loader.Option {
 	var mu sync.Mutex
 	count := 0
@@ -138,7 +128,8 @@ func atStep(addr string, n int, do func()) loader.Option {
 }
 
 // allOrNone checks the nodes after a deployment during which a node failed. All nodes that reply
-// must run the new build if the deployment succeeded, and the old build otherwise.
+// must run the new build if the deployment succeeded, and the old build otherwise. before and after
+// are the digests of the old and the new build.
 func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
 	t.Helper()
 	want := after

@@ -19,12 +19,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// deployerEnv makes this program a deployer: addresses, namespace, number of the round, timeout, and
-// the number of the load before which it kills itself, or 0.
+// deployerEnv is the environment variable that makes this program a deployer. Its value lists the
+// addresses, the namespace, the round, the timeout, and the number of the load before which the
+// deployer kills itself (0 for none).
 const deployerEnv = "RATELIMIT_TEST_DEPLOYER"
 
-// runDeployer deploys the policies of a namespace in a process of its own. It returns false if this
-// process is not a deployer.
+// runDeployer deploys the policies of a namespace if this process is a deployer, and returns the
+// exit code and true. Otherwise, it returns false.
 func runDeployer() (code int, is bool) {
 	words := strings.Fields(os.Getenv(deployerEnv))
 	if len(words) != 5 {
@@ -76,12 +77,12 @@ func ofRound(namespace string, round int) []functions.Policy {
 	return list
 }
 
-// TestFleetNamespacesThatRaceAndDie deploys three namespaces from three processes at once, again and
-// again. In each round one or two of them are killed in the middle, at each load in turn. The
-// policies of a namespace are always complete on every primary, with the limits of this round or of
-// the one before. A deployer that ended well has its policies everywhere, and one that died succeeds
-// when it is run again. With RATELIMIT_SOAK there are 20 rounds, in which the leases of the dead end
-// when their time is up; otherwise the test removes these leases.
+// TestFleetNamespacesThatRaceAndDie repeatedly deploys three namespaces from three processes at
+// once. In each round, one or two deployers are killed during their deployment, each time before a
+// different load. Every primary must always have all policies of each namespace, with the limits of
+// this round or of the previous one. If a deployer succeeds, all primaries must have its policies. A
+// killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20 rounds, and the
+// leases of killed deployers expire; otherwise, the test removes these leases.
 func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 	soak := os.Getenv("RATELIMIT_SOAK") != ""
 	rounds, timeout := 4, "1m"
@@ -129,7 +130,7 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 					continue
 				}
 				if done[i] {
-					completed++ // a later deployment completed what the dead one had begun
+					completed++ // a later deployment completed the one that was killed
 				}
 				if err := deployIn(ctx, t, b, primaries, namespace, round, timeout, 0, soak); err != nil {
 					t.Errorf("round %d, %s again: %v", round, namespace, err)
@@ -146,7 +147,8 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 	}, ofCluster)
 }
 
-// deployIn runs a deployer, and removes its lease if it died.
+// deployIn runs a deployer; deployerEnv describes its arguments. Unless soak is true, deployIn
+// removes the lease of a deployer that killed itself.
 func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries []*backend.Node, namespace string, round int, timeout string, dies int, soak bool) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
@@ -172,9 +174,10 @@ func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries [
 	return fmt.Errorf("%w: %s", err, out)
 }
 
-// checkNamespaces checks that every primary has the whole policies of every namespace, of a round
-// between the least and the last. It returns which namespaces have those of the last round
-// everywhere, and the digests of the libraries.
+// checkNamespaces checks that every primary has all policies of each namespace, and that the
+// policies of a namespace come from one round. For namespace i, the rounds from least[i] to last are
+// allowed; if least[i] is negative, the namespace may also be missing. checkNamespaces returns which
+// namespaces have the policies of the round last on all primaries, and the digests of the libraries.
 func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Node, namespaces []string, least [3]int, last int) (done [3]bool, digests map[string]bool) {
 	t.Helper()
 	digests, done = map[string]bool{}, [3]bool{true, true, true}

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// traffic makes calls at a steady rate to keys on every primary. Their limit does not refill during
-// a test, so the number of allowed calls can be compared with the limit.
+// traffic makes calls at a steady rate to keys on every primary. The keys' limit does not refill
+// during a test, so the number of allowed calls can be compared with the limit.
 type traffic struct {
 	keys     []string
 	capacity int64
@@ -36,8 +36,8 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic starts making calls with the given timeout, using its own clients. Calls for keys
-// with an even number share round trips.
+// startTraffic starts making calls with the given timeout, using its own clients. capacity is the
+// limit of each key. Calls for keys with an even number share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
@@ -119,14 +119,15 @@ func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	})
 }
 
-// watchCalls makes traffic call f after each further call.
+// watchCalls sets f, which runs after each later call that the traffic makes.
 func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.seen = f
 }
 
-// check stops the calls, and checks that each key allowed at most times its capacity.
+// check stops the calls. It checks that some calls were answered, and that the number of allowed
+// calls for each key is at most the key's capacity multiplied by times.
 func (tr *traffic) check(t *testing.T, times int64) {
 	t.Helper()
 	tr.stop()
@@ -198,9 +199,7 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 		tr.waitForMore(ctx, t, 100)
 		for _, n := range primaries {
 			flushed := time.Now()
-			if err := n.Client().FunctionFlush(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, n.Client().FunctionFlush(ctx).Err())
 			e := event(ctx, n.Addr, loader.Repaired, 1)
 			t.Logf("%s: loaded again %v after FUNCTION FLUSH", n, e.Time.Sub(flushed).Round(time.Millisecond))
 		}
@@ -226,13 +225,8 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 		l := newLoader(t, newClient(t, b))
 		deploy(ctx, t, l, build)
 		tr := startTraffic(t, b, 20, time.Minute)
-		spare, err := b.StartSpare(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Nodes[0].Meet(ctx, spare); err != nil {
-			t.Fatal(err)
-		}
+		spare := must[*backend.Node](t)(b.StartSpare(ctx))
+		require(t, b.Nodes[0].Meet(ctx, spare))
 		waitFor(ctx, t, "status to see the shard without the library", func() error {
 			report, err := l.Status(ctx, build)
 			if err != nil {
@@ -285,9 +279,7 @@ func TestFleetFailover(t *testing.T) {
 			}
 		}
 		killed := time.Now()
-		if err := dead.Kill(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require(t, dead.Kill(ctx))
 		var decided [2]atomic.Int64 // time until the first decision for one of these keys, in ns; with and without shared round trips
 		tr.watchCalls(func(key string, err error) {
 			if i, ok := served[key]; ok && err == nil {
@@ -320,10 +312,7 @@ func TestFleetFailover(t *testing.T) {
 // nodeOf returns the node that serves a key.
 func nodeOf(ctx context.Context, t *testing.T, b *backend.Backend, cluster *redis.ClusterClient, key string) *backend.Node {
 	t.Helper()
-	serving, err := cluster.MasterForKey(ctx, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	serving := must[*redis.Client](t)(cluster.MasterForKey(ctx, key))
 	for _, n := range b.Nodes {
 		if n.Addr == serving.Options().Addr {
 			return n

@@ -17,7 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// languages lists the files in examples/languages, each with whether its client supports clusters.
+// languages lists the programs in examples/languages, and says whether each program's client
+// supports clusters.
 var languages = []struct {
 	file    string
 	cluster bool
@@ -44,10 +45,7 @@ const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
 // the library, without the policy, on a server with both (in a cluster, through every primary), and
 // through a proxy that drops a reply.
 func TestLanguages(t *testing.T) {
-	files, err := os.ReadDir("../examples/languages")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must[[]os.DirEntry](t)(os.ReadDir("../examples/languages"))
 	if len(files) != len(languages) {
 		t.Errorf("examples/languages has %v; the table in this test has %d of them", files, len(languages))
 	}
@@ -61,18 +59,14 @@ func TestLanguages(t *testing.T) {
 		ctx := testContext(t)
 		primaries := primariesOf(ctx, t, b)
 		dir := t.TempDir()
-		if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")))
 		each := func(name string, f func(t *testing.T, login func(addr string) (stdout, stderr string, err error))) {
 			for _, language := range languages {
 				if b.Cluster && !language.cluster {
 					continue
 				}
 				t.Run(name+"/"+language.file, func(t *testing.T) {
-					if err := b.FlushAll(ctx); err != nil {
-						t.Fatal(err)
-					}
+					require(t, b.FlushAll(ctx))
 					f(t, func(addr string) (stdout, stderr string, err error) {
 						return runLogin(ctx, t, dir, language.file, addr, b.Cluster)
 					})
@@ -95,14 +89,10 @@ func TestLanguages(t *testing.T) {
 		if out, err := deploy.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", deploy, err, out)
 		}
-		if err := b.SetTime(time.Now().UnixMicro()); err != nil {
-			t.Fatal(err)
-		}
+		require(t, b.SetTime(time.Now().UnixMicro()))
 		each("deployed", func(t *testing.T, login func(string) (string, string, error)) {
 			for _, n := range primaries {
-				if err := b.FlushAll(ctx); err != nil {
-					t.Fatal(err)
-				}
+				require(t, b.FlushAll(ctx))
 				stdout, stderr, err := login(n.Addr)
 				if err != nil || stdout != loginPrints || stderr != "" {
 					t.Errorf("%s: %v; it printed %q and, as an error, %q", n, err, stdout, stderr)
@@ -125,14 +115,12 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example with the command in its first lines. dir contains the examples.
+// runLogin runs an example with the command in its first lines, in dir, which contains a copy of
+// the folder examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()
 	const server = "redis://localhost:6379"
-	text, err := os.ReadFile(filepath.Join(dir, "examples", "languages", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[[]byte](t)(os.ReadFile(filepath.Join(dir, "examples", "languages", file)))
 	if deploy := "ratelimit deploy --redis " + server + " --policies examples/policies.yaml\n"; !strings.Contains(string(text), deploy) {
 		t.Errorf("%s does not say %q", file, deploy)
 	}
@@ -167,10 +155,7 @@ type losingProxy struct {
 
 func startLosingProxy(t *testing.T, server string) *losingProxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	p := &losingProxy{listener: listener}
 	t.Cleanup(func() {
 		_ = listener.Close()

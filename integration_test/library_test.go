@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestLibraryLoadsWithRedisCLI checks that redis-cli alone can load the checked-in file, and that
-// every server then stores the file byte for byte.
+// TestLibraryLoadsWithRedisCLI checks that redis-cli alone can load functions/ratelimit.lua, and
+// that every server then stores it byte for byte.
 func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -40,10 +40,7 @@ func loadWithRedisCLI(ctx context.Context, t *testing.T, addr string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.Open("../functions/ratelimit.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must[*os.File](t)(os.Open("../functions/ratelimit.lua"))
 	defer file.Close()
 	cmd := exec.CommandContext(ctx, "redis-cli", "-h", host, "-p", port, "-x", "FUNCTION", "LOAD", "REPLACE")
 	cmd.Stdin = file

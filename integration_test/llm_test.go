@@ -28,10 +28,8 @@ func TestLLM(t *testing.T) {
 		if out, err := deploy.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", deploy, err, out)
 		}
-		noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC) // same time as in examples/llm/llm_test.go
-		if err := b.SetTime(noon.UnixMicro()); err != nil {
-			t.Fatal(err)
-		}
+		noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC) // same time as in examples/llm/trial_test.go
+		require(t, b.SetTime(noon.UnixMicro()))
 		run := exec.CommandContext(ctx, tests, "-test.v", "-test.skip", "TestCommandsOfTheDocuments", "-redis", server)
 		if out, err := run.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestStream") {
 			t.Errorf("%v\n%s", err, out)

@@ -16,10 +16,7 @@ import (
 // memoryField returns a numeric field of INFO memory.
 func memoryField(t testing.TB, rdb redis.UniversalClient, name string) int64 {
 	t.Helper()
-	text, err := rdb.Info(context.Background(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[string](t)(rdb.Info(context.Background(), "memory").Result())
 	_, after, _ := strings.Cut(text, "\n"+name+":")
 	line, _, _ := strings.Cut(after, "\r")
 	n, err := strconv.ParseInt(line, 10, 64)
@@ -66,16 +63,14 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		c := newClient(t, b)
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
-		falls(t, c, empty+320<<10)
+		falls(t, c, empty+290<<10)
 		for i := range 1000 {
 			key := fmt.Sprint("state:", i)
 			for _, limit := range []string{"100/h", "7/s, 100/h", "token_bucket 5/s", "fixed_window 5/s", "sliding_window 5/s buckets=5", "sliding_log 5/s"} {
-				if err := c.FCall(ctx, "ratelimit_take", []string{key}, limit).Err(); err != nil {
-					t.Fatal(err)
-				}
+				require(t, c.FCall(ctx, "ratelimit_take", []string{key}, limit).Err())
 			}
 		}
-		falls(t, c, empty+340<<10)
+		falls(t, c, empty+310<<10)
 
 		// A call with a million limits is rejected.
 		args := make([]any, 1_000_000)
@@ -85,7 +80,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		if err := c.FCall(ctx, "ratelimit_take", []string{"state:0"}, args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
 			t.Fatalf("a million limits: %v", err)
 		}
-		falls(t, c, empty+340<<10)
+		falls(t, c, empty+310<<10)
 
 		// The number of cached limits is bounded, even for limits with many rates.
 		for _, rates := range []int{1, 16} {
@@ -115,9 +110,7 @@ func TestResetFreesInTheBackground(t *testing.T) {
 		keys := worst.Keys(3)
 		for _, key := range keys {
 			for i := range 200 {
-				if err := c.FCall(ctx, "ratelimit_acquire", []string{key}, "concurrency 5000 lease=1h", fmt.Sprint("a lease with a name of more than 64 bytes, so that the set is not a list ", i)).Err(); err != nil {
-					t.Fatal(err)
-				}
+				require(t, c.FCall(ctx, "ratelimit_acquire", []string{key}, "concurrency 5000 lease=1h", fmt.Sprint("a lease with a name of more than 64 bytes, so that the set is not a list ", i)).Err())
 			}
 		}
 		before := memoryField(t, c, "lazyfreed_objects")

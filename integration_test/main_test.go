@@ -1,6 +1,6 @@
 // Package integration_test tests the library, the client and the tools on real servers. Package
 // backend describes the servers, and tools/test.sh describes the variable that selects them. If no
-// server is available, every test fails and tells how to get a server.
+// server is available, every test fails, and its message explains how to get one.
 package integration_test
 
 import (
@@ -20,7 +20,12 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 var (
 	fleet    *backend.Fleet
@@ -28,7 +33,7 @@ var (
 
 	excludedMu sync.Mutex
 	excluded   = map[string][]string{} // kinds of tests that could not run, by backend
-	notRun     = map[string][]string{} // names of these tests, which did nothing, by backend
+	notRun     = map[string][]string{} // names of these tests, by backend
 )
 
 // dialing names a function of go-redis that a goroutine may still run after the tests. A pool that
@@ -211,8 +216,8 @@ func restore(t *testing.T, b *backend.Backend) {
 	})
 }
 
-// testContext returns a context that ends before the timeout of the whole run. Its deadline is
-// long, because tests are many times slower on a busy machine.
+// testContext returns a context that ends before the timeout of the whole run. The timeout is
+// generous, because tests are many times slower on a busy machine.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -231,21 +236,16 @@ func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.Universal
 	return c
 }
 
-// newLimiter returns a client of the library on rdb, with a timeout that is long enough even for a
-// busy machine.
+// newLimiter returns a client of this project that uses rdb, with a timeout that is long enough
+// even for a busy machine.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must[*client.Client](t)(client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...))
 	return c
 }
 
 // waitFor calls f every few milliseconds until it returns nil, and ends the test if ctx ends first.
 func waitFor(ctx context.Context, t *testing.T, what string, f func() error) {
 	t.Helper()
-	if err := backend.Until(ctx, what, f); err != nil {
-		t.Fatal(err)
-	}
+	require(t, backend.Until(ctx, what, f))
 }

@@ -80,14 +80,9 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 					// A phase lasts longer than a full refill, with more calls than units at any
 					// time.
 					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
-						if err := b.SetTime(now.UnixMicro()); err != nil {
-							t.Fatal(err)
-						}
+						require(t, b.SetTime(now.UnixMicro()))
 						for range burst + 5 {
-							ok, err := phase(ctx, key)
-							if err != nil {
-								t.Fatal(err)
-							}
+							ok := must[bool](t)(phase(ctx, key))
 							if !ok {
 								break
 							}

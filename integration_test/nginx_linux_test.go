@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestNginxWithTheService runs nginx with a service that uses the middleware. It needs Linux,
-// because only there can clients use any address in 127.0.0.0/8.
+// TestNginxWithTheService runs nginx with a service that uses the middleware. The test needs Linux,
+// because other systems do not let clients use any address in 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
@@ -57,13 +57,8 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), program, "-listen", "127.0.0.1:0", "-limit", "3/m", "-timeout", "1m")
 	cmd.Env = append(os.Environ(), "REDIS_URL="+redisURL)
-	output, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	output := must[io.ReadCloser](t)(cmd.StderrPipe())
+	require(t, cmd.Start())
 	lines := bufio.NewReader(output)
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
@@ -86,9 +81,7 @@ func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) re
 	t.Helper()
 	ctx := testContext(t)
 	loadLibrary(ctx, t, b)
-	if err := b.SetTime(time.Now().UnixMicro()); err != nil {
-		t.Fatal(err)
-	}
+	require(t, b.SetTime(time.Now().UnixMicro()))
 	const policy = `RateLimit-Policy="nginx";q=3`
 	get("127.0.0.2", "").want(t, http.StatusOK, "/ from 127.0.0.2", policy, `RateLimit="nginx";r=2;t=20`, "Retry-After=")
 	get("127.0.0.2", "forbidden").want(t, http.StatusForbidden, "not yours", policy, `RateLimit="nginx";r=1;t=40`)
@@ -109,8 +102,7 @@ type response struct {
 	err    error
 }
 
-// want checks the status, a part of the body, and header fields. Each field is written as
-// name=value.
+// want checks the status, part of the body, and header fields. Each field is written as name=value.
 func (r response) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if r.err != nil || r.status != status || !strings.Contains(r.body, body) {
@@ -124,8 +116,8 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 	}
 }
 
-// startNginx starts nginx in front of a test application, with a configuration file of
-// examples/nginx. replace contains pairs: a string in the file and its replacement. The returned
+// startNginx starts nginx in front of a test application, with the configuration file conf of
+// examples/nginx. replace contains pairs: a string in conf and its replacement. The returned
 // function sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()
@@ -139,22 +131,13 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 	t.Cleanup(application.Close)
 	// nginx inherits the listening socket, as in a binary upgrade, so that no other program can
 	// take the port.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
-	socket, err := listener.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must[*os.File](t)(listener.(*net.TCPListener).File())
 	defer socket.Close()
 	address := listener.Addr().String()
 
-	text, err := os.ReadFile("../examples/nginx/" + conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[[]byte](t)(os.ReadFile("../examples/nginx/" + conf))
 	server := string(text)
 	replace = append(replace, "127.0.0.1:8080", address, "127.0.0.1:3000", application.Listener.Addr().String())
 	for i := 0; i < len(replace); i += 2 {
@@ -178,9 +161,7 @@ http {
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
 ` + server + "}\n"
-	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(main), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(main), 0o644))
 	cmd := exec.CommandContext(context.Background(), "/usr/sbin/nginx", "-e", "stderr", "-p", dir, "-c", "nginx.conf")
 	cmd.Env = append(os.Environ(), "NGINX=3;")
 	cmd.ExtraFiles = []*os.File{socket}

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestOverrides checks that an application user can override limits in every slot, and that the
+// TestOverrides checks that an application user can override limits on every primary, and that the
 // permissions listed in docs/overrides.md are enough to find the overrides on every primary.
 func TestOverrides(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -41,16 +41,12 @@ func TestOverrides(t *testing.T) {
 				}
 			}
 		}
-		if err := newClient(t, b).Set(ctx, "elsewhere", "limit:9000000000000:0:3:5/m", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, newClient(t, b).Set(ctx, "elsewhere", "limit:9000000000000:0:3:5/m", 0).Err())
 		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-overrides", append(rules, "+scan", "+type", "+getrange", "+zrange", "+zscore", "+time", "+dbsize"))
 		find := func() overrides.Snapshot {
 			scan := overrides.New(100, "")
-			if err := scan.Run(ctx, newClient(t, b, asUser("client-overrides"))); err != nil {
-				t.Fatal(err)
-			}
+			require(t, scan.Run(ctx, newClient(t, b, asUser("client-overrides"))))
 			return scan.Snapshot()
 		}
 		found := find()

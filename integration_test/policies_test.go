@@ -9,8 +9,8 @@ import (
 )
 
 // TestPolicies checks that a library with policies replies on every server as it does offline. It
-// also loads a library whose text is close to the maximum size, with the maximum number of
-// policies, long names and long limits.
+// also loads a library that is close to the maximum size, with the maximum number of policies, long
+// names and long limits.
 func TestPolicies(t *testing.T) {
 	files, err := functions.LoadPolicyVectors()
 	if err != nil || len(files) != 1 {

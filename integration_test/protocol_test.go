@@ -10,10 +10,7 @@ import (
 // TestProtocol checks that real servers send the recorded replies. Another test compares the
 // embedded server with the same replies, byte for byte.
 func TestProtocol(t *testing.T) {
-	exchanges, err := conformance.LoadExchanges("../embedded/testdata/protocol.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	exchanges := must[[]conformance.Exchange](t)(conformance.LoadExchanges("../embedded/testdata/protocol.json"))
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		for _, e := range exchanges {
 			if err := e.Check(b.Nodes[0].Addr); err != nil {

@@ -19,9 +19,7 @@ func TestAServerThatEndedRunsAgain(t *testing.T) {
 			}
 			return nil
 		})
-		if err := b.Restore(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require(t, b.Restore(ctx))
 		if err := n.Client().Ping(ctx).Err(); err != nil {
 			t.Error(err)
 		}

@@ -37,14 +37,9 @@ func TestStateIsSmall(t *testing.T) {
 			// buffer that an earlier test left. The first call uses up the buffers of earlier
 			// tests.
 			for _, key := range []string{"size:first:" + row.key, row.key} {
-				if err := c.FCall(ctx, "ratelimit_take", []string{key}, row.limit, "COST", row.cost).Err(); err != nil {
-					t.Fatal(err)
-				}
+				require(t, c.FCall(ctx, "ratelimit_take", []string{key}, row.limit, "COST", row.cost).Err())
 			}
-			used, err := c.MemoryUsage(ctx, row.key).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			used := must[int64](t)(c.MemoryUsage(ctx, row.key).Result())
 			if beyond := used - int64(len(row.key)); beyond > row.most {
 				t.Errorf("%s: %d bytes beyond the key's name, want at most %d", row.limit, beyond, row.most)
 			}
@@ -55,8 +50,8 @@ func TestStateIsSmall(t *testing.T) {
 	}, standalone)
 }
 
-// seedLog is the script of the project from which this project grew. It limits a resource and the
-// resource's consumers.
+// seedLog is the script of this project's predecessor. It limits a resource and the resource's
+// consumers.
 const seedLog = `local glimit = 0+ARGV[2]
 local climit = 0+ARGV[3]
 local t = (redis.call('TIME'))
@@ -91,9 +86,7 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 			return sum
 		}
 		for calls := 1; calls <= 1000; calls++ {
-			if err := b.SetTime(now + int64(calls)*1000); err != nil {
-				t.Fatal(err)
-			}
+			require(t, b.SetTime(now+int64(calls)*1000))
 			reply, err := c.Eval(ctx, seedLog, []string{"{log}:seed", "{log}:seed:consumer"}, 3600, 1e6, 1e6).Text()
 			if err != nil || reply != "Adding 1 point to your count and 1 point to the resource count" {
 				t.Fatalf("the seed's script: %q, %v", reply, err)
@@ -162,10 +155,7 @@ func TestExactInRealTime(t *testing.T) {
 				loadLibrary(ctx, t, b)
 				server := newClient(t, b)
 				node := func() time.Time {
-					now, err := server.Time(ctx).Result()
-					if err != nil {
-						t.Fatal(err)
-					}
+					now := must[time.Time](t)(server.Time(ctx).Result())
 					return now
 				}
 				c := newLimiter(t, server)

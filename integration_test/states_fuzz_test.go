@@ -31,7 +31,7 @@ var limitsForStates = []string{
 	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",
 }
 
-// largeStates lists states as large as the largest limits store.
+// largeStates lists states of the maximum size that limits can store.
 var largeStates = []worst.Text{
 	worst.One("sliding_log", worst.Log(100000, time.Hour)),
 	worst.Several("sliding_log", worst.Log(9990, time.Hour), worst.Log(89990, 24*time.Hour)),
@@ -64,26 +64,15 @@ type states struct {
 func startStates(f *testing.F) *states {
 	f.Helper()
 	dir := f.TempDir()
-	shim, err := clock.Build(dir)
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := &states{}
-	if s.clock, err = clock.Create(filepath.Join(dir, "clock")); err != nil {
-		f.Fatal(err)
-	}
-	server, err := redistest.Start("env", "LD_PRELOAD="+shim, clock.Env+"="+s.clock.Path(), "redis-server", "--enable-debug-command", "yes")
-	if err != nil {
-		f.Fatal(err)
-	}
+	shim := must[string](f)(clock.Build(dir))
+	s := &states{clock: must[*clock.File](f)(clock.Create(filepath.Join(dir, "clock")))}
+	server := must[*redistest.Server](f)(redistest.Start("env", "LD_PRELOAD="+shim, clock.Env+"="+s.clock.Path(), "redis-server", "--enable-debug-command", "yes"))
 	f.Cleanup(server.Stop)
 	for i := range s.databases {
 		s.databases[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DB: i, Protocol: 2, MaxRetries: -1, ReadTimeout: time.Minute})
 		f.Cleanup(func() { _ = s.databases[i].Close() })
 	}
-	if err := s.databases[0].FunctionLoadReplace(context.Background(), counted.Library(functions.Source())).Err(); err != nil {
-		f.Fatal(err)
-	}
+	require(f, s.databases[0].FunctionLoadReplace(context.Background(), counted.Library(functions.Source())).Err())
 	if _, err := s.do(0, "DEBUG", "SET-ACTIVE-EXPIRE", "0"); err != nil {
 		f.Fatal(err)
 	}
@@ -98,20 +87,16 @@ func (s *states) do(database int, words ...string) (any, error) {
 // digest returns a digest of the content of all databases, including which keys have an expiry.
 func (s *states) digest(t *testing.T) string {
 	t.Helper()
-	digest, err := s.do(0, "DEBUG", "DIGEST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	digest := must[any](t)(s.do(0, "DEBUG", "DIGEST"))
 	return digest.(string)
 }
 
-// move moves the clock. It reads the keys, so that the server removes expired ones.
+// move moves the clock by us microseconds. It then reads the keys, so that the server removes
+// expired keys.
 func (s *states) move(t *testing.T, us int64, keys []string) {
 	t.Helper()
 	s.now = s.now.Add(time.Duration(us) * time.Microsecond)
-	if err := s.clock.Set(s.now.UnixMicro()); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.clock.Set(s.now.UnixMicro()))
 	for database := range s.databases {
 		if _, err := s.do(database, append([]string{"EXISTS", "{v}:none"}, keys...)...); err != nil {
 			t.Fatal(err)
@@ -173,10 +158,7 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 	}
 	count := func() counted.Work {
 		t.Helper()
-		work, err := counted.Read(func(words ...string) (any, error) { return s.do(0, words...) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		work := must[counted.Work](t)(counted.Read(func(words ...string) (any, error) { return s.do(0, words...) }))
 		return work
 	}
 	count()
@@ -214,7 +196,7 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 	return said
 }
 
-// FuzzStatesOfOtherLimits lets each limit read the states of the others, in two databases of a
+// FuzzStatesOfOtherLimits makes each limit read the states of the others, in two databases of a
 // server. It checks that a take returns the same reply as the peek before it, that no call exceeds
 // the bounds on its work and on the memory that it leaves in the Lua state, and that a call that is
 // denied or returns an error changes nothing.

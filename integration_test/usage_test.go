@@ -23,15 +23,11 @@ func TestUsageScan(t *testing.T) {
 				}
 			}
 		}
-		if err := newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err())
 		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-usage", append(rules, "+scan", "+hmget", "+time", "+dbsize"))
 		scan := usage.New(3, "", usage.Denied, usage.Oldest)
-		if err := scan.Run(ctx, newClient(t, b, asUser("client-usage"))); err != nil {
-			t.Fatal(err)
-		}
+		require(t, scan.Run(ctx, newClient(t, b, asUser("client-usage"))))
 		found := scan.Snapshot()
 		if !found.Complete || found.Tracked != 12 || found.Sum != (usage.Count{Allowed: 50, Denied: 28}) || found.Refused != 1 || found.Looked < 25 {
 			t.Errorf("%+v", found)

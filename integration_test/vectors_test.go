@@ -44,9 +44,7 @@ func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []f
 		t.Run(file.Name, func(t *testing.T) {
 			for _, v := range file.Vectors {
 				t.Run(v.Name, func(t *testing.T) {
-					if err := b.FlushAll(ctx); err != nil {
-						t.Fatal(err)
-					}
+					require(t, b.FlushAll(ctx))
 					if err := v.Run(file.StartUS, b.SetTime, call); err != nil {
 						t.Error(err)
 					}
@@ -63,10 +61,7 @@ func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify
 	t.Helper()
 	addr := b.Nodes[0].Addr
 	if b.Cluster {
-		n, err := clusterClient(t, b).MasterForKey(ctx, "{v}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must[*redis.Client](t)(clusterClient(t, b).MasterForKey(ctx, "{v}"))
 		addr = n.Options().Addr
 	}
 	single, ok := newClient(t, b, append(modify, func(o *redis.UniversalOptions) {
@@ -104,9 +99,7 @@ func stopActiveExpiry(ctx context.Context, t *testing.T, b *backend.Backend) {
 		}
 		return nil
 	}
-	if err := set(ctx, 0); err != nil {
-		t.Fatal(err)
-	}
+	require(t, set(ctx, 0))
 	t.Cleanup(func() {
 		if err := set(context.Background(), 1); err != nil {
 			t.Error(err)

@@ -4,11 +4,11 @@ local http = require "socket.http"
 local ltn12 = require "ltn12"
 
 local gateway = "http://127.0.0.1:8080/check/api/address"
-http.TIMEOUT = 0.1 -- seconds; the request occupies a thread of Apache for as long
+http.TIMEOUT = 0.1 -- seconds; the request occupies a thread of Apache during this time
 
 function limit(r)
     if not r.is_initial_req then
-        return apache2.DECLINED -- a redirect within Apache has been counted
+        return apache2.DECLINED -- an internal redirect, which was already counted
     end
     local body = {}
     local _, status, fields = http.request {

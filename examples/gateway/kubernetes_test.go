@@ -1,5 +1,5 @@
-// Package gateway checks kubernetes.yaml. It is a module of its own, so that the API's types stay out
-// of the other modules.
+// Package gateway checks kubernetes.yaml. It is in a separate module, so that the other modules do
+// not depend on the types of the Kubernetes API.
 package gateway
 
 import (
@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode reads the objects by kind and name. A field that the API does not have, or that is there
-// twice, is an error.
+// decode returns the objects of kubernetes.yaml, by kind and name. An unknown or duplicate field is
+// an error.
 func decode(t *testing.T) map[string]any {
 	t.Helper()
 	file, err := os.ReadFile("kubernetes.yaml")

@@ -10,7 +10,7 @@ import (
 )
 
 // Chi returns a server with chi, which accepts net/http middleware unchanged. It adds the
-// middleware by With, which runs it after routing; Use would run it before.
+// middleware through With, which runs it after routing; Use would run it before routing.
 func Chi(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package frameworks uses the middleware of package httplimit with chi, echo, gin and fiber. Each function returns a server
-// with one route, "/items/{id}", which allows each client two requests per minute.
+// Package frameworks uses the middleware of package httplimit with chi, echo, gin and fiber. Each exported
+// function returns a server with one route, "/items/{id}", which allows each client two requests per minute.
 package frameworks
 
 import (

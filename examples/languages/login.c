@@ -1,4 +1,5 @@
-// Password attempts from one address, limited with hiredis (Debian: gcc, libhiredis-dev), which knows no cluster.
+// Limits password attempts from one address, with hiredis (Debian: gcc, libhiredis-dev), which does
+// not support clusters.
 //
 //   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 //   cc -o login examples/languages/login.c -lhiredis && REDIS_URL=redis://localhost:6379 ./login

@@ -1,10 +1,11 @@
-// Password attempts from one address, limited with node-redis (Debian: node-redis; or npm install redis).
+// Limits password attempts from one address, with node-redis (Debian: node-redis; or npm install
+// redis).
 //
 //   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 //   REDIS_URL=redis://localhost:6379 node examples/languages/login.js
 //
-// With REDIS_CLUSTER=1 the server is any node of a cluster. If node does not come from Debian, set
-// NODE_PATH=/usr/share/nodejs to use Debian's package.
+// With REDIS_CLUSTER=1, REDIS_URL names any node of a cluster. If node does not come from Debian,
+// set NODE_PATH=/usr/share/nodejs to use Debian's package.
 const { randomUUID } = require('crypto')
 const { createClient, createCluster, ErrorReply } = require('redis')
 

@@ -1,10 +1,11 @@
 <?php
-// Password attempts from one address, limited with PhpRedis (Debian: php-cli, php-redis; or pecl install redis).
+// Limits password attempts from one address, with PhpRedis (Debian: php-cli, php-redis; or pecl
+// install redis).
 //
 //   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 //   REDIS_URL=redis://localhost:6379 php examples/languages/login.php
 //
-// With REDIS_CLUSTER=1 the server is any node of a cluster.
+// With REDIS_CLUSTER=1, REDIS_URL names any node of a cluster.
 
 // All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 const ADDRESS = 'login:{203.0.113.7}';

@@ -1,5 +1,6 @@
 #!/usr/bin/perl
-# Password attempts from one address, limited with Redis.pm (Debian: libredis-perl; or cpan Redis), which knows no cluster.
+# Limits password attempts from one address, with Redis.pm (Debian: libredis-perl; or cpan Redis),
+# which does not support clusters.
 #
 #   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 #   REDIS_URL=redis://localhost:6379 perl examples/languages/login.pl

@@ -1,9 +1,9 @@
-"""Password attempts from one address, limited with redis-py (Debian: python3-redis; or pip install redis).
+"""Limits password attempts from one address, with redis-py (Debian: python3-redis; or pip install redis).
 
     ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
     REDIS_URL=redis://localhost:6379 python3 examples/languages/login.py
 
-With REDIS_CLUSTER=1 the server is any node of a cluster.
+With REDIS_CLUSTER=1, REDIS_URL names any node of a cluster.
 """
 import os
 import sys
@@ -26,8 +26,8 @@ def new_request():
 
 
 def take(request):
-    """Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since
-    a request is charged once, however often it is asked for in the next 60000 ms."""
+    """Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for
+    60000 ms, retries of the same request are not charged again."""
     for attempts_left in (2, 1, 0):
         try:
             return r.fcall("ratelimit_take", 2, ADDRESS, request, "@login", "ONCE", 60000)

@@ -1,9 +1,10 @@
-# Password attempts from one address, limited with redis-rb (Debian: ruby-redis; or gem install redis).
+# Limits password attempts from one address, with redis-rb (Debian: ruby-redis; or gem install
+# redis).
 #
 #   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 #   REDIS_URL=redis://localhost:6379 ruby examples/languages/login.rb
 #
-# With REDIS_CLUSTER=1 the server is any node of a cluster.
+# With REDIS_CLUSTER=1, REDIS_URL names any node of a cluster.
 require "redis"
 require "securerandom"
 

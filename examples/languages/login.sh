@@ -1,10 +1,10 @@
 #!/bin/sh
-# Password attempts from one address, limited with redis-cli (Debian: redis-tools).
+# Limits password attempts from one address, with redis-cli (Debian: redis-tools).
 #
 #   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 #   REDIS_URL=redis://localhost:6379 sh examples/languages/login.sh
 #
-# The server may be any node of a cluster: with -c, redis-cli follows redirects.
+# REDIS_URL may name any node of a cluster, because redis-cli -c follows redirects.
 
 # All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 address='login:{203.0.113.7}'

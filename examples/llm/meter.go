@@ -61,9 +61,9 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 //
 //   - to the usage, if the upstream has sent one;
 //   - otherwise, in a stream, to the prompt and a token for each event that was passed on: a client
-//     that hangs up pays for what it has received;
+//     that hangs up pays for the tokens that it has received;
 //   - otherwise to 0, if the upstream failed;
-//   - otherwise nothing is known, and the estimate stays. If a client could hang up before the first
+//   - otherwise the estimate stays charged. If a client could hang up before the first
 //     token for free, it could send any number of prompts.
 type meter struct {
 	chat
@@ -72,17 +72,18 @@ type meter struct {
 
 	body   io.Closer
 	events *bufio.Scanner
-	rest   []byte // of the event that is being passed on
+	rest   []byte // the unread part of the current event
 	stream bool
 	failed bool   // the upstream sent an error as an event
-	tokens int64  // about as many were passed on
-	used   *int64 // as the upstream says
+	tokens int64  // approximate number of tokens passed on
+	used   *int64 // tokens used, as reported by the upstream; nil: not reported
 }
 
 // maxEvent is the maximum number of bytes of an event, or of an answer that is not a stream.
 const maxEvent = 16 << 20
 
-// response makes m the body of the upstream's response.
+// response removes the upstream's RateLimit fields from the upstream's response. It makes m the body
+// of a successful response. Otherwise it keeps the body, and settles the estimate to 0.
 func (m *meter) response(res *http.Response) error {
 	res.Header.Del("RateLimit") // these are the upstream's limits, not the client's
 	res.Header.Del("RateLimit-Policy")
@@ -97,7 +98,7 @@ func (m *meter) response(res *http.Response) error {
 	m.events.Split(whole)
 	if m.stream {
 		m.events.Split(event)
-		res.Header.Del("Content-Length") // an event may be left out
+		res.Header.Del("Content-Length") // count may remove an event
 	}
 	res.Body = m
 	return nil
@@ -193,7 +194,8 @@ func (m *meter) Close() error {
 	return m.body.Close()
 }
 
-// settle corrects the estimate to used. If the correction fails, the estimate remains charged.
+// settle replaces the charged estimate with the number of tokens in used. If this fails, the
+// estimate remains charged.
 func (m *meter) settle(used int64) {
 	res, err := m.hold.Settle(context.WithoutCancel(m.ctx), used)
 	if err != nil || !res.Allowed {

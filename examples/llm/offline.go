@@ -32,8 +32,8 @@ func startOffline() (redisURL, upstream string) {
 	return "redis://" + server.Addr(), "http://" + listener.Addr().String()
 }
 
-// pretend answers like a language model, but always in the same way. It reports that it has used
-// all of max_tokens, like a model that thinks for a long time.
+// pretend simulates a language model that always gives the same answer. It reports that it used all
+// of max_tokens, like a model that thinks for a long time.
 func pretend(w http.ResponseWriter, r *http.Request) {
 	request := struct {
 		Stream    bool

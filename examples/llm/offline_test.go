@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// TestCommandsOfTheDocuments checks that the commands in docs/budgets.md print what the page says
+// TestCommandsOfTheDocuments checks that the commands in docs/budgets.md print what the page shows
 // if the proxy runs with -offline.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	redisURL, upstream := startOffline()

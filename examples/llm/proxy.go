@@ -20,7 +20,7 @@ import (
 // budgets names the limits of the policy llm, in the order of policies.yaml.
 var budgets = []string{"org", "team", "user"}
 
-// account identifies whose tokens an API key spends.
+// account identifies the organization, team and user of an API key.
 type account struct{ Org, Team, User string }
 
 // keys returns a key for each of the budgets. All keys have the hash tag {org}, so one node of a
@@ -92,7 +92,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // rewrite makes the request for the upstream.
 func (p *proxy) rewrite(pr *httputil.ProxyRequest, body []byte) {
 	pr.SetURL(p.upstream)
-	pr.Out.Header = http.Header{ // other fields from the client do not concern the upstream
+	pr.Out.Header = http.Header{ // the upstream gets no header fields from the client
 		"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"},
 		"Accept-Encoding": {"identity"}, // because the meter reads the response
 	}

@@ -77,7 +77,8 @@ var (
 // inPromQL lists the PromQL keywords in the expressions, and the label that Prometheus adds.
 var inPromQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "job"}
 
-// wrongIn returns the names in expr that found does not contain, and the metrics that expr uses.
+// wrongIn returns the names and label matchers in expr, a PromQL expression, that match no metric or
+// label in found. It also returns the metrics that expr uses. found is in the format of scrape.
 func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
 	values := map[string][]string{} // by label, for the metrics in expr
 	words := word.FindAllString(matcher.ReplaceAllString(span.ReplaceAllString(expr, ""), "$1"), -1)
@@ -100,7 +101,7 @@ func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []s
 	return wrong, used
 }
 
-// policyMetrics adds the metrics that `ratelimit dashboard` serves to found. It reads them from a
+// policyMetrics adds to found the metrics that `ratelimit dashboard` serves. It reads them from a
 // test file of that command.
 func policyMetrics(t *testing.T, found map[string]map[string][]string) {
 	t.Helper()

@@ -56,7 +56,7 @@ func main() {
 	})))
 }
 
-// forNginx sends status 403 in place of 429, because auth_request treats 429 as an error.
+// forNginx sends status 403 instead of 429, because auth_request treats 429 as an error.
 type forNginx struct{ http.ResponseWriter }
 
 func (w forNginx) WriteHeader(status int) {

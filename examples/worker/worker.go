@@ -1,10 +1,10 @@
-// Package worker is a job queue on Redis. It limits how many jobs run at once in all processes, and
-// does not lose the jobs of a process that crashes.
+// Package worker is a job queue on Redis. It limits how many jobs run at once across all processes,
+// and does not lose the jobs of a process that crashes.
 //
 // A worker moves a job from the list of waiting jobs to the list of taken jobs. It runs the job
-// while it holds two leases: one for the job, so that no other worker runs it, and one for a place,
-// so that only as many jobs run at once as there are places. If a worker crashes, its leases
-// expire, and another worker finds the job in the list of taken jobs and runs it. A job may
+// while it holds two leases. One is for the job, so that no other worker runs it. The other is for
+// a place, so that only as many jobs run at once as there are places. If a worker crashes, its
+// leases expire, and another worker finds the job in the list of taken jobs and runs it. A job may
 // therefore run partly and then again, so jobs must be idempotent.
 package worker
 

@@ -23,7 +23,8 @@ func build(t *testing.T, dir, source string) string {
 	return program
 }
 
-// grpcurl finds the services by reflection, and gets decisions without any file of the protocol.
+// TestGRPCurl checks that grpcurl finds the services by reflection, and gets decisions without a
+// .proto file.
 func TestGRPCurl(t *testing.T) {
 	gateway, grpcurl := build(t, "..", "."), build(t, ".", "github.com/fullstorydev/grpcurl/cmd/grpcurl")
 	policies := filepath.Join(t.TempDir(), "policies.yaml")

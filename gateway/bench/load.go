@@ -25,7 +25,7 @@ type load struct {
 // result sums up the turns of a process.
 type result struct {
 	mu        sync.Mutex
-	latency   *hdrhistogram.Histogram // us
+	latency   *hdrhistogram.Histogram // in µs
 	decisions int
 	took      time.Duration
 	own       time.Duration // processor time used by the process
@@ -36,7 +36,7 @@ func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_00
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// each returns the processor time per decision, in us.
+// each divides total, a processor time, by the number of decisions. The result is in microseconds.
 func (r *result) each(total time.Duration) float64 {
 	return float64(total.Microseconds()) / float64(r.decisions)
 }
@@ -44,7 +44,8 @@ func (r *result) each(total time.Duration) float64 {
 // quantile returns a quantile of the latency in ms.
 func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
 
-// run sends the load to a process for one turn, after a warm-up of a tenth of the turn.
+// run sends the load to a process for one turn, after a warm-up of a tenth of the turn. It adds the
+// measurements to the result into.
 func (l load) run(ctx context.Context, p *process, into *result) error {
 	warm := l
 	warm.length /= 10
@@ -71,8 +72,9 @@ func (l load) turn(ctx context.Context, p *process, into *result) error {
 	return errors.Join(errs...)
 }
 
-// caller sends requests until end. At a fixed rate, the latency of a request is measured from the
-// time at which it was due, so it includes the wait for a slow response to the previous request.
+// caller sends the requests of one caller until the time end. At a fixed rate, the latency of a
+// request is measured from the time at which the request was due, so it includes the wait for a slow
+// response to the previous request.
 func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, into *result) error {
 	latency := hdrhistogram.New(1, 60_000_000, 3)
 	gap := time.Duration(0)

@@ -102,7 +102,7 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// memory returns the largest resident memory so far, in MB.
+// memory returns the maximum resident memory of the process so far, in MB.
 func (p *process) memory() int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	for line := range strings.Lines(string(text)) {
@@ -114,11 +114,11 @@ func (p *process) memory() int {
 	return 0
 }
 
-// used returns the processor time so far.
+// used returns the processor time that the process has used.
 func (p *process) used() time.Duration {
 	const tick = 10 * time.Millisecond
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the fields of the file from the third on
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // fields 3 and later; the second is in parentheses
 	if len(fields) < 13 {
 		return 0
 	}
@@ -130,7 +130,7 @@ func (p *process) used() time.Duration {
 // server is the address of a Redis server.
 type server string
 
-// used returns the processor time so far.
+// used returns the processor time that the Redis server has used.
 func (s server) used() time.Duration {
 	conn, err := net.Dial("tcp", string(s))
 	if err != nil {

@@ -239,7 +239,7 @@ func (b *Backend) identify(ctx context.Context) error {
 }
 
 // Until calls f every few milliseconds until it returns nil. If ctx ends first, Until returns an
-// error that wraps the last error of f.
+// error that wraps f's last error. The parameter what says, in the error, what Until waited for.
 func Until(ctx context.Context, what string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -38,7 +38,7 @@ type docker struct {
 // errNoDocker means that no usable Docker engine is available.
 var errNoDocker = errors.New("no Docker engine answers")
 
-// newDocker connects to the engine. It removes the containers that killed runs have left.
+// newDocker connects to the engine. It removes containers that killed runs left behind.
 func newDocker(ctx context.Context, dir string) (*docker, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)

@@ -17,7 +17,7 @@ import (
 // choiceEnv selects how servers run: docker or local.
 const choiceEnv = "RATELIMIT_TEST_BACKEND"
 
-// HowToGetAServer tells the user how to make a server available.
+// HowToGetAServer explains how to make a server available.
 const HowToGetAServer = `no real server was reached, and these tests prove nothing without one. Either of these will do:
   - a running Docker engine with the images that "make images" makes;
   - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server)`
@@ -210,7 +210,7 @@ type Summary struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`
 	Excluded []string `json:"excluded,omitempty"` // kinds of tests that could not run there
-	NotRun   []string `json:"not_run,omitempty"`  // names of these tests, which did nothing and do not count as passed
+	NotRun   []string `json:"not_run,omitempty"`  // names of these tests; they do not count as passed
 }
 
 // WriteSummaries writes the summaries to a file as JSON.

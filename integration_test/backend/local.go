@@ -93,7 +93,7 @@ func (p *process) start() error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the server's log tells why it ended
+		_ = cmd.Wait() // the server's log shows why it exited
 	}()
 	p.cmd, p.ended = cmd, ended
 	return nil

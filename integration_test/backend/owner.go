@@ -45,10 +45,10 @@ func stale(owner string, created time.Time) bool {
 	return ownerOf(pid) != owner
 }
 
-// ownerFile is the name of the file in a run's directory that identifies the run's owner.
+// ownerFile is the name of a file in a run's directory. The file identifies the run's owner.
 const ownerFile = "owner"
 
-// makeDir makes the directory of this run. It removes the directories that killed runs have left.
+// makeDir creates the directory of this run. It removes directories that killed runs left behind.
 func makeDir() (string, error) {
 	const prefix = "ratelimit-test-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerFile))

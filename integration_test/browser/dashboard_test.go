@@ -145,8 +145,8 @@ func (s *site) shadowed(calls int) {
 
 const filled = `document.querySelectorAll('#rows tr').length === 8 && document.querySelectorAll('#nodes tr').length === 1`
 
-// cut lists the elements that reach beyond the window or beyond a box that hides the rest. A box
-// that scrolls may be wider inside, if the keyboard can scroll it too.
+// cut lists the elements that extend beyond the window, or beyond a box that clips them. Elements
+// may extend beyond a box that scrolls, if the keyboard can scroll it too.
 const cut = `(() => {
   const found = []
   for (const e of document.querySelectorAll('body *:not(.skip)')) {
@@ -158,8 +158,8 @@ const cut = `(() => {
   return found.join(', ')
 })()`
 
-// At every width and in both color schemes the page shows everything and fits, and no text from a
-// server is interpreted as HTML.
+// TestPage checks that the page fits and shows everything, at every width and in both color
+// schemes, and that no text from a server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
 	for _, width := range []int64{1280, 400, 320} {
@@ -255,8 +255,8 @@ func TestBeforeTheServer(t *testing.T) {
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
-// TestKeyboard checks that a user can do these with the keyboard alone: skip to the numbers, sort
-// the keys, open a key, and look up a limiter without taking units.
+// TestKeyboard checks that a user can do the following with the keyboard alone: skip to the
+// numbers, sort the keys, open a key, and look up a limiter without taking units.
 func TestKeyboard(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")

@@ -1,9 +1,10 @@
 // Package clock sets the wall clock of a running server under test.
 //
-// A small C library is compiled here and loaded into the server with LD_PRELOAD. When the server
-// asks for the time, the library returns a time that it reads from a file. This package and the
-// library both map the file into memory, so a new time takes effect when the server next asks. This
-// works for processes and, with the directory mounted, for containers. It works on Linux only.
+// The package compiles a small C library, which tests load into the server with LD_PRELOAD. When
+// the server asks for the time, the C library returns a time that it reads from a file. This
+// package and the C library both map the file into memory, so a new time takes effect when the
+// server next asks. This works for processes and, with the directory mounted, for containers. It
+// works on Linux only.
 package clock
 
 import (
@@ -62,7 +63,7 @@ type File struct {
 	memory []byte
 }
 
-// Create creates the file at path, set to real time.
+// Create creates the clock's file at path, set to real time.
 func Create(path string) (*File, error) {
 	if err := os.WriteFile(path, make([]byte, 8), 0o644); err != nil {
 		return nil, fmt.Errorf("making the clock's file: %w", err)
@@ -82,7 +83,7 @@ func Create(path string) (*File, error) {
 	return &File{path: path, memory: memory}, nil
 }
 
-// Path returns the file's path.
+// Path returns the path of the clock's file.
 func (f *File) Path() string { return f.path }
 
 // Set stops the clock at the given microseconds since the epoch, which must be above 0.
@@ -105,5 +106,5 @@ func (f *File) store(us int64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.memory[0])), binary.NativeEndian.Uint64(little[:]))
 }
 
-// Close unmaps the file. The servers keep the time that was last set.
+// Close unmaps the clock's file. The servers keep the time that was last set.
 func (f *File) Close() error { return syscall.Munmap(f.memory) }

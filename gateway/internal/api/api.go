@@ -1,4 +1,4 @@
-// Package api serves the plain API: calls of the library in JSON, for programs without a Redis
+// Package api serves the plain API: calls to the library in JSON, for programs without a Redis
 // client. openapi.yaml describes the API.
 package api
 
@@ -74,8 +74,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve executes an operation. A client that hangs up is charged too. The limiter's timeout bounds
-// the call.
+// serve executes an operation. A client that hangs up is still charged. The limiter's timeout
+// bounds the call.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op operation) {
 	began := time.Now()
 	body, err := read(w, r)

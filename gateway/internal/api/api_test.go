@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newLimiter returns a client of a server whose clock is stopped.
+// newLimiter returns a client for a server with a stopped clock.
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -46,7 +46,7 @@ func open(t *testing.T, url string) *client.Client {
 	return limiter
 }
 
-// stopped returns a client of a port on which nothing listens.
+// stopped returns a client for a port on which no server listens.
 func stopped(t *testing.T) *client.Client {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name, body     string
 		status         int
-		reason, detail string // detail is a part of the text
+		reason, detail string // detail is part of the message
 	}{
 		{"take", ``, 400, "BADARGS", `the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`},
 		{"take", `{"keys":`, 400, "BADARGS", `the body is not JSON (unexpected EOF)`},

@@ -18,9 +18,9 @@ import (
 )
 
 // decode sets the fields of a struct from a JSON object. Unlike package encoding/json, it accepts
-// names only in their exact spelling. It refuses unknown and repeated names, null, empty text, and
-// numbers with a point or an exponent. The text must be UTF-8 without half surrogate pairs, because
-// otherwise invalid text in two keys could decode to the same character.
+// names only in their exact spelling. It refuses unknown and repeated names, null, empty strings,
+// and numbers with a decimal point or an exponent. The JSON must be UTF-8 without unpaired surrogates,
+// because otherwise invalid sequences in two keys could decode to the same character.
 func decode(body []byte, request any) error {
 	if !utf8.Valid(body) {
 		return bad("the body is not UTF-8; encode it as UTF-8")
@@ -184,7 +184,7 @@ func setCosts(path string, value json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// number parses a whole number.
+// number parses a whole number. path and reason are for its error.
 func number(path, reason string, value json.RawMessage) (int64, error) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	if err != nil {

@@ -120,7 +120,8 @@ func (s *specification) describe(x *schema) string {
 	return text
 }
 
-// shape describes the JSON format of a Go type.
+// shape describes the JSON format of a Go type. request reports whether the type is for requests,
+// which must not have other fields.
 func shape(t reflect.Type, request bool) string {
 	switch {
 	case t == reflect.TypeFor[costs]():
@@ -193,8 +194,8 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
-// TestDocumentHasEveryStatus checks that each example in the document gets a decision, that a
-// request can cause each status in the document, and that no request causes another status.
+// TestDocumentHasEveryStatus checks that each example in openapi.yaml gets a decision, that a
+// request can cause each status in openapi.yaml, and that no request causes another status.
 func TestDocumentHasEveryStatus(t *testing.T) {
 	s := load(t)
 	for name, op := range operations {

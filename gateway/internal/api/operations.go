@@ -31,7 +31,8 @@ type answer struct {
 	decision string // for the metrics
 }
 
-// operations maps the last part of a path, which is the library's word, to its operation.
+// operations maps the last part of a path, which names a function of the library, to its
+// operation.
 var operations = map[string]operation{
 	"take":    decision((*client.Client).Take, takeRequest.request),
 	"peek":    decision((*client.Client).PeekRequest, peekRequest.request),
@@ -170,7 +171,8 @@ func (q refundRequest) request() (client.Request, error) {
 	return req, err
 }
 
-// of returns a request with the given keys. If o is not nil, the request has its OnceKey.
+// of returns a request with the given keys, limits and cost. If o is not nil, the request also has
+// the key and the TTL of o.
 func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (client.Request, error) {
 	req := client.Request{Keys: keys, Limits: limits, Costs: cost}
 	if o == nil {
@@ -190,7 +192,7 @@ func upTo(req client.Request) client.Request {
 	return req
 }
 
-// milliseconds returns the duration in a field.
+// milliseconds returns ms as a duration, or an error that names field if ms is out of range.
 func milliseconds(field string, ms whole) (time.Duration, error) {
 	const most = 36500 * 24 * time.Hour
 	if ms < 1 || ms > whole(most.Milliseconds()) {
@@ -209,7 +211,7 @@ func policyIn(limits ...client.Limit) string {
 	return ""
 }
 
-// decided returns the word for the metrics.
+// decided returns the decision label for the metrics.
 func decided(res client.Result) string {
 	if res.Allowed {
 		return "allowed"
@@ -217,65 +219,58 @@ func decided(res client.Result) string {
 	return "denied"
 }
 
-// decision returns the operation for take, peek or refund.
-func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
+// typed returns an operation for a type of requests and a type of replies.
+func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q) (answer, error)) operation {
 	return operation{
-		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[reply.Decision](),
+		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
 		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
 			var q Q
 			if err := decode(body, &q); err != nil {
 				return answer{}, err
 			}
-			req, err := request(q)
-			if err != nil {
-				return answer{}, err
-			}
-			got := answer{policy: policyIn(req.Limits...)}
-			res, err := ask(limiter, ctx, req)
-			if err != nil {
-				return got, err
-			}
-			got.reply, got.decision = reply.NewDecision(req, res), decided(res)
-			return got, nil
+			return call(ctx, limiter, q)
 		},
 	}
+}
+
+// decision returns the operation for take, peek or refund.
+func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
+	return typed[Q, reply.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
+		req, err := request(q)
+		if err != nil {
+			return answer{}, err
+		}
+		got := answer{policy: policyIn(req.Limits...)}
+		res, err := ask(limiter, ctx, req)
+		if err != nil {
+			return got, err
+		}
+		got.reply, got.decision = reply.NewDecision(req, res), decided(res)
+		return got, nil
+	})
 }
 
 // lease returns the operation for acquire, renew or release.
 func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
-	return operation{
-		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
-		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
-			var given Q
-			if err := decode(body, &given); err != nil {
-				return answer{}, err
-			}
-			q := leaseRequest(given)
-			lease := limiter.Lease(q.Key, q.Limit, q.LeaseID)
-			got := answer{policy: policyIn(q.Limit)}
-			res, err := ask(lease, ctx)
-			if err != nil {
-				return got, err
-			}
-			got.reply, got.decision = report(q.Key, lease.ID(), res), decided(res)
-			return got, nil
-		},
-	}
+	return typed[Q, A](func(ctx context.Context, limiter *client.Client, given Q) (answer, error) {
+		q := leaseRequest(given)
+		lease := limiter.Lease(q.Key, q.Limit, q.LeaseID)
+		got := answer{policy: policyIn(q.Limit)}
+		res, err := ask(lease, ctx)
+		if err != nil {
+			return got, err
+		}
+		got.reply, got.decision = report(q.Key, lease.ID(), res), decided(res)
+		return got, nil
+	})
 }
 
 // plain returns an operation that makes no decision.
 func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) operation {
-	return operation{
-		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
-		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
-			var q Q
-			if err := decode(body, &q); err != nil {
-				return answer{}, err
-			}
-			got, err := ask(ctx, limiter, q)
-			return answer{reply: got, decision: "done"}, err
-		},
-	}
+	return typed[Q, A](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
+		got, err := ask(ctx, limiter, q)
+		return answer{reply: got, decision: "done"}, err
+	})
 }
 
 // info returns the operation info. Its request may be empty.

@@ -1,5 +1,5 @@
-// Package check answers the sub-requests of proxies: 200 if a request is allowed, and 429 if it is
-// denied.
+// Package check answers the subrequests that proxies send: 200 if a request is allowed, and 429 if
+// it is denied.
 package check
 
 import (
@@ -39,8 +39,8 @@ type Handler struct {
 	limits  map[string]http.Handler // by policy and keys, as in the path
 }
 
-// The handler keeps at most mostLimits handlers, for paths of at most longestKept bytes. Other
-// handlers are made again for each request.
+// A Handler caches at most mostLimits handlers, for paths of at most longestKept bytes. It creates
+// other handlers for each request.
 const (
 	mostLimits  = 1000
 	longestKept = 256
@@ -59,13 +59,13 @@ func New(options Options) (*Handler, error) {
 	return h, nil
 }
 
-// Matches reports whether the handler serves this path. A ServeMux would redirect paths that are not
-// clean, and a redirect is no answer to a proxy.
+// Matches reports whether the handler serves this path. It replaces a ServeMux, which would redirect
+// paths that are not clean: a proxy needs a decision, not a redirect.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
 
-// outcome holds what the handler learns about a request, for the metrics.
+// outcome holds the error of a request without a decision, for the metrics.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -97,13 +97,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Metrics.Decided("check", "@"+policy, decision, began)
 }
 
-// misconfigured reports whether err is an error of the configuration, which a retry cannot correct.
+// misconfigured reports whether err is a configuration error, which a retry cannot correct.
 func misconfigured(err error) bool {
 	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
 }
 
-// refusal returns the answer if a policy cannot decide. The status is 400, because proxies do not
-// take it for a service that is down: then many let requests pass.
+// refusal returns the answer if a policy cannot decide. The status is 400, because many proxies let
+// requests pass after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
 	if errors.Is(err, client.ErrNoPolicy) {
@@ -115,8 +115,8 @@ func refusal(policy string, err error) problem.Problem {
 	return p
 }
 
-// recorder notes the status. If denies403 is true, it changes 429 to 403. It holds back a response
-// about a configuration error.
+// recorder records the status. If denies403 is true, it changes 429 to 403. It discards the response
+// to a configuration error, so that another response can replace it.
 type recorder struct {
 	http.ResponseWriter
 	outcome   *outcome

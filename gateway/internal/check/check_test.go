@@ -35,7 +35,7 @@ type gate struct {
 	log      bytes.Buffer
 }
 
-// newGate returns a handler on a server whose clock is stopped.
+// newGate returns a handler that uses a server with a stopped clock.
 func newGate(t *testing.T, trusted ...string) *gate {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -144,8 +144,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestNamespaces checks that the slash in the name of a policy is written as %2F, and that the longest
-// name is a name.
+// TestNamespaces checks that %2F in a path stands for the slash in the name of a policy, and that the
+// longest name is accepted.
 func TestNamespaces(t *testing.T) {
 	long := strings.Repeat("n", 64) + "/" + strings.Repeat("p", 64)
 	build, err := functions.New(functions.WithPolicies(
@@ -168,7 +168,7 @@ func TestKeys(t *testing.T) {
 	for _, tt := range []struct {
 		path  string
 		lines []string
-		want  string // the key after "api|", or a part of the error
+		want  string // the key after "api|", or part of the error
 	}{
 		{"/header:X-Api-Key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},
 		{"/header:x-api-key", []string{"X-Api-Key", "secret"}, "header:X-Api-Key~2bb80d537b1da3e38bd30361aa855686"},

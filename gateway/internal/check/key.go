@@ -16,8 +16,8 @@ import (
 // proxy can instead append the path, after /-, to the path of its own request.
 const uriField = "X-Forwarded-Uri"
 
-// cutPath cuts a path at /-, which separates the keys from the path of the client's request. own is
-// empty if there is no /-.
+// cutPath cuts a path at /-. It returns the keys, which come before /-, and the path of the client's
+// own request, which comes after it. own is empty if there is no /-.
 func cutPath(path string) (keys, own string) {
 	keys, own, found := strings.Cut(path+"/", "/-/")
 	if !found {
@@ -82,8 +82,8 @@ func firstOf(keys []httplimit.Key) httplimit.Key {
 	return httplimit.FirstOf(keys...)
 }
 
-// segment counts requests by a segment of the client's path. If a path lacks the segment, the
-// segment counts as empty and is shown as "-".
+// segment counts requests by segment n of the client's path, from 1. If a path lacks the segment,
+// the segment counts as empty and is shown as "-".
 func segment(n int) httplimit.Key {
 	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
 		_, uri := cutPath(r.URL.EscapedPath())
@@ -102,7 +102,7 @@ func segment(n int) httplimit.Key {
 }
 
 // segments returns the segments of the path that an application sees: without percent-encoding, and
-// with dots resolved. So a client cannot write one path in two ways that count apart.
+// with dots resolved. So a client cannot get two counts for one path by writing it in two ways.
 func segments(uri string) []string {
 	text, _, _ := strings.Cut(uri, "?")
 	if plain, err := url.PathUnescape(text); err == nil {
@@ -111,7 +111,8 @@ func segments(uri string) []string {
 	return strings.FieldsFunc(path.Clean("/"+text), func(r rune) bool { return r == '/' })
 }
 
-// failed returns the function that notes and logs an error, at most once a second.
+// failed returns a function that records an error in the request's outcome, and logs errors at most
+// once a second.
 func (h *Handler) failed() func(*http.Request, error) {
 	return func(r *http.Request, err error) {
 		if got, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {

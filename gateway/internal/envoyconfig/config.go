@@ -1,5 +1,5 @@
 // Package envoyconfig reads the configuration files of envoyproxy/ratelimit, and finds the rule for
-// a descriptor. docs/gateway.md describes the files.
+// a descriptor. docs/gateway.md describes these files.
 package envoyconfig
 
 import (
@@ -21,21 +21,21 @@ type Config struct {
 
 // Rule describes how to decide on a descriptor.
 type Rule struct {
-	Label     string       // for metrics: the domain and the keys and values of the rule in the file
-	Name      string       // the rule's name, to which Replaces of other rules refers; may be empty
+	Label     string       // for metrics: the rule's domain, keys and values as configured
+	Name      string       // the rule's name, for the field Replaces of other rules; may be empty
 	Limit     client.Limit // empty if Unlimited
-	Count     uint32       // requests_per_unit; 0 if the file gives limit instead
+	Count     uint32       // requests_per_unit; 0 if the rule has the field limit instead
 	Unit      rls.RateLimitResponse_RateLimit_Unit
 	Unlimited bool
-	Shadow    bool     // shadow_mode: decided and counted, but never over the limit
-	Quota     bool     // quota_mode: like Shadow, but only for the overall code
+	Shadow    bool     // shadow_mode: evaluated and counted, but never over the limit
+	Quota     bool     // quota_mode: like Shadow, but a denial counts as denied in the metrics
 	Replaces  []string // names of rules that this rule replaces within a request
 }
 
-// node is a node in the tree of descriptors.
+// node is a node in the tree that the nested descriptors of a domain form.
 type node struct {
 	exact     map[pair]*node // a descriptor without a value has an empty value
-	wildcards []wildcard     // in the order of the file
+	wildcards []wildcard     // in the order in which they are configured
 	rule      *Rule
 	shared    bool // share_threshold: all values that match the wildcard share a key
 }
@@ -60,11 +60,11 @@ func (w *wildcard) matches(key, value string) bool {
 // Rules returns the number of rules.
 func (c *Config) Rules() int { return c.rules }
 
-// Notices describes the features that the files use but this service does not support, one sentence
-// each.
+// Notices describes the features that the configuration uses but this service does not support, one
+// sentence each.
 func (c *Config) Notices() []string { return c.notices }
 
-// Known reports whether there is a domain with this name.
+// Known reports whether the configuration contains this domain.
 func (c *Config) Known(domain string) bool { return c.domains[domain] != nil }
 
 // Find returns the rule for a descriptor, and the key on the server. It returns nil if no rule has
@@ -123,7 +123,8 @@ func Key(domain string, descriptor []*entries.RateLimitDescriptor_Entry, pattern
 	return key.String()
 }
 
-// escapeName also escapes =, because it separates the name of an entry from its value.
+// escapeName is like keytext.Escape, but also escapes =, which separates the name of an entry from
+// its value.
 func escapeName(name string) string {
 	return strings.ReplaceAll(keytext.Escape(name), "=", "%3D")
 }

@@ -16,19 +16,14 @@ func folder(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := 0; i < len(files); i += 2 {
-		if err := os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o600))
 	}
 	return dir
 }
 
 func load(t *testing.T, content string) *envoyconfig.Config {
 	t.Helper()
-	config, err := envoyconfig.Load(folder(t, "config.yaml", content), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must[*envoyconfig.Config](t)(envoyconfig.Load(folder(t, "config.yaml", content), false))
 	return config
 }
 

@@ -15,12 +15,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// maxBytes is the size limit of a file. A file with 100,000 rules has a fifth of this size.
+// maxBytes is the size limit of a file. A file with 100,000 rules is about a fifth of this size.
 const maxBytes = 64 << 20
 
-// Load reads the files of a folder whose names end in .yaml or .yml and do not begin with a dot. If
-// a file is invalid, the error has yamlfile.Problems. Two files with the same domain are an error,
-// unless merge is true.
+// Load reads the files in the folder dir. It ignores files whose names do not end in .yaml or .yml,
+// or begin with a dot. If a file is invalid, the error has yamlfile.Problems. Two files with the
+// same domain are an error, unless merge is true.
 func Load(dir string, merge bool) (*Config, error) {
 	names, err := files(dir)
 	if err != nil {
@@ -99,7 +99,8 @@ func (l *loader) file(name string, content []byte) error {
 	return l.source.Err()
 }
 
-// descriptors adds a list of descriptors to a node. label is the label of the node.
+// descriptors adds a list of descriptors as children of the node at. label is that node's label in
+// the metrics.
 func (l *loader) descriptors(at *node, list *yaml.Node, label string) {
 	if list == nil || yamlfile.Null(list) {
 		return
@@ -174,8 +175,7 @@ func (l *loader) notice(format string, args ...any) {
 	}
 }
 
-// rule decodes rate_limit. If rate_limit has a problem, the rule is incomplete and will not be
-// used.
+// rule decodes rate_limit. If rate_limit has a problem, the rule is incomplete and is not used.
 func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	var r struct {
 		Limit     *yaml.Node   `yaml:"limit"`
@@ -224,7 +224,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	return rule
 }
 
-// replaced decodes an item of the list replaces.
+// replaced decodes an item of the field `replaces`.
 func (l *loader) replaced(n *yaml.Node, own string) string {
 	var r struct {
 		Name *yaml.Node `yaml:"name"`
@@ -240,9 +240,9 @@ func (l *loader) replaced(n *yaml.Node, own string) string {
 	return r.Name.Value
 }
 
-// Window returns the limit for a rule with a unit, which is a window that is aligned with the
-// clock. A count of 0 denies every request. If a window has several units, a week is 7 days, a
-// month 30 days and a year 365 days.
+// Window returns the limit for a rule with a unit: a window aligned with the clock. A count of 0
+// denies every request. If a window has several units, a week is 7 days, a month 30 days and a year
+// 365 days.
 func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
 	period := units[unit]
 	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]

@@ -9,8 +9,13 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 // TestProblems checks that each error names the file, the line, the column and what to write.
 func TestProblems(t *testing.T) {
@@ -69,13 +74,9 @@ func TestTwoFilesWithADomain(t *testing.T) {
 func TestFoldersThatCannotBeLoaded(t *testing.T) {
 	empty := t.TempDir()
 	named := filepath.Join(t.TempDir(), "dir")
-	if err := os.MkdirAll(filepath.Join(named, "x.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.MkdirAll(filepath.Join(named, "x.yaml"), 0o700))
 	loop := t.TempDir()
-	if err := os.Symlink("loop.yaml", filepath.Join(loop, "loop.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Symlink("loop.yaml", filepath.Join(loop, "loop.yaml")))
 	for dir, want := range map[string]string{
 		filepath.Join(empty, "none"): "name the folder that has the .yaml files",
 		empty:                        "has no file that ends in .yaml or .yml",
@@ -109,14 +110,10 @@ func TestWatcher(t *testing.T) {
 		t.Helper()
 		data := filepath.Join(dir, "..data")
 		_ = os.Remove(data)
-		if err := os.Symlink(to, data); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Symlink(to, data))
 	}
 	link(one)
-	if err := os.Symlink(filepath.Join("..data", "a.yaml"), filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Symlink(filepath.Join("..data", "a.yaml"), filepath.Join(dir, "a.yaml")))
 	watcher := envoyconfig.NewWatcher(dir, false)
 	check := func(what string, want uint32) {
 		t.Helper()
@@ -139,9 +136,7 @@ func TestWatcher(t *testing.T) {
 	check("unchanged", 0)
 	link(two)
 	check("another link", 2)
-	if err := os.Chtimes(filepath.Join(two, "a.yaml"), time.Time{}, time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Chtimes(filepath.Join(two, "a.yaml"), time.Time{}, time.Unix(1, 0)))
 	check("another time", 0)
 	link(bad)
 	if _, err := watcher.Check(); err == nil {

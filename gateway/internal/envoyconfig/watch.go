@@ -11,16 +11,17 @@ import (
 type Watcher struct {
 	dir     string
 	merge   bool
-	seen    string            // paths, sizes and times of the files
-	content [sha256.Size]byte // hash of the files' names and content
+	seen    string            // paths, sizes and times of the folder's files
+	content [sha256.Size]byte // hash of the names and content of the folder's files
 }
 
 // NewWatcher returns a Watcher for a folder; see [Load].
 func NewWatcher(dir string, merge bool) *Watcher { return &Watcher{dir: dir, merge: merge} }
 
 // Check loads the folder on the first call, and whenever its content has changed since the last
-// call. Otherwise, it returns nil and no error. It reads the files only if a path, a size or a time
-// has changed. To replace a ConfigMap, Kubernetes changes a symbolic link, which changes the paths.
+// call. Otherwise, it returns nil and no error. It reads the folder's files only if a path, a size
+// or a time has changed. To replace a ConfigMap, Kubernetes changes a symbolic link, which changes
+// the paths.
 func (w *Watcher) Check() (*Config, error) {
 	names, err := files(w.dir)
 	seen := fmt.Sprint(err)
@@ -45,8 +46,8 @@ func (w *Watcher) Check() (*Config, error) {
 	return Load(w.dir, w.merge)
 }
 
-// sum returns a hash of the names and the content of the files. A file that cannot be read counts as
-// empty.
+// sum returns a hash of the names and the content of the folder's files. A file that cannot be read
+// counts as empty.
 func (w *Watcher) sum(names []string) (sum [sha256.Size]byte) {
 	hash := sha256.New()
 	for _, name := range names {

@@ -16,7 +16,7 @@ type Metrics struct {
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
 	policies sync.Map // names, with @, of policies that have decided
-	counters sync.Map // of requests, by counted: finding one by its labels takes longer
+	counters sync.Map // cached counters of requests, by counted; finding a counter by its labels takes longer
 }
 
 type counted struct{ source, name, decision string }
@@ -58,8 +58,8 @@ func (m *Metrics) Took(source string, began time.Time) {
 }
 
 // Count counts a decision. decision is a word such as "allowed", "denied" or "error". name is a
-// policy with "@", or a text that does not come from a request, because each name is kept. A policy
-// that has never made a decision is counted as "unknown".
+// policy with "@", or a string that does not come from a request, because each name is kept. A
+// policy is counted as "unknown" until it has made a decision.
 func (m *Metrics) Count(source, name, decision string) {
 	if strings.HasPrefix(name, "@") {
 		if _, known := m.policies.Load(name); !known {
@@ -78,7 +78,7 @@ func (m *Metrics) Count(source, name, decision string) {
 	counter.(prometheus.Counter).Inc()
 }
 
-// Reloaded counts an attempt to load the files.
+// Reloaded counts an attempt to load the configuration files.
 func (m *Metrics) Reloaded(err error) {
 	result := "ok"
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 )
 
-// check checks the series whose names contain part.
+// check compares the series whose names contain the string part with want.
 func check(t *testing.T, registry *prometheus.Registry, part string, want ...string) {
 	t.Helper()
 	answer := httptest.NewRecorder()

@@ -83,13 +83,13 @@ func deploy(ctx context.Context, url string, build functions.Build) error {
 
 // build returns the library with the policies, if any.
 func (o Options) build() (functions.Build, error) {
-	if o.Policies == "" {
+	if len(o.Policies) == 0 {
 		return functions.New()
 	}
 	if !o.Deploy && !o.Dev {
-		return functions.Build{}, fmt.Errorf("--policies %s is for --deploy and --dev; add one of them, or leave it out", o.Policies)
+		return functions.Build{}, fmt.Errorf("--policies %s is for --deploy and --dev; add one of them, or leave it out", strings.Join(o.Policies, " --policies "))
 	}
-	file, err := policies.Read(o.Policies)
+	file, err := policies.Read(o.Policies...)
 	if err != nil {
 		return functions.Build{}, err
 	}

@@ -28,7 +28,7 @@ const (
 	userRule = "  - {key: user, rate_limit: {limit: 50/d}}\n"
 )
 
-// load counts the replies to callers that ask for 8 users without a pause.
+// load counts the replies to callers that send requests for 8 users without a pause.
 type load struct {
 	allowed             [8]atomic.Int64
 	denied, unavailable atomic.Int64
@@ -85,8 +85,8 @@ func more(t *testing.T, what string, n *atomic.Int64) {
 	redistest.Eventually(t, "more are "+what, func() bool { return n.Load() > from+50 })
 }
 
-// most checks the number of allowed requests of each user, and that every status had the rule's
-// limit.
+// most stops the load. It checks that every status had the rule's limit, and that the number of
+// allowed requests of each user is between the parameters least and most.
 func (l *load) most(t *testing.T, least, most int64) {
 	t.Helper()
 	l.stop()
@@ -108,8 +108,8 @@ func rules(t *testing.T) string {
 	return dir
 }
 
-// A server is killed and comes back empty. Its counts are lost, so each user gets the limit twice,
-// but no more.
+// TestKilledServer kills a server and restarts it empty. The counts are lost, so each user gets
+// the limit twice, but no more.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Run(t)
@@ -126,8 +126,8 @@ func TestKilledServer(t *testing.T) {
 	l.most(t, perUser, 2*perUser)
 }
 
-// A replica takes over. It may lack the last writes, so a user may get more than the limit, but
-// never more than both servers allow together.
+// TestFailover makes a replica take over. The replica may lack the last writes, so a user may get
+// more than the limit, but never more than both servers allow together.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Run(t)
@@ -158,7 +158,7 @@ func TestFailover(t *testing.T) {
 	l.most(t, perUser, 2*perUser)
 }
 
-// open returns a client of a server.
+// open returns a client for a server.
 func open(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -166,8 +166,8 @@ func open(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// The test replaces files, also with invalid ones. The old or the new files decide each request,
-// and counts are kept.
+// TestReloadUnderLoad replaces configuration files, sometimes with invalid ones. Each request must
+// be decided by the old or the new configuration, and counts must be kept.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := rules(t)
@@ -182,9 +182,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		before := loaded()
 		path := filepath.Join(dir, "web.yaml")
 		write(t, filepath.Join(dir, fmt.Sprintf(".%d", i)), "domain: web\ndescriptors:\n"+text)
-		if err := os.Rename(filepath.Join(dir, fmt.Sprintf(".%d", i)), path); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.Rename(filepath.Join(dir, fmt.Sprintf(".%d", i)), path))
 		redistest.Eventually(t, "the files are read", func() bool { return loaded() > before })
 	}
 	more(t, "decided", &l.denied)

@@ -29,30 +29,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// output is a log that can be read while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(text)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // gateway is a gateway that runs until the test ends.
 type gateway struct {
 	grpc, http net.Addr
-	log        *output
+	log        *redistest.Output
 	options    process.Options
 	cancel     context.CancelFunc
 	ended      chan error
@@ -61,7 +47,7 @@ type gateway struct {
 // start starts a gateway. Options that are not set get values for tests.
 func start(t *testing.T, options process.Options) *gateway {
 	t.Helper()
-	g := &gateway{log: &output{}, ended: make(chan error, 1)}
+	g := &gateway{log: &redistest.Output{}, ended: make(chan error, 1)}
 	if options.GRPC == "" {
 		options.GRPC = "127.0.0.1:0"
 	}
@@ -107,7 +93,8 @@ func (g *gateway) stop() error {
 	return err
 }
 
-// client returns an HTTP client of the gateway. config is the TLS configuration, or nil for no TLS.
+// client returns an HTTP client for the gateway. config is the TLS configuration, or nil for no
+// TLS.
 func (g *gateway) client(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -182,7 +169,7 @@ func (g *gateway) ready(t *testing.T) {
 	}
 }
 
-// says waits until the log contains a text.
+// says waits until the log contains text.
 func (g *gateway) says(t *testing.T, text string) {
 	t.Helper()
 	redistest.Eventually(t, "the log says "+text, func() bool { return strings.Contains(g.log.String(), text) })
@@ -215,9 +202,7 @@ func write(t *testing.T, path, text string) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(t.TempDir(), path)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -226,10 +211,7 @@ const policyFile = "policies:\n  api:\n    limit: 3/m\n"
 // server runs a server with the policy api.
 func server(t *testing.T, options ...embedded.Option) *embedded.Server {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}})))
 	return embedded.Run(t, append(options, embedded.WithLibrary(build.Text()))...)
 }
 
@@ -247,10 +229,7 @@ type relay struct {
 
 func newRelay(t *testing.T, to string) *relay {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	r := &relay{addr: port.Addr().String()}
 	r.moved.L = &r.mu
 	var all sync.WaitGroup
@@ -285,7 +264,7 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-// hold starts or stops holding back replies.
+// hold starts holding back replies if held is true, and stops otherwise.
 func (r *relay) hold(held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,12 +312,9 @@ func pass(from, to net.Conn, see func([]byte)) {
 	}
 }
 
-// library returns the text of the library without policies.
+// library returns the library's source code without policies.
 func library(t *testing.T) string {
 	t.Helper()
-	build, err := functions.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New())
 	return build.Text()
 }

@@ -35,11 +35,11 @@ type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
 	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
-	AllOrNone      bool          // if a descriptor of the files is denied, the others are not charged
+	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
-	Policies       string        // policies.yaml, for Deploy and Dev
+	Policies       []string      // names of policies files, for Deploy and Dev; together they are one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
 	Batches        string        // "n,ttl" for hot keys; empty for none
@@ -234,7 +234,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 	}
 }
 
-// follow reloads the files when they change, until ctx ends.
+// follow reloads the Envoy configuration files when they change, until ctx ends.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
 		if err := g.reload(watcher); err != nil {
@@ -243,7 +243,7 @@ func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	}
 }
 
-// reload loads the files if they have changed.
+// reload loads the Envoy configuration files if they have changed.
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 	config, err := watcher.Check()
 	if config == nil && err == nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// question requests one unit of the policy api.
+// question requests one unit under the policy api.
 var question = &rls.RateLimitRequest{Domain: "web", Descriptors: []*entries.RateLimitDescriptor{
 	{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "policy", Value: "api"}, {Key: "user", Value: "ann"}}},
 }}
@@ -33,10 +33,7 @@ var question = &rls.RateLimitRequest{Domain: "web", Descriptors: []*entries.Rate
 // passes.
 func TestStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	addr := port.Addr().String()
 	_ = port.Close()
 	g := start(t, process.Options{Redis: "redis://" + addr})
@@ -68,7 +65,7 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestDrains checks that a request in progress finishes, and that new requests find no open port.
+// TestDrains checks that a request in progress finishes, and that the port refuses new connections.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]func(g *gateway) error{
@@ -175,15 +172,12 @@ func TestAnswersWhileRedisHangs(t *testing.T) {
 func TestDeploys(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Run(t)
-	g := start(t, process.Options{Redis: "redis://" + redis.Addr, Deploy: true, Policies: write(t, "policies.yaml", policyFile)})
+	g := start(t, process.Options{Redis: "redis://" + redis.Addr, Deploy: true, Policies: []string{write(t, "policies.yaml", policyFile)}})
 	g.ready(t)
 	if status, body := g.get(t, "/check/api"); status != http.StatusOK {
 		t.Errorf("/check: %d %s", status, body)
 	}
-	conn, err := net.Dial("tcp", redis.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must[net.Conn](t)(net.Dial("tcp", redis.Addr))
 	defer conn.Close()
 	if _, err := fmt.Fprint(conn, "FUNCTION FLUSH\r\n"); err != nil {
 		t.Fatal(err)
@@ -208,7 +202,7 @@ func TestDoesNotDeploy(t *testing.T) {
 
 func TestDev(t *testing.T) {
 	t.Parallel()
-	g := start(t, process.Options{Dev: true, Redis: "redis://ignored:1", Policies: write(t, "policies.yaml", policyFile)})
+	g := start(t, process.Options{Dev: true, Redis: "redis://ignored:1", Policies: []string{write(t, "policies.yaml", policyFile)}})
 	g.ready(t)
 	for i, want := range []int{200, 200, 200, 429} {
 		if status, body := g.get(t, "/check/api"); status != want {
@@ -284,8 +278,8 @@ func TestFilesOfEnvoy(t *testing.T) {
 	}
 }
 
-// TestFilesAreFollowedWithoutRedis checks that changes of the files take effect even while the
-// gateway is not ready.
+// TestFilesAreFollowedWithoutRedis checks that changes to the Envoy configuration files take effect
+// even while the gateway is not ready.
 func TestFilesAreFollowedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -299,7 +293,7 @@ func TestUnixSockets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	grpc, http := "unix:"+filepath.Join(dir, "grpc"), "unix:"+filepath.Join(dir, "http")
-	options := process.Options{Dev: true, GRPC: grpc, HTTP: http, Policies: write(t, "policies.yaml", policyFile)}
+	options := process.Options{Dev: true, GRPC: grpc, HTTP: http, Policies: []string{write(t, "policies.yaml", policyFile)}}
 	g := start(t, options)
 	g.ready(t)
 	if status, body := g.get(t, "/check/api/header:X,address"); status != 503 { // no header identifies the caller
@@ -312,20 +306,12 @@ func TestUnixSockets(t *testing.T) {
 	if status, _ := g.get(t, "/healthz"); status != 200 {
 		t.Errorf("after another gateway's attempt: %d", status)
 	}
-	if err := g.stop(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, g.stop())
 
-	// A killed process leaves its socket behind, and a new process replaces it. Any other file
-	// stays.
-	address, err := net.ResolveUnixAddr("unix", filepath.Join(dir, "http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left, err := net.ListenUnix("unix", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A killed process leaves its socket behind, and a new process replaces it. Any other file is
+	// kept.
+	address := must[*net.UnixAddr](t)(net.ResolveUnixAddr("unix", filepath.Join(dir, "http")))
+	left := must[*net.UnixListener](t)(net.ListenUnix("unix", address))
 	left.SetUnlinkOnClose(false)
 	_ = left.Close()
 	start(t, options).ready(t)
@@ -339,15 +325,9 @@ func TestUnixSockets(t *testing.T) {
 // forwarded returns the status of a check for a client's address.
 func forwarded(t *testing.T, g *gateway, address string) int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://gateway/check/api", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), "GET", "http://gateway/check/api", nil))
 	request.Header.Set("X-Forwarded-For", address)
-	response, err := g.client(nil).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must[*http.Response](t)(g.client(nil).Do(request))
 	_ = response.Body.Close()
 	return response.StatusCode
 }
@@ -362,8 +342,9 @@ func TestWrongUse(t *testing.T) {
 		{process.Options{Redis: "http://x"}, "--redis: the URL "},
 		{process.Options{Redis: "redis://user:secret@h:x"}, "--redis: the URL "},
 		{process.Options{Dev: true, Timeout: -1}, "--timeout -1ns is not above 0; give one such as 15ms"},
-		{process.Options{Policies: policies}, "--policies " + policies + " is for --deploy and --dev; add one of them, or leave it out"},
-		{process.Options{Dev: true, Policies: "none.yaml"}, "none.yaml"},
+		{process.Options{Policies: []string{policies}}, "--policies " + policies + " is for --deploy and --dev; add one of them, or leave it out"},
+		{process.Options{Dev: true, Policies: []string{"none.yaml"}}, "none.yaml"},
+		{process.Options{Dev: true, Policies: []string{policies, write(t, "second.yaml", policyFile)}}, "second.yaml:"},
 		{process.Options{Dev: true, Batches: "100"}, `--batches "100" is not of the form n,ttl; write 2 units or more and a time of 1ms or more, as in 100,100ms`},
 		{process.Options{Dev: true, Batches: "x,1s"}, `--batches "x,1s" is not`},
 		{process.Options{Dev: true, Batches: "10,1"}, `--batches "10,1" is not`},
@@ -390,7 +371,7 @@ func TestWrongUse(t *testing.T) {
 // cut off in time, and that other clients are served meanwhile.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	g := start(t, process.Options{Dev: true, Policies: write(t, "policies.yaml", policyFile)})
+	g := start(t, process.Options{Dev: true, Policies: []string{write(t, "policies.yaml", policyFile)}})
 	g.ready(t)
 	var wait sync.WaitGroup
 	for _, begun := range []struct {
@@ -403,10 +384,7 @@ func TestSlowClients(t *testing.T) {
 		{g.grpc, ""},
 		{g.grpc, "PRI * HTTP/2.0\r\n"},
 	} {
-		conn, err := net.Dial(begun.addr.Network(), begun.addr.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must[net.Conn](t)(net.Dial(begun.addr.Network(), begun.addr.String()))
 		t.Cleanup(func() { _ = conn.Close() })
 		if _, err := fmt.Fprint(conn, begun.text); err != nil {
 			t.Fatal(err)
@@ -426,7 +404,7 @@ func TestSlowClients(t *testing.T) {
 	wait.Wait()
 }
 
-// No path is redirected: an answer to a proxy is a decision or an error.
+// TestNoRedirects checks that no path is redirected: a proxy needs a decision or an error.
 func TestNoRedirects(t *testing.T) {
 	g := start(t, process.Options{Redis: "redis://" + server(t).Addr()})
 	for path, want := range map[string]int{
@@ -434,17 +412,11 @@ func TestNoRedirects(t *testing.T) {
 		"/check": 404, "/deny403/check": 404, "/deny403//check/api": 404, "/v1": 404, "/v1//take": 404, "/v1/../check/api": 404, "/healthz/": 404, "/": 404,
 		"/check//api": 400, "/check/api//address": 200, "/%63heck/api": 400,
 	} {
-		conn, err := net.Dial("tcp", g.http.String())
-		if err != nil {
+		conn := must[net.Conn](t)(net.Dial("tcp", g.http.String()))
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"); err != nil { // written by hand, because package http would clean the path
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"); err != nil { // as it is: package http would clean the path
-			t.Fatal(err)
-		}
-		answer, err := io.ReadAll(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must[[]byte](t)(io.ReadAll(conn))
 		if !strings.HasPrefix(string(answer), fmt.Sprintf("HTTP/1.1 %d ", want)) {
 			t.Errorf("%s: %s, want %d", path, answer, want)
 		}

@@ -29,7 +29,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	plain := api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log})
 	trusted := g.options.TrustedProxies
-	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // the header has the only address, because a Unix socket has none
+	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // a Unix socket has no client address, so only the header has one
 		trusted = append(slices.Clone(trusted), unixPrefix)
 	}
 	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted})
@@ -42,7 +42,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 			forward.ServeHTTP(w, r)
 		case strings.HasPrefix(at, api.Prefix):
 			plain.ServeHTTP(w, r)
-		case at != path.Clean(at): // mux would redirect, and some proxies take a redirect for a permission
+		case at != path.Clean(at): // mux would redirect, and some proxies treat a redirect as permission
 			problem.Problem{Status: http.StatusNotFound, Detail: "the path has // or . or .. in it, or ends with /; write it without"}.Write(w)
 		default:
 			mux.ServeHTTP(w, r)

@@ -14,7 +14,7 @@ import (
 // TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
 type TLSFiles struct {
 	Cert, Key string
-	ClientCA  string // file with the authorities of client certificates; "" if clients need no certificate
+	ClientCA  string // file with the authorities for client certificates; "" if clients need no certificate
 }
 
 // config returns the TLS configuration, or nil if there is none. The files are read again when they
@@ -59,7 +59,7 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// stamp returns a text that changes if a file changes.
+// stamp returns a string that changes if a file changes.
 func (f TLSFiles) stamp() string {
 	stamp := ""
 	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
@@ -80,7 +80,8 @@ type reloader struct {
 	looked  time.Time
 }
 
-// config returns the current configuration. It checks the files at most once a second.
+// config returns the current configuration. It checks whether the certificate files have changed at
+// most once a second.
 func (r *reloader) config() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()

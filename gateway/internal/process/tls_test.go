@@ -34,17 +34,14 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	a := &authority{t, nil, key}
 	a.cert = a.sign("authority", &key.PublicKey)
 	return a
 }
 
-// sign returns a certificate for a name, valid for a host and for a client. If the authority has no
-// certificate yet, sign returns the authority's own.
+// sign returns a certificate for a name, valid for servers and clients. The first certificate that
+// an authority signs is its own.
 func (a *authority) sign(name string, key *ecdsa.PublicKey) *x509.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -87,7 +84,7 @@ func block(kind string, text []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: text}))
 }
 
-// client returns the TLS configuration of a client with a certificate.
+// client returns the TLS configuration for a client with a certificate.
 func (a *authority) client() *tls.Config {
 	a.t.Helper()
 	cert, key := a.pair("proxy")
@@ -100,7 +97,7 @@ func (a *authority) client() *tls.Config {
 	return config
 }
 
-// anonymous returns the TLS configuration of a client without a certificate.
+// anonymous returns the TLS configuration for a client without a certificate.
 func (a *authority) anonymous() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -122,21 +119,16 @@ func (a *authority) files(dir string) process.TLSFiles {
 func (g *gateway) serial(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: config}
-	conn, err := dialer.DialContext(t.Context(), g.http.Network(), g.http.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must[net.Conn](t)(dialer.DialContext(t.Context(), g.http.Network(), g.http.String()))
 	defer conn.Close()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// overTLS returns how many of the two ports serve a client, and the first error.
+// overTLS returns how many of the two ports serve a client with the given TLS configuration, and the
+// first error.
 func (g *gateway) overTLS(t *testing.T, config *tls.Config) (ports int, err error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "GET", "https://gateway/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), "GET", "https://gateway/healthz", nil))
 	client := g.client(config)
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
@@ -221,10 +213,7 @@ func TestHalfAHandshake(t *testing.T) {
 	g := start(t, process.Options{Dev: true, TLS: ca.files(t.TempDir())})
 	var wait sync.WaitGroup
 	for _, addr := range []net.Addr{g.http, g.grpc} {
-		conn, err := (&net.Dialer{}).DialContext(context.Background(), addr.Network(), addr.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must[net.Conn](t)((&net.Dialer{}).DialContext(context.Background(), addr.Network(), addr.String()))
 		t.Cleanup(func() { _ = conn.Close() })
 		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00\x01")); err != nil { // the beginning of a ClientHello
 			t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package remedy rewords errors of package client for operators, because their advice is for Go
-// programs.
+// Package remedy rewords errors of package client for operators, because the original advice is for
+// Go programmers.
 package remedy
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// For returns err with what the operator of the gateway can do, and with the beginnings of long keys.
+// For returns err with advice for the operator of the gateway, and with long keys shortened.
 func For(err error) error {
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
@@ -26,7 +26,7 @@ func For(err error) error {
 	return &copied
 }
 
-// Cut returns at most 60 bytes of a text for an error.
+// Cut shortens text to at most 60 bytes, for an error message.
 func Cut(text string) string {
 	const most = 60
 	if len(text) > most {

@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// decide fills in the results. Descriptors that name policies are decided together, unless a
-// cluster has their keys on several servers. Other descriptors are decided separately. decide
-// returns the first error.
+// decide fills in the results of the questions in list. Descriptors that name policies are decided
+// together, unless their keys are on several servers of a cluster. Other descriptors are decided
+// separately. decide returns the first error.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	if len(list) == 1 {
 		if list[0].limit == "" {
@@ -101,8 +101,9 @@ func distinct(list []*question) bool {
 	return true
 }
 
-// all takes units from all keys in one call, or from none. It reports whether the call was allowed.
-// A shadow policy never denies its descriptor, although its result says what it would decide.
+// all takes units from all keys in one call, or from none. It sets the results of the questions, and
+// reports whether the call was allowed. A shadow policy never denies its descriptor, although its
+// result says what it would decide.
 func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
 	request := client.Request{
 		Each: true, Keys: make([]string, 0, len(list)), Limits: make([]client.Limit, 0, len(list)), Costs: make([]int64, 0, len(list)),

@@ -34,8 +34,7 @@ func policy(name, algorithm string, rates ...model.Rate) limitOf {
 	return limitOf{model.Policy{Name: name, Limits: []model.Limit{{Algorithm: algorithm, Rates: rates}}}, name, "unknown", 0}
 }
 
-// Under rules, each descriptor is a separate decision. Under a policy, all descriptors together are
-// one decision. The model has the library's algorithms.
+// Descriptors with rules are decided separately; descriptors with policies are decided together.
 var (
 	byRule = map[string]limitOf{
 		"second": window(2, "second", "s"), "minute": window(3, "minute", "m"), "hour": window(5, "hour", "h"),
@@ -52,7 +51,8 @@ var (
 // reference responds to requests as docs/envoy.md describes, with the decisions of the model.
 type reference struct{ *model.Model }
 
-// status returns a status in the form of testbed.ask. entry is a reply of the model.
+// status returns a status in the form of testbed.ask. entry begins with the five numbers that the
+// model reports for the limit.
 func (l limitOf) status(allowed bool, entry []any) string {
 	n := make([]int64, 5)
 	for i := range n {
@@ -86,7 +86,8 @@ func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, 
 	return fields.([]any)
 }
 
-// one decides on a single descriptor.
+// one decides on a single descriptor, and returns its status and whether it is allowed. back reports
+// whether the descriptor gives hits back, and rule whether its limit comes from a rule.
 func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (string, bool) {
 	keys, limits := []string{key}, []limitOf{l}
 	switch {
@@ -110,7 +111,7 @@ func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (stri
 	return l.status(allowed, reply), allowed
 }
 
-// together decides on several descriptors under a policy.
+// together decides on several descriptors with policies.
 func (r reference) together(keys []string, limits []limitOf, hits int64) (statuses []string, allowed bool) {
 	reply := r.do(model.Take, keys, limits, hits, true, false)
 	for i, entry := range reply[len(reply)-1].([]any) {
@@ -120,7 +121,8 @@ func (r reference) together(keys []string, limits []limitOf, hits int64) (status
 	return statuses, reply[0] == int64(1)
 }
 
-// For generated requests, every field of every status equals that of the model.
+// TestStatusesAreThoseOfTheModel checks that, for generated requests, every field of every status
+// equals that of the model.
 func TestStatusesAreThoseOfTheModel(t *testing.T) {
 	rules := "domain: web\ndescriptors:\n"
 	for name, l := range byRule {

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// question holds what a descriptor asks, and the answer.
+// question holds a descriptor's request and its answer.
 type question struct {
 	label string // for metrics
 	name  string // of the rule
@@ -29,8 +29,7 @@ type question struct {
 	quota     bool
 	result    client.KeyResult
 
-	// The parts of the status, which refer to each other. They are here because one allocation is
-	// faster than three.
+	// The parts of the status, which point to each other. Storing them here saves two allocations.
 	answer  rls.RateLimitResponse_DescriptorStatus
 	current rls.RateLimitResponse_RateLimit
 	reset   durationpb.Duration
@@ -89,7 +88,7 @@ func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 
 const (
 	unmatched  = "none"     // the metrics label of descriptors without a limit
-	overridden = "override" // that of descriptors with a limit of their own
+	overridden = "override" // the metrics label of descriptors with their own limit
 )
 
 // hits returns how many units a descriptor takes. If the descriptor has its own number, which may
@@ -122,7 +121,8 @@ func (q *question) override(i int, domain string, descriptor *entries.RateLimitD
 	return nil
 }
 
-// rule takes the limit from a rule of the files, or nil if there is none.
+// rule takes the limit from a rule of the Envoy configuration. A nil rule means that the descriptor
+// has no limit.
 func (q *question) rule(rule *envoyconfig.Rule) {
 	if rule == nil {
 		return
@@ -135,7 +135,7 @@ func (q *question) rule(rule *envoyconfig.Rule) {
 	q.current.Name, q.current.RequestsPerUnit, q.current.Unit = rule.Name, rule.Count, rule.Unit
 }
 
-// policy takes the limit from the entry that names a policy. The other entries make the key.
+// policy takes the limit from the entry that names a policy. The other entries form the key.
 func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
 	all := descriptor.GetEntries()
 	at := slices.IndexFunc(all, func(e *entries.RateLimitDescriptor_Entry) bool { return e.Key == policyEntry })
@@ -151,8 +151,8 @@ func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
 // over reports whether the descriptor is over its limit.
 func (q *question) over() bool { return q.limit != "" && !q.result.Allowed && !q.shadow }
 
-// decision returns the word for metrics. For a rule in shadow mode, it is what the rule would have
-// decided.
+// decision returns the decision label for the metrics. For a rule in shadow mode, it is the
+// decision without shadow mode.
 func (q *question) decision() string {
 	switch {
 	case q.limit == "":

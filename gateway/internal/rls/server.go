@@ -24,7 +24,7 @@ import (
 const source = "grpc" // for metrics
 
 // mostDescriptors is the maximum number of descriptors in a request, equal to the number of limits
-// in a call of the library. Envoy sends only a few.
+// in a call to the library. Envoy sends only a few.
 const mostDescriptors = 50
 
 // Options configures a [Server]. Limiter, Metrics and Log are required.
@@ -46,10 +46,10 @@ type Server struct {
 	clustered atomic.Bool // whether the keys of a request have been on several servers
 }
 
-// New returns a Server that has no files yet.
+// New returns a Server that has no configuration yet; see [Server.Use].
 func New(options Options) *Server { return &Server{Options: options} }
 
-// Use replaces the files. Requests that have already begun use the previous files.
+// Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
 // ShouldRateLimit decides a request. It returns one status for each descriptor, in order. If no
@@ -99,9 +99,9 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	return response, nil
 }
 
-// bounded returns the context of the calls to Redis. A caller that hangs up is counted. If the deadline
-// of the request is later than the limiter's timeout, the context has none: then the limiter needs no
-// timer for each request.
+// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so a
+// caller that hangs up is charged. If the request's deadline is later than the limiter's timeout, the
+// context has no deadline, and the limiter needs no timer for each request.
 func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	deadline = deadline.Add(-s.Margin)
@@ -112,9 +112,9 @@ func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context,
 	return context.WithDeadline(ctx, deadline)
 }
 
-// refusal returns the gRPC error for an error of the client. If a retry cannot help, the error says
-// what to correct. The code is never UNKNOWN, because with UNKNOWN Envoy allows a request in every
-// failure mode.
+// refusal returns the gRPC error for an error from the client. If a retry cannot help, the error
+// says what to correct. The code is never UNKNOWN, because with UNKNOWN Envoy allows a request in
+// every failure mode.
 func refusal(err error) error {
 	code := codes.Unavailable
 	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {

@@ -27,12 +27,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
+
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
 
 // start is 15 s into a minute.
 var start = time.Date(2026, 11, 1, 12, 0, 15, 0, time.UTC)
 
-// testbed is a service over gRPC with an embedded server whose clock is stopped.
+// testbed is a gRPC service that uses an embedded server with a stopped clock.
 type testbed struct {
 	t        *testing.T
 	server   *embedded.Server
@@ -43,10 +48,7 @@ type testbed struct {
 
 func newTestbed(t *testing.T, config string, policies ...functions.Policy) *testbed {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(policies...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(start))
 	b := connect(t, "redis://"+server.Addr(), config)
 	b.server = server
@@ -56,10 +58,7 @@ func newTestbed(t *testing.T, config string, policies ...functions.Policy) *test
 // connect starts a service that uses the server at a URL.
 func connect(t *testing.T, url, config string) *testbed {
 	t.Helper()
-	limiter, err := client.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := must[*client.Client](t)(client.Open(url))
 	t.Cleanup(func() { _ = limiter.Close() })
 	registry := prometheus.NewRegistry()
 	service := rls.New(rls.Options{
@@ -68,27 +67,16 @@ func connect(t *testing.T, url, config string) *testbed {
 	})
 	if config != "" {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := envoyconfig.Load(dir, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600))
+		loaded := must[*envoyconfig.Config](t)(envoyconfig.Load(dir, false))
 		service.Use(loaded)
 	}
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	running := grpc.NewServer()
 	api.RegisterRateLimitServiceServer(running, service)
 	go func() { _ = running.Serve(port) }()
 	t.Cleanup(running.Stop)
-	connection, err := grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := must[*grpc.ClientConn](t)(grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))
 	t.Cleanup(func() { _ = connection.Close() })
 	return &testbed{t: t, service: service, registry: registry, client: api.NewRateLimitServiceClient(connection)}
 }
@@ -137,7 +125,7 @@ func request(hits uint32, descriptors ...string) *api.RateLimitRequest {
 	return r
 }
 
-// expect sends the same request several times.
+// expect sends the request r once for each element of want, and compares the responses with want.
 func (b *testbed) expect(r *api.RateLimitRequest, want ...string) {
 	b.t.Helper()
 	for i, w := range want {
@@ -228,8 +216,8 @@ func TestShadowPolicies(t *testing.T) {
 	}
 }
 
-// TestAllOrNone checks that, with AllOrNone, a denied descriptor prevents the others from being
-// charged.
+// TestAllOrNone checks that, with AllOrNone, no descriptor of a request is charged if one of them is
+// denied.
 func TestAllOrNone(t *testing.T) {
 	b := newTestbed(t, config)
 	b.service.AllOrNone = true
@@ -287,7 +275,8 @@ func TestOverride(t *testing.T) {
 	b.expect(unknown, "OK | OK 0", "OK | OK 0")
 }
 
-// Overrides without files are labelled alike, whatever domains clients make up.
+// TestOverridesShareAMetric checks that overrides have one label if there is no configuration,
+// whatever domains clients send.
 func TestOverridesShareAMetric(t *testing.T) {
 	b := newTestbed(t, "")
 	for i := range 100 {
@@ -337,10 +326,7 @@ func TestPolicies(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	b := newTestbed(t, config)
-	response, err := b.client.ShouldRateLimit(t.Context(), request(0, "quick=x", "general=x", "free=x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must[*api.RateLimitResponse](t)(b.client.ShouldRateLimit(t.Context(), request(0, "quick=x", "general=x", "free=x")))
 	got := ""
 	for _, h := range response.ResponseHeadersToAdd {
 		got += h.Key + "=" + h.Value + " "
@@ -396,13 +382,8 @@ func TestReload(t *testing.T) {
 	b := newTestbed(t, config)
 	b.expect(request(0, "address=a"), "OK | OK :2/minute 1 45s")
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("domain: web\ndescriptors: [{key: address, rate_limit: {unit: minute, requests_per_unit: 9}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := envoyconfig.Load(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("domain: web\ndescriptors: [{key: address, rate_limit: {unit: minute, requests_per_unit: 9}}]\n"), 0o600))
+	loaded := must[*envoyconfig.Config](t)(envoyconfig.Load(dir, false))
 	b.service.Use(loaded)
 	b.expect(request(0, "address=a"), "OK | OK :9/minute 7 45s")
 }

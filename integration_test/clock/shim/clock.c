@@ -5,7 +5,7 @@
  * microseconds since the epoch at which the wall clock stands still; 0 is real time. CLOCK_MONOTONIC is not
  * changed, so that timers and timeouts continue.
  *
- * The server's allocator reads the time before main, while it is still initializing: nothing here allocates,
+ * The server's allocator reads the time before main, while it is still initializing, so nothing here allocates,
  * and real time comes directly from the kernel.
  */
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@ static void give_up(const char *path) {
     _exit(70);
 }
 
-/* Two threads may both get here first: both map the same file, and either mapping works. Before libc is
+/* If two threads both get here first, both map the same file, and either mapping works. Before libc is
  * initialized, getenv returns NULL; then the time is real, and the next call tries again. */
 static const volatile int64_t *mapped(void) {
     if (clock_file != NULL) return clock_file;
