@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the local images that the integration tests and compose.yaml run:
+# Provides the local images that the integration tests and compose.yaml run:
 #
 #   ratelimit-test/redis:7.0    ratelimit-test/redis:8.0    ratelimit-test/valkey:8.1
 #
@@ -7,9 +7,9 @@
 # root file system from Debian's packages, and checks their signatures. An existing image is left alone, so a
 # second run does nothing.
 #
-#   docker/images.sh            make what is missing
-#   docker/images.sh --force    make all three again
-#   docker/images.sh --check    make none; exit 0 if all three are there, 1 if not
+#   docker/images.sh            get the missing images
+#   docker/images.sh --force    get all three again
+#   docker/images.sh --check    get none; exit 0 if all three exist, 1 if not
 #
 #   IMAGES_FROM=auto|registry|packages   the source; auto (the default) tries the registry, then the packages
 #   DEBIAN_MIRROR=URL                    the Debian mirror; the default is the one in this machine's apt sources
@@ -116,7 +116,7 @@ check() {
 	esac
 }
 
-# image TAG OFFICIAL SUITE SERVER: makes one image unless it exists.
+# image TAG OFFICIAL SUITE SERVER: gets one image unless it exists.
 image() {
 	if [ "$force" = yes ] || ! docker image inspect "$1" >/dev/null 2>&1; then
 		make_image "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a program for a release: static, and byte for byte the same for a given commit and Go
-# version, in any directory and on any machine.
+# Builds a static program for a release. A given commit and Go version give the same bytes in
+# any directory and on any machine.
 #
 #   tools/build.sh OS ARCH FILE [DIRECTORY]    the default is cmd/ratelimit
 set -euo pipefail

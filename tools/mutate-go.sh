@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Changes the Go code in one place at a time, and says which changes no test of the same package notices; `make mutate-go`
-# runs it. The work is done by gremlins, in a copy of the module. Each change costs one run of the package's tests.
+# Changes the Go code in one place at a time, and lists the changes that no test of the same package detects;
+# `make mutate-go` runs it. It runs gremlins in a copy of the module. Each change costs one run of the
+# package's tests.
 #
 #   PACKAGE=client                    a directory of any module of the project, with the directories below it
 #   FILES="bounded.go breaker.go"     only these files of PACKAGE; without it, all
 #
-# Changes that no caller can see are listed in tools/lint/equivalent.tsv: file, kind of change, line and reason, separated
-# by tabs. An entry is valid as long as the file has that line. The exit code is 1 if any other change survives.
+# Changes that no caller can see are listed in tools/lint/equivalent.tsv: file, kind of change, line
+# and reason, separated by tabs. An entry is valid as long as its file has that line. The exit code
+# is 1 if any other change survives.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

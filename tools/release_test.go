@@ -41,7 +41,8 @@ func must(t *testing.T, dir string, env []string, name string, args ...string) s
 	return strings.TrimSpace(stdout)
 }
 
-// clone returns a clone of this checkout. It contains the scripts as they are now, committed.
+// clone returns a clone of this checkout, in which the current versions of the scripts are
+// committed.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "clone")

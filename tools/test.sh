@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every check and every test of the project, for `make test`. It runs all stages even if one fails, and
-# prints the whole output of what fails, and the progress of the tests. Then it prints how many tests ran on
-# which servers. The last two lines are "N passed, N failed", and then the time, the counts and the servers.
-# The exit code is 0 only if something ran and nothing failed.
+# Runs every check and every test of the project, for `make test`. It runs all stages even if one fails. It
+# prints the progress of the tests, and the whole output of stages that fail. Then it prints how many tests
+# ran on which servers. The last two lines are "N passed, N failed", and then the time, the counts and the
+# servers. The exit code is 0 only if something ran and nothing failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available
@@ -59,19 +59,61 @@ command -v go >/dev/null || {
 }
 choose_backend
 
-# Installing packages takes minutes on a new machine, so run the checks that need only Go at the
-# same time.
-exec 3<&0 # sudo may ask for a password
-tools/setup.sh "$backend" <&3 &
-packages=$!
+# images: makes the images, from a registry if one is available, otherwise with mmdebstrap.
+images() {
+	docker/images.sh --check && return
+	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
+	tools/setup.sh images && docker/images.sh
+}
 
-(cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
-go build -o "$build/testcount" ./tools/testcount || give_up
+# prepare: installs packages, and makes the images if they are missing. If there are no images, integration decides
+# what to do.
+prepare() {
+	tools/setup.sh "$backend" || return
+	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
+}
+
+# A new machine compiles for minutes. So there are only two kinds of builds: those with the race detector, and
+# those of programs, which tests build with the same settings as tools/build.sh.
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
 
 modules=()
 while IFS= read -r file; do
 	modules+=("$(dirname "$file")")
 done < <(find . -name go.mod -not -path '*/testdata/*' -not -path './.build/*' | sort)
+
+# Installing packages, making images and downloading modules take minutes on a new machine, so the checks that
+# need only Go run at the same time.
+exec 3<&0 # sudo may ask for a password
+prepare <&3 &
+prepared=$!
+
+(cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
+go build -o "$build/testcount" ./tools/testcount || give_up
+# Compile the packages once; otherwise tests that run at once would all compile the same packages. go vet
+# reports the errors.
+for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
+
+# single lists packages and modules whose code and tests start no goroutine. Their tests run without the race
+# detector, which would find nothing and make the tests up to ten times as slow.
+single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
+single_modules=(./examples/gateway ./integration_test/browser)
+
+# slow lists packages whose tests take long.
+slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
+
+# built MODULE COMMAND...: runs a command in a module, with the settings that its tests are built with. The race
+# detector needs cgo. It is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine calls
+# gopher-lua, so the race detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
+# half a minute to compile.
+without_race= # another module to build without the race detector
+built() {
+	local m=$1 cgo=1 flags="$GOFLAGS -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
+	shift
+	case " $without_race ${single_modules[*]} " in *" $m "*) cgo=0 flags=$GOFLAGS ;; esac
+	[ "$m" != ./examples/http ] || flags+=" -tags=nomsgpack"
+	(cd "$m" && CGO_ENABLED=$cgo GOFLAGS=$flags "$@")
+}
 
 formatted() {
 	local bad
@@ -90,7 +132,7 @@ has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.bu
 vet() {
 	local m status=0
 	for m in "${modules[@]}"; do
-		if has "$m" '*.go'; then (cd "$m" && go vet -race ./...) || status=1; fi
+		if has "$m" '*.go'; then built "$m" go vet ./... || status=1; fi
 	done
 	return $status
 }
@@ -99,20 +141,23 @@ static() {
 	local m status=0
 	(cd tools/lint && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
 	for m in "${modules[@]}"; do
-		if has "$m" '*.go'; then (cd "$m" && GOFLAGS=-race "$build/staticcheck" ./...) || status=1; fi
+		if has "$m" '*.go'; then built "$m" "$build/staticcheck" ./... || status=1; fi
 	done
 	return $status
 }
 
-# tidy: succeeds if every go.mod and go.sum lists exactly what the code needs.
+# tidy: succeeds if every go.mod and go.sum lists exactly what the code needs. On a new machine it downloads all
+# dependencies, so it checks all modules of the project at the same time.
 tidy() {
-	local m status=0
+	local m job jobs=() status=0
 	for m in "${modules[@]}"; do
-		(cd "$m" && go mod tidy -diff) || {
+		(cd "$m" && go mod tidy -diff || {
 			echo "run go mod tidy in $m"
-			status=1
-		}
+			false
+		}) &
+		jobs+=($!)
 	done
+	for job in "${jobs[@]}"; do wait "$job" || status=1; done
 	return $status
 }
 
@@ -128,73 +173,71 @@ actions() {
 
 stale() { (cd functions && go run ./internal/generate -check); }
 
-# single lists packages whose code and tests start no goroutine. They run without the race detector,
-# which could find nothing in them and would make them up to ten times as slow.
-single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
-
-single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }
+single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" "${single_modules[@]}" -name '*.go'); }
 
 check "gofmt" formatted
 check "go mod tidy" tidy
 check "go vet" vet
-check "staticcheck" static
-check "actionlint" actions
 check "no goroutines where the race detector is off" single
 check "functions/ratelimit.lua is up to date" stale
-wait $packages || give_up
+wait $prepared || give_up
 
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL DIR ARGUMENTS...: runs go test once. The timeout is long, because tests are many times slower on
-# a busy machine. Many tests wait for timers or other programs, so more packages run at once than there are
-# processors. Tests on real servers take longest, so all others run with a lower priority.
+# tests LABEL MODULE ARGUMENTS...: runs go test once. The tests build programs without the race detector. go vet is
+# a check of its own. The timeout is long, because tests are many times slower on a busy machine. Many tests wait
+# for timers or other programs, so more packages run at once than there are processors. Tests on real servers take
+# longest, so all others run with a lower priority.
 tests() {
-	local out=$results/${1//[ \/]/-} dir=$2 code=0
+	local out=$results/${1//[ \/]/-} module=$2 code=0
 	echo "run  $1"
 	shift 2
-	(cd "$dir" && nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- -count=1 -timeout 60m -p 4 "$@") || code=$?
+	built "$module" nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- \
+		-exec "env CGO_ENABLED=0 'GOFLAGS=$GOFLAGS'" -vet=off -count=1 -timeout 60m -p 4 "$@" || code=$?
 	echo $code >"$out.status"
 }
 
-# images: makes the images, from a registry if one is available, otherwise with mmdebstrap.
-images() {
-	docker/images.sh --check && return
-	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
-	tools/setup.sh images && docker/images.sh
-}
-
-# integration: runs the tests on real servers, after making the images if they are missing.
+# integration: runs the tests on real servers.
 integration() {
-	if [ "$backend" = docker ] && ! images; then
+	cat "$results/images" 2>/dev/null
+	if [ "$backend" = docker ] && ! docker/images.sh --check; then
 		[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || return
 		echo "So no containers: the tests run against redis-server processes of this machine instead."
 		backend=local
 		tools/setup.sh local || return
 	fi
-	RATELIMIT_TEST_BACKEND=$backend RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test integration_test -race -parallel 4 ./... # on four backends
+	RATELIMIT_TEST_BACKEND=$backend RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test ./integration_test -parallel 4 ./... # on four backends
 }
 
-niceness=0
-integration <&3 >"$results/integration" 2>&1 &
-niceness=5
-integration=$!
-(while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
-progress=$!
-trap 'kill $integration $progress 2>/dev/null' EXIT
-tests "root, no goroutines" . "${single[@]}"
-tests "root" . -race $(go list ./... | grep -vxF "$(go list "${single[@]}")")
+# rest: runs the tests of all modules except the largest two.
+rest() {
+	local m
+	for m in "${others[@]}"; do tests "$m" "./$m" ./...; done
+}
+
 others=()
 for m in "${modules[@]}"; do
-	case "$m" in
-	. | ./integration_test) ;;
-	*)
-		has "$m" '*_test.go' || continue
-		others+=("${m#./}")
-		tests "${m#./}" "$m" -race ./...
-		;;
-	esac
+	if [ "$m" != . ] && [ "$m" != ./integration_test ] && has "$m" '*_test.go'; then others+=("${m#./}"); fi
 done
+niceness=0
+integration <&3 >"$results/integration" 2>&1 &
+integration=$!
+niceness=5
+(while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
+progress=$!
+set -m # in a process group, so that all of it can be killed
+rest </dev/null &
+rest=$!
+set +m
+trap 'kill $integration $progress -$rest 2>/dev/null' EXIT
+check "staticcheck" static
+check "actionlint" actions
+# The packages that take longest come first.
+tests "root" . $( (go list "${slow[@]}" && go list ./...) | awk '!seen[$0]++' | grep -vxF "$(go list "${single[@]}")")
+without_race=.
+tests "root, no goroutines" . "${single[@]}"
+wait $rest
 wait $integration
 cat "$results/integration"
 

@@ -11,11 +11,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An outcome is what one algorithm did with one traffic pattern.
+// An outcome holds the decisions of one algorithm on one traffic pattern.
 type outcome struct {
 	ahead  []int64 // times at which allowed calls proceeded; with leaky_bucket, after their wait
 	denied []int64 // times of denied calls
-	wait   int64   // longest wait of an allowed call
+	wait   int64   // longest time that an allowed call had to wait
 	bytes  int     // largest size of the key
 }
 
@@ -44,7 +44,7 @@ func decide() (results [][]outcome, err error) {
 	return results, nil
 }
 
-// An asker makes the calls of one traffic pattern on one key.
+// An asker calls the library in one traffic pattern, for one key.
 type asker struct {
 	server     *embedded.Server
 	began      time.Time
@@ -76,7 +76,7 @@ func (a *asker) ask(call int, at int64) error {
 	return err
 }
 
-// decided makes a decision and records the result.
+// decided makes a call with the given verb at the time at, and records the decision.
 func (a *asker) decided(at int64, verb string, args ...any) error {
 	reply, err := a.do(at, verb, args...)
 	if err != nil {

@@ -61,7 +61,7 @@ func picture(t traffic, outcomes []outcome) string {
 	return p.String()
 }
 
-// key draws an entry of the legend.
+// key draws an entry in the legend.
 func key(p *figures.Picture, x, y, height float64, class, text string) {
 	p.Path(y, class, fmt.Sprintf("M%.1f %.1fh14v%.1fh-14z", x, y-5-height/2, height))
 	p.Text(x+22, y, "", text)

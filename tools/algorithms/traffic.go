@@ -27,7 +27,7 @@ var algorithms = []string{
 
 const held = 10 * second // how long a call holds its lease
 
-// A traffic is a traffic pattern: a series of calls on one key.
+// traffic is a traffic pattern: a series of calls on one key.
 type traffic struct {
 	name, file string
 	says       string // title of its picture
@@ -46,7 +46,7 @@ var traffics = []traffic{
 	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
 }
 
-// evenly returns the times from, from+step, from+2*step and so on, up to but not including to.
+// evenly returns times at intervals of step. The first time is from, and no time is at or after to.
 func evenly(from, to, step int64) (calls []int64) {
 	for at := from; at < to; at += step {
 		calls = append(calls, at)
@@ -54,5 +54,5 @@ func evenly(from, to, step int64) (calls []int64) {
 	return calls
 }
 
-// burst returns the times of a number of calls, a millisecond apart.
+// burst returns times that are a millisecond apart. from is the first, and calls is their number.
 func burst(from, calls int64) []int64 { return evenly(from, from+calls, 1) }

@@ -1,6 +1,6 @@
 // Command budgets draws the picture of docs/budgets.md, which shows a budget as estimates are
-// charged and then settled. It makes the calls in the offline engine. It prints the picture; with
-// -write it updates the file instead.
+// charged and then settled. It makes the calls in the offline engine. It prints the picture, or
+// with -write it updates the picture's file.
 package main
 
 import (
@@ -135,7 +135,8 @@ type point struct{ at, left float64 }
 func x(at float64) float64   { return 56 + at/length*(figures.Width-64) }
 func y(left float64) float64 { return 50 + (n-left)/n*130 }
 
-// area returns the path of the area between the clipped line and 0.
+// area returns the path of the area between the line and 0. The function clip bounds the values of
+// the line.
 func area(line []point, clip func(float64) float64) string {
 	var d strings.Builder
 	fmt.Fprintf(&d, "M%.1f %.1f", x(0), y(0))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # This is the script of action.yml. It installs the command, verifies the policies, runs their tests
-# and plans a deployment. The inputs are the environment variables POLICIES, TESTS, JUNIT, REDIS_URL
-# and FAIL_ON_DRIFT, which docs/ci.md describes.
+# and plans a deployment. The inputs are the environment variables POLICIES, NAMESPACE, TESTS,
+# JUNIT, REDIS_URL and FAIL_ON_DRIFT, which docs/ci.md describes.
 set -euo pipefail
 
 case $FAIL_ON_DRIFT in
@@ -19,7 +19,7 @@ ratelimit() { "$GOBIN/ratelimit" "$@"; }
 
 ratelimit verify ${POLICIES:+--policies "$POLICIES"}
 # TESTS contains files and patterns, separated by spaces.
-if [ -n "$TESTS" ]; then ratelimit test --junit "$JUNIT" -- $TESTS; fi
+if [ -n "$TESTS" ]; then ratelimit test ${NAMESPACE:+--namespace "$NAMESPACE"} --junit "$JUNIT" -- $TESTS; fi
 
 if [ -z "$REDIS_URL" ]; then
 	echo "redis-url is empty, so nothing is planned; is the secret there?"
@@ -27,7 +27,7 @@ if [ -z "$REDIS_URL" ]; then
 	exit 0
 fi
 code=0
-plan=$(ratelimit plan ${POLICIES:+--policies "$POLICIES"} 2>&1) || code=$?
+plan=$(ratelimit plan ${NAMESPACE:+--namespace "$NAMESPACE"} ${POLICIES:+--policies "$POLICIES"} 2>&1) || code=$?
 echo "$plan"
 {
 	echo '### What a deployment would change'

@@ -88,7 +88,7 @@ func TestAction(t *testing.T) {
 	}, {
 		name:   "policies and their tests",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "*_test.yaml"},
-		prints: "ok    policies_test.yaml: 10 tests",
+		prints: "ok    policies_test.yaml: 11 tests",
 	}, {
 		name:  "a name with blanks",
 		with:  map[string]string{"policies": "our policies.yaml", "redis-url": server(t)},
@@ -116,6 +116,10 @@ func TestAction(t *testing.T) {
 		name: "something to change, where nothing should be",
 		with: map[string]string{"policies": "policies.yaml", "redis-url": server(t), "fail-on-drift": "true"},
 		code: 2, output: changes, summary: "+ policy api",
+	}, {
+		name:   "a team's policies",
+		with:   map[string]string{"policies": "policies.yaml", "namespace": "payments", "redis-url": deployed},
+		output: changes, prints: "+ policy payments/api", summary: "+ policy payments/api",
 	}, {
 		name:   "nothing to change",
 		with:   map[string]string{"policies": "policies.yaml", "redis-url": deployed, "fail-on-drift": "true"},
@@ -154,7 +158,7 @@ func TestAction(t *testing.T) {
 			}
 			switch report := filepath.Join(got.workspace, "ratelimit-junit.xml"); tc.name {
 			case "policies and their tests":
-				wantJUnit(t, report, 10, 0)
+				wantJUnit(t, report, 11, 0)
 			case "a test that fails":
 				wantJUnit(t, report, 1, 1)
 			}

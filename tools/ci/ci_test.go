@@ -146,7 +146,8 @@ func server(t *testing.T) string {
 // take a port that was free a moment ago, but never port 1.
 const nobody = "redis://127.0.0.1:1"
 
-// wantDeployed checks whether the user's policies are deployed on a server.
+// wantDeployed checks that the user's policies are deployed on a server if want is true, and that
+// they are not otherwise.
 func wantDeployed(t *testing.T, url string, want bool) {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -160,7 +161,7 @@ func wantDeployed(t *testing.T, url string, want bool) {
 	}
 }
 
-// wantJUnit checks the report that the CI system displays.
+// wantJUnit checks how many tests and failures the report has that the CI system displays.
 func wantJUnit(t *testing.T, file string, tests, failures int) {
 	t.Helper()
 	var report struct {

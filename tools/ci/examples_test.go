@@ -175,7 +175,7 @@ func TestGitlabJobs(t *testing.T) {
 				}
 				report := filepath.Join(dir, check.Artifacts.Reports.Junit)
 				if _, err := os.Stat(report); err == nil && tt.code == 0 {
-					wantJUnit(t, report, 10, 0)
+					wantJUnit(t, report, 11, 0)
 				} else if err == nil {
 					wantJUnit(t, report, 1, 1)
 				} else if tt.job == "ratelimit-check" && tt.prints != "fortnight" {

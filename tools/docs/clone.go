@@ -5,12 +5,14 @@ package docs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
@@ -26,6 +28,9 @@ type Clone struct {
 
 	env []string
 }
+
+// installing is held while a clone compiles, because clones that compile at once would all compile the same packages.
+var installing sync.Mutex
 
 // NewClone clones the checkout at root into dir, including uncommitted changes. The clone contains
 // the files that git tracks or would add.
@@ -61,13 +66,26 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		{"git", "--git-dir=.git", "--work-tree=" + root, "add", "-A"},
 		{"git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "all of it"},
 		{"git", "reset", "-q", "--hard"}, // writes the added files
-		{"go", "install", "./cmd/ratelimit"},
 	} {
-		if _, failure, err := c.command(ctx, "", words...); err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, failure)
+		if err := c.must(ctx, words...); err != nil {
+			return nil, err
 		}
 	}
-	return c, release(c.Dir, proxy)
+	if err := release(c.Dir, proxy); err != nil {
+		return nil, err
+	}
+	installing.Lock()
+	defer installing.Unlock()
+	const command = "github.com/ratelimit-functions/ratelimit/cmd/ratelimit"
+	return c, errors.Join(c.must(ctx, "go", "install", command+"@v"+functions.Version()), c.must(ctx, "go", "install", "./cmd/ratelimit"))
+}
+
+// must is like command, for commands that should succeed.
+func (c *Clone) must(ctx context.Context, words ...string) error {
+	if _, failure, err := c.command(ctx, "", words...); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, failure)
+	}
+	return nil
 }
 
 // release makes a module proxy in a directory. The proxy has one version of the module in dir.

@@ -10,7 +10,7 @@
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0; * matches any
 //	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
-//	<!-- in: examples -->                 the directory of the clone that stands for the reader's directory
+//	<!-- in: examples -->                 the directory of the clone in which the block runs
 //	<!-- with: --addr 127.0.0.1:0 -->     appended to the block, to prevent conflicts with other programs
 //	<!-- needs: docker -->                only a test that has this runs it
 //	<!-- server: none -->                 it needs no server, so the tests on real servers leave it out

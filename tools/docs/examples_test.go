@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
+func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
+
+var require = redistest.Require
+
 func TestTheDocuments(t *testing.T) {
-	documents, err := All("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	clone, err := NewClone(t.Context(), "../..", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	documents := must[[]Document](t)(All("../.."))
+	clone := must[*Clone](t)(NewClone(t.Context(), "../..", t.TempDir()))
 	for _, document := range documents {
 		server := embedded.Run(t, embedded.WithTime(time.Now()))
 		for _, example := range document.Examples {
@@ -38,20 +38,12 @@ func TestTheDocuments(t *testing.T) {
 }
 
 // TestTheDocumentsInOneSession runs the README and then the documents in the order of docs/README.md
-// against one server that nobody resets, as a reader does who pastes all of them in one session.
+// against one server that is never reset, like a reader who pastes everything in one session.
 func TestTheDocumentsInOneSession(t *testing.T) {
-	documents, err := All("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	index, err := os.ReadFile("../../docs/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	clone, err := NewClone(t.Context(), "../..", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	documents := must[[]Document](t)(All("../.."))
+	index := must[[]byte](t)(os.ReadFile("../../docs/README.md"))
+	clone := must[*Clone](t)(NewClone(t.Context(), "../..", t.TempDir()))
 	server := embedded.Run(t, embedded.WithTime(time.Now()))
 	for _, document := range inOrder(documents, string(index)) {
 		for _, example := range document.Examples {
@@ -82,12 +74,9 @@ func inOrder(documents []Document, index string) (ordered []Document) {
 }
 
 // TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the
-// same arguments for a block. So the other tests run the blocks in only one shell.
+// same arguments for a block. Therefore the other tests run the blocks in only one shell.
 func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
-	documents, err := All("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	documents := must[[]Document](t)(All("../.."))
 	for _, document := range documents {
 		for _, example := range document.Examples {
 			if example.Language != "sh" {
@@ -117,13 +106,9 @@ func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	clone := &Clone{Dir: filepath.Join(dir, "clone"), env: []string{"PATH=" + dir + ":/usr/bin:/bin", "CALLS=" + filepath.Join(dir, "calls"), "PWD="}}
-	if err := os.MkdirAll(filepath.Join(clone.Dir, example.in), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.MkdirAll(filepath.Join(clone.Dir, example.in), 0o755))
 	for _, name := range called {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(recorder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(filepath.Join(dir, name), []byte(recorder), 0o755))
 	}
 	example.prints, example.until, example.statuses = "", "", nil
 	err := example.Run(t.Context(), clone, shell, "redis://127.0.0.1:1")

@@ -55,23 +55,14 @@ func hasAnchor(text, anchor string) bool {
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must[[]byte](t)(os.ReadFile(filepath.Join(root, name)))
 		return string(text)
 	}
 	var documents []string
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must[[]string](t)(filepath.Glob(filepath.Join(root, pattern)))
 		for _, file := range files {
-			name, err := filepath.Rel(root, file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must[string](t)(filepath.Rel(root, file))
 			documents = append(documents, filepath.ToSlash(name))
 		}
 	}

@@ -33,8 +33,8 @@ type batch struct {
 }
 
 // ask returns how many units a process requests: more than last time if the last batch was spent
-// quickly, or only the number spent if the last batch expired first. It is at most an eighth of the
-// remaining units.
+// quickly, or only the number spent if the last batch expired first. The result is at most an eighth
+// of the remaining units.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:
@@ -47,8 +47,9 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 	return max(1, min(b.size, b.remaining/8))
 }
 
-// run counts the calls of one second, after a warm-up of several ttl. The limit begins empty, and
-// processes that get few units request few, so the batches need the warm-up to find their sizes.
+// run counts the calls during one second, after a warm-up that takes several times ttl. The limit
+// begins empty, and processes that get few units request few, so the batches need the warm-up to
+// find their sizes.
 func (h hotKey) run() (t tally) {
 	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)

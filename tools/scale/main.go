@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// concurrently calls do with each number from 0 to n-1, two calls at a time.
+// concurrently calls the function do with each number from 0 to n-1, two calls at a time.
 func concurrently(n int, do func(i int)) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, 2)

@@ -16,7 +16,7 @@ type split struct {
 	offered int64     // calls per second
 }
 
-// run counts the offered and the admitted calls of two seconds. It ignores the first second.
+// run counts the calls offered and admitted during two seconds. It ignores the first second.
 func (s split) run() (t tally) {
 	const second, begin, end = 1e6, 1e6, 3e6 // in microseconds
 	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))

@@ -2,10 +2,10 @@
 //
 //	testcount -servers FILE [-checks-passed N] [-checks-failed N] [-seconds N] LABEL STATUS FILE...
 //
-// A stage is its label, the exit status of its go test, and the file with the output of go test
-// -json. The last two lines of output are "N passed, N failed", and then the time, the counts and the
-// servers. The exit status is 1 unless something ran and all of it passed. These also count as
-// failed: a skipped test, a test that did not end, a package that fails without a failing test, a
+// A stage is described by its label, the exit status of its go test, and a file with the output of go
+// test -json. The last two lines of output are "N passed, N failed", and then the time, the counts
+// and the servers. The exit status is 1 unless something ran and all of it passed. These also count
+// as failed: a skipped test, a test that did not end, a package that fails without a failing test, a
 // stage that fails without a failing package, a stage without tests, and a run without servers.
 package main
 
@@ -21,12 +21,12 @@ import (
 	"strings"
 )
 
-// server is an entry of the file that the integration tests write.
+// server is an entry of the list of servers that the integration tests write.
 type server struct {
 	Name     string   `json:"name"` // part of the names of its tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`
 	Excluded []string `json:"excluded"` // kinds of test that could not run on this server
-	NotRun   []string `json:"not_run"`  // names of these tests, which passed without doing anything
+	NotRun   []string `json:"not_run"`  // names of these tests; they do nothing and pass
 }
 
 // words maps the actions of go test -json to the outcomes of tests.
