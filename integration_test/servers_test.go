@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
@@ -24,4 +25,34 @@ func TestAServerThatEndedRunsAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestANodeRestartsEmpty checks that a killed primary restarts without functions, even if it was a
+// replica before. A replica writes the data that it receives from its primary to a file.
+func TestANodeRestartsEmpty(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		primaries := primariesOf(ctx, t, b)
+		n := b.Nodes[slices.IndexFunc(b.Nodes, func(n *backend.Node) bool { return !slices.Contains(primaries, n) })]
+		waitForReplicas(ctx, t, primaries)
+		require(t, n.Kill(ctx))
+		for _, primary := range primaries { // so that the replica needs all of the primary's data again
+			require(t, primary.Client().Do(ctx, "DEBUG", "CHANGE-REPL-ID").Err())
+		}
+		require(t, n.Restart(ctx))
+		waitForReplicas(ctx, t, primaries)
+		require(t, n.Client().Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER").Err())
+		waitFor(ctx, t, "the replica to take over", func() error {
+			if now := primariesOf(ctx, t, b); len(now) != len(primaries) || !slices.Contains(now, n) {
+				return fmt.Errorf("the primaries are %v", now)
+			}
+			return nil
+		})
+		require(t, n.Kill(ctx))
+		require(t, n.Restart(ctx))
+		if digest := deployed(ctx, t, []*backend.Node{n})[n]; digest != "" {
+			t.Errorf("%s restarted with the library %.12s", n, digest)
+		}
+	}, ofCluster)
 }

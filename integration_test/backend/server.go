@@ -80,7 +80,7 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 	mark := "ratelimit-test-" + rand.Text()
 	options := []string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no",
+		"--save", "", "--appendonly", "no", "--rdb-del-sync-files", "yes", // a restarted server is empty
 		"--enable-debug-command", "local",
 		"--syslog-ident", mark,
 	}
