@@ -75,22 +75,33 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// TestALongLogBesideAShortOne compares a key with a long and a short log, which are read one by one,
-// with two keys that have one log each.
-func TestALongLogBesideAShortOne(t *testing.T) {
-	const long, short = "sliding_log 2000/h", "sliding_log 5/100ms"
-	server := start(t)
-	began := server.Time()
-	for i := range 1700 {
-		server.SetTime(began.Add(time.Duration(i) * 10 * time.Millisecond))
-		both := must[any](t)(server.Do("FCALL", "ratelimit_take", 1, "both", long+", 5/100ms")).([]any)
-		apart := must[any](t)(server.Do("FCALL", "ratelimit_take", 2, "long", "short", long, short)).([]any)
-		if got, want := fmt.Sprint(both[:5]), fmt.Sprint(apart[:5]); got != want {
-			t.Fatalf("call %d: got %s, want %s", i, got, want)
-		}
-	}
-	if size := must[any](t)(server.Do("STRLEN", "both")).(int64); size < 8192 {
-		t.Errorf("the value has %d bytes, and is read as a whole", size)
+// TestALongTextBesideAnother compares a key with two rates, whose value is so long that the texts of
+// the rates are read one by one, with two keys of one rate each.
+func TestALongTextBesideAnother(t *testing.T) {
+	for _, c := range []struct {
+		first, second string // limits
+		step          time.Duration
+		cost, calls   int
+	}{
+		{"sliding_log 2000/h", "sliding_log 5/100ms", 10 * time.Millisecond, 1, 1700},
+		{"sliding_window 5000000000000000/300s buckets=300", "sliding_window 9000000000000000/400s buckets=400", 700 * time.Millisecond, 14000000000003, 580},
+	} {
+		t.Run(c.first, func(t *testing.T) {
+			server := start(t)
+			began := server.Time()
+			_, second, _ := strings.Cut(c.second, " ")
+			for i := range c.calls {
+				server.SetTime(began.Add(time.Duration(i) * c.step))
+				both := must[any](t)(server.Do("FCALL", "ratelimit_take", 1, "both", c.first+", "+second, "COST", c.cost)).([]any)
+				apart := must[any](t)(server.Do("FCALL", "ratelimit_take", 2, "first", "second", c.first, c.second, "COST", c.cost)).([]any)
+				if got, want := fmt.Sprint(both[:5]), fmt.Sprint(apart[:5]); got != want {
+					t.Fatalf("call %d: got %s, want %s", i, got, want)
+				}
+			}
+			if size := must[any](t)(server.Do("STRLEN", "both")).(int64); size < 8192 {
+				t.Errorf("the value has %d bytes, and is read as a whole", size)
+			}
+		})
 	}
 }
 

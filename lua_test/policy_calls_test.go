@@ -129,6 +129,9 @@ func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]
 	t.Helper()
 	reply := must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0"))
 	info := respmap.Of(reply)
+	if contract := info["contract"]; contract != int64(1) {
+		t.Errorf("the contract is %v, want 1", contract)
+	}
 	calls, shadows = map[string][]int64{}, map[string][]int64{}
 	var names []any
 	shares := map[string]int64{"part": 500, "part.shadow": 400, "part.try": 200, "part.jobs": 200}
