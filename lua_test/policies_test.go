@@ -1,7 +1,9 @@
 package lua_test
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +35,28 @@ func TestUnknownPolicy(t *testing.T) {
 	for _, call := range [][]any{{"FCALL", "ratelimit_take", 1, "k", "@none"}, {"FCALL", "ratelimit_acquire", 1, "k", "@none", "id"}} {
 		if reply, err := server.Do(call...); err == nil || err.Error() != want {
 			t.Errorf("%v: got %v, %v, want %s", call, reply, err, want)
+		}
+	}
+}
+
+// TestRatesOfPolicies checks that the rates of policies count towards the 250 rates of a call.
+func TestRatesOfPolicies(t *testing.T) {
+	five := strings.TrimSuffix(strings.Repeat("1/s, ", 5), ", ")
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "ten", Limits: []functions.PolicyLimit{{Key: "a", Limit: five}, {Key: "b", Limit: five}}},
+		functions.Policy{Name: "eleven", Limits: []functions.PolicyLimit{{Key: "a", Limit: five}, {Key: "b", Limit: five + ", 1/s"}}},
+	)))
+	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))
+	for policy, want := range map[string]string{"@ten": "[1 1 0 0 1000 1]", "@eleven": "RATELIMIT BADARGS 253 rates; one call takes at most 250"} {
+		call := []any{"FCALL_RO", "ratelimit_peek", 50}
+		for i := range 50 {
+			call = append(call, fmt.Sprintf("{v}:%d", i))
+		}
+		for range 25 {
+			call = append(call, policy)
+		}
+		if got := textOf(server.Do(call...)); got != want {
+			t.Errorf("25 x %s: got %s, want %s", policy, got, want)
 		}
 	}
 }
