@@ -38,6 +38,7 @@ func TestBoundsOfACall(t *testing.T) {
 		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"peek", "peek", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"refund", "refund", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
+		{"costs", "take", 50, slices.Concat(slices.Repeat([]string{"1/d"}, 50), []string{"COST"}, slices.Repeat([]string{"1"}, 50)), []string{"1"}, "RATELIMIT BADARGS the number of costs is 51 and the number of limits 50; give one cost for all, or one for each"},
 		{"rates", "take", 16, append(rates, "1/d"+strings.Repeat(", 1/d", 9)), []string{"1/d"}, "RATELIMIT BADARGS 251 rates; one call takes at most 250"},
 		{"rates and logs", "take", 50, slices.Repeat([]string{"sliding_log 1200/d, 400/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"reset", "reset", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; reset takes at most 250"},

@@ -78,6 +78,7 @@ func TestPolicyCalls(t *testing.T) {
 		{"the same policy twice", "take 2 {v}:a {v}:b @one @one COST 5 1; take 2 {v}:a {v}:b @one @one", "one 2 1", ""},
 		{"a policy of two limits", "take 2 {v}:a {v}:b @two COST 1 3; take 2 {v}:a {v}:b @two; take 2 {v}:a {v}:c @two COST 9 1; take 3 {v}:a {v}:x {v}:y 1/s @two COST 2 1 1", "two 1 2", ""},
 		{"policies of two limits, of which one denies", "take 5 {v}:a {v}:b {v}:c {v}:d {v}:e @two @two @one COST 9 4 1 1 1; take 5 {v}:a {v}:b {v}:c {v}:d {v}:e @two @one @two COST 1 3 6 9 3; take 3 {v}:e {v}:a {v}:b @one @two COST 1 1 4", "one 0 1; two 0 2", ""},
+		{"an override in a policy of two limits", "override 1 {v}:a 9/h 99999; take 2 {v}:a {v}:b @two; take 2 {v}:a {v}:b @two COST 9 1; take 2 {v}:a {v}:b @two COST 1 3", "two 1 2", ""},
 		{"a large call", "take 5 {v}:a {v}:b {v}:c {v}:d {v}:e @wide @wide @wide @wide @wide COST 1 1 1 1 9; take 5 {v}:a {v}:b {v}:c {v}:d {v}:e @wide @wide @wide @wide @wide; take 5 {v}:a {v}:b {v}:c {v}:d {v}:e @wide @wide @wide @wide @wide COST 9", "wide 5 6", ""},
 		{"250 rates, and 251", fmt.Sprintf("take 16 %s %s @ten; !take 17 %[1]s {v}:17 %[2]s @ten @one", sixteen, strings.Repeat("@wide ", 15)), "ten 1; wide 15", ""},
 		{"a shadow policy", strings.Repeat("take 1 {v}:a @try;", 5) + "take 1 {v}:a @try COST 0; peek 1 {v}:a @try; refund 1 {v}:a @try COST 0", "try 3 3", "try 3"},
