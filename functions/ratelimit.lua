@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b0c5f40a6496'
+local BUILD_ID = 'c4a15fb7ee88'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -553,7 +553,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads the limit's own state under a block that has ended, or in another form.
+-- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
+-- ended, or is stored in a form that has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -1064,8 +1065,8 @@ end
 function calendar.left(rate, now)
   local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
-  -- off. The search starts earlier, in a window that has begun.
+  -- 400 years have 4800 months and 146097 days, so this estimate of the current month is off by at most
+  -- one. Subtracting 2 makes the loop start at a window that has already begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins
@@ -1378,8 +1379,8 @@ local form = {
   write = nothing,
 }
 
--- rate completes a rate with a count of 0. rest is the text after it. It returns the rate, or nil
--- and what is wrong with it.
+-- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
+-- nil and the reason why it is invalid.
 function never.rate(rate, rest)
   if rate.unit or string.find(rest, '%S') then
     return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'
@@ -1750,7 +1751,8 @@ local function force(state, units)
   state.free, state.ends_in = math.max(0, state.free), 0
 end
 
--- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
+-- charge applies verb, which is charge, force or refund, to the states. It skips groups whose field
+-- charged is not set. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs, groups = request.costs, request.groups
   for i = 1, size do
@@ -2555,8 +2557,9 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look. For a usage record, only blocked and use are set. For a set of
--- leases, only leases, blocked, override and held are set. held is whether a lease or an override lasts.
+-- of returns a description of what a key holds: the result of states.look, or for other kinds of content
+-- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
+-- leases, blocked, override and held, which is whether a lease or an override is still in effect.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end
@@ -3317,8 +3320,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
--- keys that hold other states, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
+-- and for a key that holds another kind of state, it calls decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate

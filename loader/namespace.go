@@ -213,8 +213,8 @@ func (r record) with(namespace string, of namespaceRecord) record {
 	return r
 }
 
-// of returns the number of the last deployment of a namespace.
-func (r record) of(namespace string) int64 {
+// deploymentOf returns the number of the last deployment of a namespace.
+func (r record) deploymentOf(namespace string) int64 {
 	all := r.namespaceRecords()
 	if namespace == "" && len(all) == 0 {
 		return r.deployment // the record was written by a version without namespaces

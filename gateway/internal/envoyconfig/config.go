@@ -44,10 +44,11 @@ type pair struct{ key, value string }
 
 // wildcard is a descriptor whose value, or whose key if it has no value, ends with *.
 type wildcard struct {
-	key, prefix string // prefix of the value; if ofKey, prefix of the key
-	ofKey       bool
-	pattern     string // the value as written
-	node        *node
+	key     string // not used if ofKey
+	prefix  string // the text before the *
+	ofKey   bool   // whether the * is in the key
+	pattern string // the value as written
+	node    *node
 }
 
 func (w *wildcard) matches(key, value string) bool {
