@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c4a15fb7ee88'
+local BUILD_ID = '056ee6cbeb4d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -491,8 +491,8 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
--- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+-- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
+-- text is at position `from` and matches pattern. If value is nil, find reads the key.
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
   local digits, after = string.match(head, pattern)
@@ -788,7 +788,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
+-- of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
@@ -1305,8 +1306,8 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
--- or nil and the error. The first limit also gets the fields calls, and span: the number of limits.
--- Its decide counts calls.
+-- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
+-- number of limits. It also replaces the limit's decide by a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -2541,7 +2542,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if denied, it gets no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
 end
 end
 

@@ -19,8 +19,8 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
--- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+-- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
+-- text is at position `from` and matches pattern. If value is nil, find reads the key.
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
   local digits, after = string.match(head, pattern)

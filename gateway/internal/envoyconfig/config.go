@@ -133,8 +133,8 @@ func escapeName(name string) string {
 // Known reports whether a limit can have this unit.
 func Known(unit rls.RateLimitResponse_RateLimit_Unit) bool { return units[unit] != "" }
 
-// units are the periods of the units, as the library writes them. A week begins on Monday; months
-// and years are those of the calendar.
+// units maps the units of the configuration to periods in limits of the library. Weeks, which begin
+// on Monday, months and years are those of the calendar.
 var units = map[rls.RateLimitResponse_RateLimit_Unit]string{
 	rls.RateLimitResponse_RateLimit_SECOND: "s",
 	rls.RateLimitResponse_RateLimit_MINUTE: "m",
