@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender is a limiter with one kind of decision that it makes.
+// A contender is a limiter that makes one kind of decision.
 type contender struct {
 	name string
 	peer bool    // another project's limiter

@@ -220,9 +220,9 @@ func (b *caseBuilder) twoCounters(w workload) contender {
 	return c
 }
 
-// script loads a script and returns a contender that calls the script. The caller must set the
-// contender's field read. The function args returns the number of keys, the keys and the arguments.
-// prefill is the number of calls that fill a key.
+// script loads a script and returns a contender that calls the script. The contender's field read
+// is nil, and the caller must set it. args returns the number of keys, the keys and the arguments
+// for key number n. prefill is the number of calls that fill a key.
 func (b *caseBuilder) script(name, text string, prefill int64, args func(n int) []any) contender {
 	sha, err := b.rdb.ScriptLoad(b.ctx, text).Result()
 	b.failed("SCRIPT LOAD", err)

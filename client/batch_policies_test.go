@@ -217,7 +217,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 // lowers the limit. Units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
-	const before, after = 200, 5 // units a second, and burst
+	const before, after = 200, 5 // units per second, with a burst of the same size
 	deployPolicy(t, s.rdb, limited("200/s"))
 	var clients []*client.Client
 	for range 3 {

@@ -33,7 +33,7 @@ func TestBatchResult(t *testing.T) {
 	}
 }
 
-// Units are spent within ttl, counted from before their request was sent.
+// A batch expires ttl after its request was sent, even if the reply was slow.
 func TestBatchIsLetGo(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

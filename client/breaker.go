@@ -32,7 +32,7 @@ type breakers struct {
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
 	ready    atomic.Bool // go-redis knows the nodes, so the function node sends nothing
-	first    *breaker    // the breaker of the only node, or of all nodes before the first reply
+	first    *breaker    // for the only node, or while go-redis does not know the nodes
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
 }

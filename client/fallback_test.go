@@ -157,8 +157,8 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	}
 }
 
-// The fallback applies if a call waits for another call's request until the client's timeout,
-// because the call's own context has not ended.
+// A call may wait for the request of another call. If the client's timeout ends this wait, the
+// fallback decides. If the call's own context ends it, the call returns the context's error.
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))

@@ -104,8 +104,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// throughProxy returns a client of the given kind (see TestFaults). It connects to the address
-// proxy instead of server.
+// throughProxy returns a client of the given kind (see TestFaults) for the server. It connects
+// through the proxy. server and proxy are addresses.
 func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -100,8 +100,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"lost replies": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, nil, context.DeadlineExceeded) })
 		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
-		// The expiry is measured from before the renewal was sent, not from its reply, which takes
-		// 100 ms.
+		// The lease time starts when the renewal is sent, not when its reply arrives 100 ms later.
 		"server that cannot later": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.delay, v.refuse = 100*time.Millisecond, failing(2, answered("LOADING"), nil) })
 		}, 40*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},

@@ -49,11 +49,11 @@ func (l *Lease) ID() string { return l.id }
 // long as ctx lasts. After [ErrOutcomeUnknown], call it again or call Release.
 func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(ctx, "acquire") }
 
-// Renew makes the lease last for the full lease= time of the limit again, from now on. If the lease
-// is not held, because it expired or was never acquired, Allowed is false and RetryAfter is [Never].
+// Renew extends the lease to the full lease time of the limit, counted from now. If the lease is
+// not held, because it expired or was never acquired, Allowed is false and RetryAfter is [Never].
 // Another caller may then hold a lease in its place: stop, or call Acquire again. Renew the lease
-// well before it expires, for example when a third of its time has passed. Lost replies are handled as in
-// Acquire.
+// well before it expires, for example when a third of its time has passed. Lost replies are handled
+// as in Acquire.
 func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx, "renew") }
 
 // Release releases the lease, and reports whether it was held. It never releases the lease of

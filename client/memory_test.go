@@ -149,10 +149,10 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.clear(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
-			var lose bool // whether act has run, after the decision and before its reply arrives
+			acted := false // act runs once, after the decision and before its reply arrives
 			s.lose = func(cmd redis.Cmder) bool {
-				if cmd.Args()[1] == "ratelimit_take" && !lose {
-					lose = true
+				if cmd.Args()[1] == "ratelimit_take" && !acted {
+					acted = true
 					check(t, act(t.Context(), c))
 				}
 				return false

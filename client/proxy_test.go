@@ -76,12 +76,11 @@ func (p *proxy) lose(replies int, hang bool) {
 	p.arm(replies, fault)
 }
 
-// arm makes the proxy apply fault to as many of the next replies as replies says, and sets the
-// count of calls to 0.
-func (p *proxy) arm(replies int, fault fault) {
+// arm makes the proxy apply fault to the next n replies, and sets the count of calls to 0.
+func (p *proxy) arm(n int, fault fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed, p.fault, p.calls = replies, fault, 0
+	p.armed, p.fault, p.calls = n, fault, 0
 }
 
 // next counts a call, runs the function given to onNext, and returns the fault for the reply.

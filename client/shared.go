@@ -22,7 +22,7 @@ const (
 
 // WithoutSharedRoundTrips sends each call separately, over its own connection.
 //
-// Without it, concurrent calls to the same server share round trips: calls that arrive while others
+// By default, concurrent calls to the same server share round trips: calls that arrive while others
 // are in progress are sent together, in a pipeline. This multiplies the number of decisions per
 // second for many goroutines. If only a few calls are in progress, each is sent separately.
 //

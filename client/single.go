@@ -11,8 +11,8 @@ type single struct {
 	upTo  bool
 }
 
-// single converts req to a single. It returns false if that is not possible, or if ctx or the
-// client has ended; the server decider then returns the error.
+// single converts req to the type single. It returns false if that is not possible. It also returns
+// false if ctx has ended or the client is closed; server, the last decider, then returns the error.
 func (s *server) single(ctx context.Context, req Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||

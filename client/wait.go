@@ -16,8 +16,8 @@ import (
 type LimitedError struct {
 	Key string // as sent, with the prefix; with several keys, the key that denied, or the first if that is unknown
 
-	// RetryAfter is the least time that the wait would have taken, as far as is known. It is 0 if
-	// nothing is known, and [Never] if the call asked for more than the limit ever holds.
+	// RetryAfter is a lower bound on the time until the operation can succeed. It is 0 if this is
+	// unknown, and [Never] if the operation needs more units than the limit can ever have.
 	RetryAfter time.Duration
 
 	// Err is context.DeadlineExceeded if the wait would outlast the context, the context's error if

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b0c5f40a6496'
+local BUILD_ID = '056ee6cbeb4d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -491,8 +491,8 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
--- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+-- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
+-- text is at position `from` and matches pattern. If value is nil, find reads the key.
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
   local digits, after = string.match(head, pattern)
@@ -553,7 +553,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads the limit's own state under a block that has ended, or in another form.
+-- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
+-- ended, or is stored in a form that has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -787,7 +788,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
+-- of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
@@ -1064,8 +1066,8 @@ end
 function calendar.left(rate, now)
   local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
-  -- off. The search starts earlier, in a window that has begun.
+  -- 400 years have 4800 months and 146097 days, so this estimate of the current month is off by at most
+  -- one. Subtracting 2 makes the loop start at a window that has already begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins
@@ -1304,8 +1306,8 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
--- or nil and the error. The first limit also gets the fields calls, and span: the number of limits.
--- Its decide counts calls.
+-- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
+-- number of limits. It also replaces the limit's decide by a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1378,8 +1380,8 @@ local form = {
   write = nothing,
 }
 
--- rate completes a rate with a count of 0. rest is the text after it. It returns the rate, or nil
--- and what is wrong with it.
+-- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
+-- nil and the reason why it is invalid.
 function never.rate(rate, rest)
   if rate.unit or string.find(rest, '%S') then
     return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'
@@ -1750,7 +1752,8 @@ local function force(state, units)
   state.free, state.ends_in = math.max(0, state.free), 0
 end
 
--- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
+-- charge applies verb, which is charge, force or refund, to the states. It skips groups whose field
+-- charged is not set. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs, groups = request.costs, request.groups
   for i = 1, size do
@@ -2539,7 +2542,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if denied, it gets no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
 end
 end
 
@@ -2555,8 +2558,9 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look. For a usage record, only blocked and use are set. For a set of
--- leases, only leases, blocked, override and held are set. held is whether a lease or an override lasts.
+-- of returns a description of what a key holds: the result of states.look, or for other kinds of content
+-- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
+-- leases, blocked, override and held, which is whether a lease or an override is still in effect.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end
@@ -3317,8 +3321,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
--- keys that hold other states, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
+-- and for a key that holds another kind of state, it calls decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate

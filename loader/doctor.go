@@ -238,10 +238,10 @@ const (
 	checkLink = "check the network and the load between the two"
 )
 
-// primary runs the checks of node, and also checks the primary's role, its cluster state and the
-// user's permissions. It adds the primary's replicas to x.replicas; the method replica examines
-// them later. at is the cluster's entry for the primary.
-func (x *examination) primary(ctx context.Context, c *conn, at shard) {
+// primary runs the checks in the method node, and also checks the primary's role, its cluster state
+// and the user's permissions. It adds the primary's replicas to x.replicas; the method replica
+// examines them later. listed is the cluster's entry for the primary.
+func (x *examination) primary(ctx context.Context, c *conn, listed shard) {
 	p, ok := x.node(ctx, c)
 	if !ok {
 		return
@@ -266,9 +266,9 @@ func (x *examination) primary(ctx context.Context, c *conn, at shard) {
 	} else if !ok {
 		x.failed("reach", garbage(c, "ROLE", reply), unreached)
 	}
-	x.follow(p, slices.Concat(addrs, at.replicaAddrs))
+	x.follow(p, slices.Concat(addrs, listed.replicaAddrs))
 	// A primary stops listing a replica that disconnects, but keeps the replication backlog.
-	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(at.replicaAddrs) == 0 {
+	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(listed.replicaAddrs) == 0 {
 		x.find("replicas", c.address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",
 			"if it fails, nothing takes over", "start its replica; if it is to have none, ignore this until that time is over")
 	}

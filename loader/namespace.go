@@ -182,9 +182,8 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether the node's record says that the last deployment loaded what the node
-// runs, or that it deployed f.base, but did not load it on this node. In both cases it is known
-// which policies belong to other namespaces.
+// explained reports whether the library that the node's record names as deployed is the one that
+// the node runs, or f.base. In both cases it is known which policies belong to other namespaces.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }
@@ -213,8 +212,8 @@ func (r record) with(namespace string, of namespaceRecord) record {
 	return r
 }
 
-// of returns the number of the last deployment of a namespace.
-func (r record) of(namespace string) int64 {
+// deploymentOf returns the number of the last deployment of a namespace.
+func (r record) deploymentOf(namespace string) int64 {
 	all := r.namespaceRecords()
 	if namespace == "" && len(all) == 0 {
 		return r.deployment // the record was written by a version without namespaces

@@ -112,7 +112,7 @@ type options struct {
 	denyKeys       bool
 	replaceForeign bool
 	wait           time.Duration
-	waits          bool // whether wait was given
+	waits          bool // whether the option WaitForLease was given
 	to             string
 	back           bool // whether the call is a rollback, which may restore an older version
 }

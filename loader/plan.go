@@ -185,8 +185,8 @@ func changes(before, after string) []Change {
 	return list
 }
 
-// removedPolicies returns the names of the policies that the library before has and the library
-// after does not have.
+// removedPolicies returns the names of the policies that are in before but not in after, the source
+// code of two libraries.
 func removedPolicies(before, after string) []string {
 	var names []string
 	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {

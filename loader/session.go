@@ -125,7 +125,7 @@ type member struct {
 	wrote bool // whether a command was sent that changes the node's libraries
 }
 
-// held holds what was read from a node: the library, its record and its leases.
+// held is the result of reading a node: its library, its record and its leases.
 type held struct {
 	text       string // source code of the library, "" if there is none
 	record     record
@@ -258,7 +258,7 @@ func (f *fleet) deployments() int64 {
 func (f *fleet) deploymentsOf(namespace string) int64 {
 	most := int64(0)
 	for _, m := range f.members {
-		most = max(most, m.record.of(namespace))
+		most = max(most, m.record.deploymentOf(namespace))
 	}
 	return most
 }

@@ -254,9 +254,8 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// The method check makes two more tests, which a watch does not need. If a lost library had
-		// policies that this build lacks, it was another build, which laterBuild finds. A probe is
-		// not needed, because the load follows.
+		// f.check would also look for lost policies and probe the node. A watch needs neither:
+		// laterBuild detects that the lost library was another build, and the load follows anyway.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:

@@ -147,7 +147,7 @@ func (t *trial) try(from, to string) functions.Effect {
 		if a.leases && used > 1 {
 			used = half // each lease needs a call, so the largest number is left out
 		}
-		after := t.after(from, to, a, b, used)
+		after := t.callAfter(from, to, a, b, used)
 		switch {
 		case after.err != nil && a.leases != b.leases:
 			return functions.Effect{Keys: "refused until they expire, because a key is for leases or for rates", Denied: true}
@@ -170,7 +170,7 @@ func (t *trial) try(from, to string) functions.Effect {
 	if a.leases || b.capacity < a.capacity {
 		return functions.Effect{Keys: keys}
 	}
-	if before := t.after(from, from, a, a, a.capacity).wait; exhausted > before {
+	if before := t.callAfter(from, from, a, a, a.capacity).wait; exhausted > before {
 		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, spanText(exhausted.Milliseconds()), spanText(before.Milliseconds()))
 	}
 	return functions.Effect{Keys: keys}
@@ -209,10 +209,9 @@ type tried struct {
 	err     error
 }
 
-// after returns the outcome of one call after a change of a limit. On an empty server, it first takes
-// units under the old limit, which is from; used is their number. It then makes a call under the new
-// limit, which is to. a describes from, and b describes to.
-func (t *trial) after(from, to string, a, b aboutLimit, used int64) tried {
+// callAfter takes `used` units under the limit from, on an empty server. It then makes one call
+// under the limit to, and returns the outcome. a describes from, and b describes to.
+func (t *trial) callAfter(from, to string, a, b aboutLimit, used int64) tried {
 	const key = "k"
 	if _, err := t.server.Do("FLUSHALL"); err != nil {
 		t.failed = err

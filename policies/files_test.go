@@ -101,8 +101,8 @@ func TestFileInANamespace(t *testing.T) {
 	}
 }
 
-// TestTestsOfANamespace checks that tests of a namespace choose the keys of a canary as the servers
-// do, by the policy's name with the namespace.
+// TestTestsOfANamespace checks that tests select the same keys for a canary as the servers do. The
+// selection depends on the full name of the policy, which includes the namespace.
 func TestTestsOfANamespace(t *testing.T) {
 	write(t, map[string]string{
 		"a.yaml": "policies:\n  part:\n    limit: 30/m\n    canary: {limit: 20/m, share: 50%}\n",

@@ -19,8 +19,7 @@ var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
 
-// serve serves a call that is charged 10 of 100 units, with a handler that calls the function
-// correct.
+// serve serves a call that is charged 10 of 100 units. The handler passes the charge to correct.
 func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
 	t.Helper()
 	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {

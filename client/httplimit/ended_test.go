@@ -26,8 +26,8 @@ func endedContexts(t *testing.T) map[string]context.Context {
 	return map[string]context.Context{"cancelled": limitertest.Cancelled(t.Context()), "expired": expired, "about to expire": limitertest.AboutToExpire{Context: t.Context()}}
 }
 
-// requestContext is the key under which the context of a call to the limiter holds the context of
-// the HTTP request.
+// requestContext is a context key. Its value, in the context of a call to the limiter, is the
+// context of the HTTP request.
 type requestContext struct{}
 
 // A client that hangs up, or resets its stream, before the decision is charged like any other, and

@@ -19,8 +19,8 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local LONG = 8192 -- bytes: the texts of a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
--- find finds the text whose length is at position `from` of a key's value, in the form of pattern. If
--- value is nil, find reads the key. It returns the positions of the text's first and last byte, or nil.
+-- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
+-- text is at position `from` and matches pattern. If value is nil, find reads the key.
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
   local digits, after = string.match(head, pattern)
@@ -81,7 +81,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads the limit's own state under a block that has ended, or in another form.
+-- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
+-- ended, or is stored in a form that has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)

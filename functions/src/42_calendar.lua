@@ -61,8 +61,8 @@ end
 function calendar.left(rate, now)
   local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
-  -- off. The search starts earlier, in a window that has begun.
+  -- 400 years have 4800 months and 146097 days, so this estimate of the current month is off by at most
+  -- one. Subtracting 2 makes the loop start at a window that has already begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins

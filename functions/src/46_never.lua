@@ -19,8 +19,8 @@ local form = {
   write = nothing,
 }
 
--- rate completes a rate with a count of 0. rest is the text after it. It returns the rate, or nil
--- and what is wrong with it.
+-- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
+-- nil and the reason why it is invalid.
 function never.rate(rate, rest)
   if rate.unit or string.find(rest, '%S') then
     return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'

@@ -100,7 +100,8 @@ local function force(state, units)
   state.free, state.ends_in = math.max(0, state.free), 0
 end
 
--- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
+-- charge applies verb, which is charge, force or refund, to the states. It skips groups whose field
+-- charged is not set. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs, groups = request.costs, request.groups
   for i = 1, size do

@@ -8,8 +8,9 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns the result of states.look. For a usage record, only blocked and use are set. For a set of
--- leases, only leases, blocked, override and held are set. held is whether a lease or an override lasts.
+-- of returns a description of what a key holds: the result of states.look, or for other kinds of content
+-- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
+-- leases, blocked, override and held, which is whether a lease or an override is still in effect.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end

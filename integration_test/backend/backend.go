@@ -239,8 +239,8 @@ func (b *Backend) identify(ctx context.Context) error {
 }
 
 // Until calls f every few milliseconds until it returns nil. If ctx ends first, Until returns an
-// error that wraps f's last error. The parameter what says, in the error, what Until waited for.
-func Until(ctx context.Context, what string, f func() error) error {
+// error that wraps f's last error. condition describes in the error what Until waited for.
+func Until(ctx context.Context, condition string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -250,7 +250,7 @@ func Until(ctx context.Context, what string, f func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last: %w", what, ctx.Err(), err)
+			return fmt.Errorf("waiting for %s: %w; last: %w", condition, ctx.Err(), err)
 		case <-ticker.C:
 		}
 	}

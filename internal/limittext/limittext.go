@@ -95,8 +95,8 @@ func Parse(text string) (Limit, error) {
 	return limit, nil
 }
 
-// parseRate parses n/period [option=value ...]. bounded is the number that the rate adds to the sum
-// that the map most bounds: the rate's buckets or its n.
+// parseRate parses n/period [option=value ...]. bounded is the rate's number of buckets or, for
+// sliding_log, of calls. Parse limits the sum of bounded over all rates.
 func parseRate(algorithm, text string) (rate Rate, bounded int64, err error) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r >= '\t' && r <= '\r' })
 	if len(words) == 0 {

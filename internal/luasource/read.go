@@ -110,7 +110,7 @@ func checkTokens(text string) error {
 	parameters := false   // between the keyword function and the end of its parameters
 	open := true          // whether a statement, but no semicolon, may begin here
 	waiting := 0          // an upper bound of the operators that wait for their operand
-	outside := []int{0}   // the value of waiting before each open bracket and block; the first element is 0
+	outside := []int{0}   // a stack of values of waiting: 0, and the value before each open bracket or block
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {

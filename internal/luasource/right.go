@@ -29,7 +29,7 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	} else {
 		args = append(args, single(e.Rhs))
 	}
-	return at(e.Line(), &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true})
+	return setLine(e.Line(), &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true})
 }
 
 // modulo rewrites a % b as a call to Modulo, unless b is a whole-number literal other than 0.
@@ -39,7 +39,7 @@ func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 		return e
 	}
 	args := []ast.Expr{single(e.Lhs), single(e.Rhs)}
-	return at(e.Line(), &ast.FuncCallExpr{Func: name(moduloName, e.Line()), Args: args, AdjustRet: true})
+	return setLine(e.Line(), &ast.FuncCallExpr{Func: name(moduloName, e.Line()), Args: args, AdjustRet: true})
 }
 
 func isWhole(e *ast.NumberExpr) bool {
@@ -54,7 +54,7 @@ func bound(e ast.Expr) ast.Expr {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
 		return e
 	}
-	return at(e.Line(), &ast.ArithmeticOpExpr{Operator: "+", Lhs: e, Rhs: &ast.NumberExpr{Value: "0"}})
+	return setLine(e.Line(), &ast.ArithmeticOpExpr{Operator: "+", Lhs: e, Rhs: &ast.NumberExpr{Value: "0"}})
 }
 
 func isConcat(call *ast.FuncCallExpr) bool {
@@ -84,13 +84,13 @@ func isSingle(e ast.Expr) bool {
 	return true
 }
 
-// at sets the line of a node and returns the node.
-func at[N ast.PositionHolder](line int, node N) N {
+// setLine sets the line of a node and returns the node.
+func setLine[N ast.PositionHolder](line int, node N) N {
 	node.SetLine(line)
 	return node
 }
 
-func name(text string, line int) ast.Expr { return at(line, &ast.IdentExpr{Value: text}) }
+func name(text string, line int) ast.Expr { return setLine(line, &ast.IdentExpr{Value: text}) }
 
 // number rewrites a numeral so that gopher-lua reads Lua's value: 010 is ten, and 1e999 is
 // infinity.
@@ -144,10 +144,10 @@ func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 		return s
 	}
 	line := s.Line()
-	do := at(line, &ast.DoBlockStmt{})
+	do := setLine(line, &ast.DoBlockStmt{})
 	do.SetLastLine(line)
 	local := func(names []string, values []ast.Expr) {
-		do.Stmts = append(do.Stmts, at(line, &ast.LocalAssignStmt{Names: names, Exprs: values}))
+		do.Stmts = append(do.Stmts, setLine(line, &ast.LocalAssignStmt{Names: names, Exprs: values}))
 	}
 	var names []string
 	var kept []ast.Expr
@@ -176,7 +176,7 @@ func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	}
 	local(values, s.Rhs)
 	for i := len(s.Lhs) - 1; i >= 0; i-- {
-		do.Stmts = append(do.Stmts, at(line, &ast.AssignStmt{Lhs: s.Lhs[i : i+1], Rhs: []ast.Expr{name(values[i], line)}}))
+		do.Stmts = append(do.Stmts, setLine(line, &ast.AssignStmt{Lhs: s.Lhs[i : i+1], Rhs: []ast.Expr{name(values[i], line)}}))
 	}
 	return do
 }
@@ -201,9 +201,9 @@ func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	}
 	line := s.Line()
 	names := []string{"(iterator)", "(state)", "(control)"}
-	take := at(line, &ast.LocalAssignStmt{Names: names, Exprs: s.Exprs})
+	take := setLine(line, &ast.LocalAssignStmt{Names: names, Exprs: s.Exprs})
 	s.Exprs = []ast.Expr{name(names[0], line), name(names[1], line), name(names[2], line)}
-	do := at(line, &ast.DoBlockStmt{Stmts: []ast.Stmt{take, s}})
+	do := setLine(line, &ast.DoBlockStmt{Stmts: []ast.Stmt{take, s}})
 	do.SetLastLine(s.LastLine())
 	return do
 }
@@ -263,9 +263,9 @@ func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	case !ok:
 		return e
 	case isTrue:
-		return at(e.Line(), &ast.FalseExpr{})
+		return setLine(e.Line(), &ast.FalseExpr{})
 	}
-	return at(e.Line(), &ast.TrueExpr{})
+	return setLine(e.Line(), &ast.TrueExpr{})
 }
 
 // branch returns the if statement or, if its condition is a constant, the branch that is always
@@ -275,7 +275,7 @@ func branch(s *ast.IfStmt) ast.Stmt {
 	if !ok {
 		return s
 	}
-	do := at(s.Line(), &ast.DoBlockStmt{Stmts: s.Else})
+	do := setLine(s.Line(), &ast.DoBlockStmt{Stmts: s.Else})
 	if isTrue {
 		do.Stmts = s.Then
 	}

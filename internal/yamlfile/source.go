@@ -73,8 +73,8 @@ func (s *Source) Sorted() Problems {
 }
 
 // Document returns the single YAML document of a file. If the file does not have exactly one
-// document, it records the problem and returns nil. example shows how the file begins, for the
-// problem.
+// document, it records a problem and returns nil. The problem suggests beginning the file like
+// example.
 func (s *Source) Document(content []byte, example string) *yaml.Node {
 	if at, text := unreadable(content, s.MostBytes); text != "" {
 		s.Wrong(at, "%s", text)

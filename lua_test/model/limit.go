@@ -123,9 +123,9 @@ type Algorithm struct {
 	// Leases reports whether the algorithm is for acquire, renew and release. If it is true, only
 	// Bound and Most are used.
 	Leases bool
-	// Open returns the state of r at the given time. was is the previous state, returned by Open,
-	// take or refund, or nil if the rate is full.
-	Open func(r Rate, was state, at moment) state
+	// Open returns the state of r at the given time. previous is the last state that Open, take or
+	// refund returned, or nil if the rate is full.
+	Open func(r Rate, previous state, at moment) state
 	// Keeps is the name of the algorithm whose stored state this algorithm uses, or "" if it has
 	// its own.
 	Keeps string

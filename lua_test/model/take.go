@@ -7,9 +7,9 @@ func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit implements UPTO. It returns the largest number of units that fits every rate of the group, but
-// at most c and at most any rate's cost. It sets the cost of each rate to that number or, if the
-// number is 0, to 1.
+// fit implements UPTO. It returns the largest number of units, up to c, that exceeds neither the
+// cost nor the free units of any rate in the group. It sets the cost of each rate to that number
+// or, if the number is 0, to 1.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())

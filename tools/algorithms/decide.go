@@ -76,7 +76,7 @@ func (a *asker) ask(call int, at int64) error {
 	return err
 }
 
-// decided makes a call with the given verb at the time at, and records the decision.
+// decided sets the clock to at, makes a call with the given verb, and records the decision.
 func (a *asker) decided(at int64, verb string, args ...any) error {
 	reply, err := a.do(at, verb, args...)
 	if err != nil {

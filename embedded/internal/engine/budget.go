@@ -125,12 +125,12 @@ func (b *budget) watch() {
 	}
 }
 
-// leave reports whether the goroutine may end, which is the case if b.call still equals the
-// parameter call. If so, leave records the end.
-func (b *budget) leave(call int64) bool {
+// leave records that the goroutine ends, unless b.call is no longer equal to seen. It reports
+// whether the goroutine may end.
+func (b *budget) leave(seen int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.call.Load() != call {
+	if b.call.Load() != seen {
 		return false
 	}
 	b.watching = false

@@ -132,8 +132,8 @@ end
 
 local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
--- keys that hold other states, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
+-- and for a key that holds another kind of state, it calls decisions.one_key.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate

@@ -44,10 +44,11 @@ type pair struct{ key, value string }
 
 // wildcard is a descriptor whose value, or whose key if it has no value, ends with *.
 type wildcard struct {
-	key, prefix string // prefix of the value; if ofKey, prefix of the key
-	ofKey       bool
-	pattern     string // the value as written
-	node        *node
+	key     string // not used if ofKey
+	prefix  string // the text before the *
+	ofKey   bool   // whether the * is in the key
+	pattern string // the value as written
+	node    *node
 }
 
 func (w *wildcard) matches(key, value string) bool {
@@ -132,8 +133,8 @@ func escapeName(name string) string {
 // Known reports whether a limit can have this unit.
 func Known(unit rls.RateLimitResponse_RateLimit_Unit) bool { return units[unit] != "" }
 
-// units are the periods of the units, as the library writes them. A week begins on Monday; months
-// and years are those of the calendar.
+// units maps the units of the configuration to periods in limits of the library. Weeks, which begin
+// on Monday, months and years are those of the calendar.
 var units = map[rls.RateLimitResponse_RateLimit_Unit]string{
 	rls.RateLimitResponse_RateLimit_SECOND: "s",
 	rls.RateLimitResponse_RateLimit_MINUTE: "m",

@@ -85,9 +85,9 @@ func more(t *testing.T, what string, n *atomic.Int64) {
 	redistest.Eventually(t, "more are "+what, func() bool { return n.Load() > from+50 })
 }
 
-// most stops the load. It checks that every status had the rule's limit, and that the number of
-// allowed requests of each user is between the parameters least and most.
-func (l *load) most(t *testing.T, least, most int64) {
+// finish stops the load. It checks that every status had the rule's limit, and that each user had
+// at least `least` and at most `most` allowed requests.
+func (l *load) finish(t *testing.T, least, most int64) {
 	t.Helper()
 	l.stop()
 	for user := range l.allowed {
@@ -123,7 +123,7 @@ func TestKilledServer(t *testing.T) {
 	redistest.Run(t, "--port", port)
 	redistest.Eventually(t, "the server counts from 0", func() bool { return l.allowed[0].Load() > perUser })
 	more(t, "denied", &l.denied)
-	l.most(t, perUser, 2*perUser)
+	l.finish(t, perUser, 2*perUser)
 }
 
 // TestFailover makes a replica take over. The replica may lack the last writes, so a user may get
@@ -155,7 +155,7 @@ func TestFailover(t *testing.T) {
 	})
 	primary.Stop()
 	more(t, "denied by the new primary", &l.denied)
-	l.most(t, perUser, 2*perUser)
+	l.finish(t, perUser, 2*perUser)
 }
 
 // open returns a client for a server.
@@ -186,7 +186,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		redistest.Eventually(t, "the files are read", func() bool { return loaded() > before })
 	}
 	more(t, "decided", &l.denied)
-	l.most(t, perUser, perUser)
+	l.finish(t, perUser, perUser)
 	if n := l.unavailable.Load(); n > 0 {
 		t.Errorf("%d requests without a decision", n)
 	}

@@ -14,7 +14,7 @@ import (
 // TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
 type TLSFiles struct {
 	Cert, Key string
-	ClientCA  string // file with the authorities for client certificates; "" if clients need no certificate
+	ClientCA  string // file with the CA certificates that verify clients; "" if clients need no certificate
 }
 
 // config returns the TLS configuration, or nil if there is none. The files are read again when they

@@ -41,7 +41,7 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 		}
 		others = append(others, rest...)
 	}
-	return s.each(ctx, others)
+	return s.decideEach(ctx, others)
 }
 
 // group tries to decide several descriptors in one call. It returns the descriptors that must still
@@ -52,7 +52,7 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	if len(list) < 2 || s.clustered.Load() || !distinct(list) {
 		return list, nil
 	}
-	allowed, err := s.all(ctx, list)
+	allowed, err := s.takeAll(ctx, list)
 	switch {
 	case errors.Is(err, client.ErrCrossSlot):
 		s.clustered.Store(true)
@@ -70,8 +70,9 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	return rest, nil
 }
 
-// each decides each descriptor separately: concurrently, or in order if a key occurs twice.
-func (s *Server) each(ctx context.Context, list []*question) error {
+// decideEach decides each descriptor in its own call: concurrently, or in order if a key occurs
+// twice.
+func (s *Server) decideEach(ctx context.Context, list []*question) error {
 	if len(list) <= 1 || !distinct(list) {
 		for _, q := range list {
 			if err := s.one(ctx, q); err != nil {
@@ -101,10 +102,9 @@ func distinct(list []*question) bool {
 	return true
 }
 
-// all takes units from all keys in one call, or from none. It sets the results of the questions, and
-// reports whether the call was allowed. A shadow policy never denies its descriptor, although its
-// result says what it would decide.
-func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
+// takeAll takes units from all keys in one call, or from none. It sets the results of the
+// questions, and reports whether the call was allowed. A shadow policy never denies its descriptor.
+func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	request := client.Request{
 		Each: true, Keys: make([]string, 0, len(list)), Limits: make([]client.Limit, 0, len(list)), Costs: make([]int64, 0, len(list)),
 	}

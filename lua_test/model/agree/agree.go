@@ -240,16 +240,16 @@ func (r *run) peek(c model.Call, before []any) (string, error) {
 	return got, nil
 }
 
-// changesNothing reports whether a call that got the reply got must leave all keys unchanged, apart
-// from the usage record.
-func changesNothing(c model.Call, got string) bool {
-	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
+// changesNothing reports whether a call with this reply must leave all keys unchanged, apart from
+// the usage record.
+func changesNothing(c model.Call, reply string) bool {
+	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(reply, "RATELIMIT") {
 		return true
 	}
 	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow || p.Canary != nil && p.Canary.Shadow }) {
 		return false // shadow policies are refunded separately
 	}
-	return strings.HasPrefix(got, "[0 ")
+	return strings.HasPrefix(reply, "[0 ")
 }
 
 // snapshot returns the content and the expiry of the call's keys, except the usage record, which

@@ -168,7 +168,7 @@ func (f *File) line() ([]byte, error) {
 		return nil, err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // the rest of a line that was too long
+		return nil, err // reading failed within a line
 	}
 	f.number++
 	line = bytes.TrimRight(f.long, "\r\n")

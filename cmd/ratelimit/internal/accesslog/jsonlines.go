@@ -32,7 +32,7 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 		}
 		return 0, fmt.Errorf("not a JSON object: %s", quoted(line))
 	}
-	when := first(object, j.times)
+	when := firstOf(object, j.times)
 	if when == nil {
 		return 0, fmt.Errorf("no field %s; name the one that has the time, as in --field time=when", strings.Join(j.times, ", "))
 	}
@@ -41,13 +41,13 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 		return 0, err
 	}
 	for i, field := range j.fields {
-		values[i] = normalized(field, first(object, j.names[i]))
+		values[i] = normalized(field, firstOf(object, j.names[i]))
 	}
 	return at, nil
 }
 
-// first looks up the names in order, and returns the first nonempty value as text.
-func first(object map[string]json.RawMessage, names []string) []byte {
+// firstOf looks up the names in order, and returns the first nonempty value as text.
+func firstOf(object map[string]json.RawMessage, names []string) []byte {
 	for _, name := range names {
 		if value := text(find(object, name)); len(value) > 0 {
 			return value

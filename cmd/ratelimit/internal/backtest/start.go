@@ -64,11 +64,12 @@ func (r Result) WaitText() string {
 	return "<1 ms"
 }
 
-// Why explains why Start chose this suggestion. others is the number of all suggestions.
-func (r Result) Why(others int) string {
+// Why explains why Start chose this suggestion from the given number of suggestions. It returns ""
+// if there was no choice.
+func (r Result) Why(suggestions int) string {
 	text := fmt.Sprintf("A denied %s can go on after about %s. ", r.Noun(), r.WaitText())
 	switch {
-	case others < 2:
+	case suggestions < 2:
 		return ""
 	case r.Wait() > shortWait:
 		return text + "The other suggestions make it wait longer."

@@ -15,7 +15,7 @@ type windows struct {
 	after   bool      // whether costs are charged after requests
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
-	keys    [][]peak  // for each key, one peak for each period; nil for a key while its time in firsts is enough
+	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
 	touched [][]int64 // number of requests by period, and by the rung of the n that add returned
 }
 

@@ -199,7 +199,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// If a watch leaves a server alone, its hint names no flag that only deploy has.
+// If status --watch cannot repair a server, its hint only names flags that status has.
 func TestStatusWatchWithoutPolicies(t *testing.T) {
 	addr := startRedis(t)
 	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})

@@ -78,7 +78,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	for _, list := range lists {
 		replies = append(replies, map[string]any{"FUNCTION LIST": list})
 	}
-	errorsFrom := len(replies) // from here on, each step has its errors one after the other
+	errorsFrom := len(replies) // the replies from this index on are errors, len(codes) for each step
 	codes := []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "}
 	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "TYPE", "GETRANGE", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
 		for _, code := range codes {
@@ -92,7 +92,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
 	shown := 0
-	idle := map[string]bool{} // commands that do not send the step, and never change the library
+	idle := map[string]bool{} // commands that do not use the replaced reply, and never change the library
 	for i, reply := range replies {
 		if i <= errorsFrom || (i-errorsFrom)%len(codes) == 0 {
 			clear(idle)

@@ -47,7 +47,7 @@ type Node struct {
 
 const (
 	interval = 2 * time.Second // time between two polls of the servers
-	nodesAt  = 5               // polls per read of the nodes' libraries, which are long
+	nodesAt  = 5               // every fifth poll reads the libraries, whose source code is long
 	rows     = 25              // rows per order
 	viewers  = 32              // maximum number of viewers
 	kept     = 150             // points in the chart

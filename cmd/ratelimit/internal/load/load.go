@@ -41,7 +41,7 @@ type Progress struct {
 // Ask makes one decision for a key. Keys are numbered from 0. Ask must be safe for concurrent use.
 type Ask func(ctx context.Context, key int) (allowed bool, err error)
 
-// A Report is the result of a run. Latencies include replies but not errors.
+// A Report is the result of a run. Latencies are measured for decisions, but not for errors.
 type Report struct {
 	Counts
 	Took        time.Duration
