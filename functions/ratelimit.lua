@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b0c5f40a6496'
+local BUILD_ID = 'd7f743e561cc'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -455,9 +455,9 @@ function states.copy(parts, key, first, last)
   end
 end
 
--- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
--- gets the error before SET cuts the value off.
+-- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
+-- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
+-- nothing: without the permission for APPEND, it fails before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -482,8 +482,8 @@ do
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: how many bytes of a long text read needs. It then also gets key, offset and
---                                 size: where the text is
+--   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
+--                                 `read` gets only these, and also key, offset and size: where the whole text is
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
@@ -501,9 +501,9 @@ local function find(key, value, from, pattern)
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
--- If value is only the beginning of a long state, after `offset` bytes of the key's value, size is the
--- size of that whole value. read_texts returns the error, or nil.
+-- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
+-- of value. If size is not nil, value is only the beginning of a long state: the state begins after
+-- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value
@@ -1437,8 +1437,8 @@ local function extend()
   if request == plain then request = { limits = plain.limits, costs = plain.costs } end
 end
 
--- join adds the limits of a policy to the request after its first `count`. It returns the new
--- number of limits.
+-- join adds the limits of a policy to the request, which has `count` limits so far. It returns the
+-- new number of limits.
 local function join(policy, count)
   local size, group = #policy.limits, nil
   request.composed, request.track = request.composed or {}, request.track or policy.track
@@ -1932,7 +1932,7 @@ end
 -- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
 -- to them.
 local values
 
@@ -1962,7 +1962,8 @@ local function sum(number, more)
   return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record that read has read. It returns the error, or nil.
+-- note adds a decision to the record of a key. tracking.read must have read the same key. note
+-- returns the error, or nil.
 function tracking.note(key, allowed, cost)
   local total, in_minute = 'allowed', allowed_now
   if not allowed then
@@ -2226,7 +2227,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- only lengths are left, of leases that were released
+    return 0, nil, override -- all leases were released; only their lengths are left
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2240,8 +2241,8 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease or an override remains or the key is not a set of leases.
+-- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
+-- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')

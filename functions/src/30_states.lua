@@ -243,9 +243,9 @@ function states.copy(parts, key, first, last)
   end
 end
 
--- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
--- gets the error before SET cuts the value off.
+-- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
+-- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
+-- nothing: without the permission for APPEND, it fails before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
