@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd7f743e561cc'
+local BUILD_ID = 'b1d8a88ba45b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -318,10 +318,10 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds, and reads only the first bytes of the value. head and left are
--- what the call has read already, or nil: the first bytes of the value, at least HEAD if it has as
--- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
--- have written the key, and otherwise a table:
+-- look determines what a key holds. It reads only the first bytes of the value. If the call has
+-- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
+-- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
+-- written the key, look returns nil and the error. Otherwise, it returns a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -331,9 +331,9 @@ end
 --   value    the state, if it is short enough to have been read; otherwise nil
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
---   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
---            describe the override with the state under it. The override itself has from, expiry, owner, value and
---            left of that state
+--   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
+--            from, expiry and left describe the override together with the state under it. The override has fields
+--            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -739,8 +739,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide is the limit's function decide (see src/45_limits.lua). It passes calls with cost 0, and keys
--- that hold anything but a possible state of this form, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
+-- but a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -2129,8 +2129,8 @@ local function parse(text)
   return limit
 end
 
--- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
--- it returns nil and the error.
+-- limit parses the limit of an override. It returns the limit, or nil and the error. Only a limit of
+-- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores the states of an override with the override before them.
@@ -2976,8 +2976,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first entry from low to high that is later than since and after which at most
--- this many units follow, or high if there is none.
+-- search returns the number of the first entry from low to high that is later than since and has at
+-- most this many units after it. If there is none, it returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -3108,7 +3108,8 @@ local function goes_on(state)
     or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
--- save returns a log of the live entries, and the added one.
+-- save returns the log with the added entry, and when the log expires. It drops the entries that
+-- have left the window, unless goes_on returns true.
 local function save(state)
   if goes_on(state) then state.live = 1 end
   local _, base = entry(state, state.live - 1)
