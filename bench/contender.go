@@ -155,7 +155,7 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase is a set of contenders that make the same kind of decision in turns.
+// A benchCase is a set of contenders that take turns making the same kind of decision.
 type benchCase struct {
 	name string
 	note string // a remark printed with the figures

@@ -110,7 +110,7 @@ func (b *batches) enter(c *caller) (Result, step) {
 	if !waited {
 		c.entered = k.requests
 	} else if c.batch != k {
-		c.entered = 0 // k replaced the batch of c's earlier request, and counts its own requests
+		c.entered = 0 // c arrived before batch k existed
 	}
 	c.batch = k
 	if waited && k.completed.serve(now) { // c woke after a later request completed

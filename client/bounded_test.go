@@ -65,10 +65,10 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	}),
 }
 
-// over returns a function that makes a client from the go-redis client that make returns.
-func over(make func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
+// over returns a function that makes a Client for an address. newRedis makes its go-redis client.
+func over(newRedis func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
 	return func(t *testing.T, addr string, opts ...client.Option) *client.Client {
-		return newClient(t, make(t, addr), opts...)
+		return newClient(t, newRedis(t, addr), opts...)
 	}
 }
 

@@ -155,7 +155,8 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 	}
 }
 
-// lost returns the error for a lost lease. how describes the loss, and why is its cause, or nil.
-func (l *Lease) lost(how string, why error) error {
-	return both(fmt.Errorf("ratelimit: hold %q: %w, %s (%s); another may have its place", l.keys[0], ErrLeaseLost, how, l.id), why)
+// lost returns the error for a lost lease. reason describes the loss. cause is the error that led to
+// it, or nil.
+func (l *Lease) lost(reason string, cause error) error {
+	return both(fmt.Errorf("ratelimit: hold %q: %w, %s (%s); another may have its place", l.keys[0], ErrLeaseLost, reason, l.id), cause)
 }

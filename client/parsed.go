@@ -182,9 +182,9 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
 // does not know which keys belong to it.
 //
-// A policy may be redeployed, so a report of the key's node about it is valid only for ttl. If
+// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
 // calls come more often than once per ttl, the client asks the node again in the background before
-// the report expires.
+// the ttl has passed.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true

@@ -129,8 +129,8 @@ func (b *breaker) run(s *server) {
 	}
 }
 
-// next returns the next round trip. If none is waiting, it counts the caller as ended and returns
-// nil.
+// next returns the next round trip to send. If none is waiting, it returns nil, and the caller must
+// stop, because r.running no longer counts it.
 func (r *roundTrips) next() *roundTrip {
 	r.mu.Lock()
 	defer r.mu.Unlock()

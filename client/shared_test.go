@@ -152,7 +152,7 @@ func TestASharedCallThatWasSentIsUnknown(t *testing.T) {
 		wantClasses(t, "sent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 	})
 	c.proxy.arm(1, closes)
-	c.proxy.onNext(cancel) // while they are in transit
+	c.proxy.onNext(cancel) // cancel after the calls are sent and before their reply
 	c.end(t, ahead+5)
 }
 

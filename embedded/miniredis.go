@@ -86,8 +86,8 @@ func (s *Server) reopen(c *session) {
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 
-// reply converts a reply from miniredis: to raw for a connection, and to a parsed reply for an
-// in-process session.
+// reply converts a reply from miniredis. It copies the bytes for a connection, and parses them for
+// an in-process session.
 func (c *session) reply(b []byte) engine.Reply {
 	if c.conn != nil {
 		return raw(bytes.Clone(b))

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '056ee6cbeb4d'
+local BUILD_ID = 'fd161755ea23'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -318,10 +318,10 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds, and reads only the first bytes of the value. head and left are
--- what the call has read already, or nil: the first bytes of the value, at least HEAD if it has as
--- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
--- have written the key, and otherwise a table:
+-- look determines what a key holds. It reads only the first bytes of the value. If the call has
+-- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
+-- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
+-- written the key, look returns nil and the error. Otherwise, it returns a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -331,9 +331,9 @@ end
 --   value    the state, if it is short enough to have been read; otherwise nil
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
---   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
---            describe the override with the state under it. The override itself has from, expiry, owner, value and
---            left of that state
+--   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
+--            from, expiry and left describe the override together with the state under it. The override has fields
+--            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -455,9 +455,9 @@ function states.copy(parts, key, first, last)
   end
 end
 
--- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
--- gets the error before SET cuts the value off.
+-- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
+-- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
+-- nothing: without the permission for APPEND, it fails before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -482,8 +482,8 @@ do
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: how many bytes of a long text read needs. It then also gets key, offset and
---                                 size: where the text is
+--   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
+--                                 `read` gets only these, and also key, offset and size: where the whole text is
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
@@ -501,9 +501,9 @@ local function find(key, value, from, pattern)
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- read_texts fills in the states of all rates of a limit. The texts begin at byte `from` of value.
--- If value is only the beginning of a long state, after `offset` bytes of the key's value, size is the
--- size of that whole value. read_texts returns the error, or nil.
+-- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
+-- of value. If size is not nil, value is only the beginning of a long state: the state begins after
+-- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value
@@ -740,8 +740,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide is the limit's function decide (see src/45_limits.lua). It passes calls with cost 0, and keys
--- that hold anything but a possible state of this form, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
+-- but a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -1439,8 +1439,8 @@ local function extend()
   if request == plain then request = { limits = plain.limits, costs = plain.costs } end
 end
 
--- join adds the limits of a policy to the request after its first `count`. It returns the new
--- number of limits.
+-- join adds the limits of a policy to the request, which has `count` limits so far. It returns the
+-- new number of limits.
 local function join(policy, count)
   local size, group = #policy.limits, nil
   request.composed, request.track = request.composed or {}, request.track or policy.track
@@ -1935,7 +1935,7 @@ end
 -- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
 -- to them.
 local values
 
@@ -1965,7 +1965,8 @@ local function sum(number, more)
   return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record that read has read. It returns the error, or nil.
+-- note adds a decision to the record of a key. tracking.read must have read the same key. note
+-- returns the error, or nil.
 function tracking.note(key, allowed, cost)
   local total, in_minute = 'allowed', allowed_now
   if not allowed then
@@ -2131,8 +2132,8 @@ local function parse(text)
   return limit
 end
 
--- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
--- it returns nil and the error.
+-- limit parses the limit of an override. It returns the limit, or nil and the error. Only a limit of
+-- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores the states of an override with the override before them.
@@ -2229,7 +2230,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- only lengths are left, of leases that were released
+    return 0, nil, override -- all leases were released; only their lengths are left
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2243,8 +2244,8 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease or an override remains or the key is not a set of leases.
+-- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
+-- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -2979,8 +2980,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first entry from low to high that is later than since and after which at most
--- this many units follow, or high if there is none.
+-- search returns the number of the first entry from low to high that is later than since and has at
+-- most this many units after it. If there is none, it returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -3111,7 +3112,8 @@ local function goes_on(state)
     or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
--- save returns a log of the live entries, and the added one.
+-- save returns the log with the added entry, and when the log expires. It drops the entries that
+-- have left the window, unless goes_on returns true.
 local function save(state)
   if goes_on(state) then state.live = 1 end
   local _, base = entry(state, state.live - 1)

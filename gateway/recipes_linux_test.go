@@ -192,8 +192,8 @@ func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 }
 
 // TestRecipes checks each recipe. It must count requests by the client's address, deny with 429 and
-// the header fields RateLimit, RateLimit-Policy and Retry-After, forward other requests to the application unchanged, and behave as its comments say
-// while the gateway is down.
+// the header fields RateLimit, RateLimit-Policy and Retry-After, and forward other requests to the
+// application unchanged. While the gateway is down, it must behave as its comments say.
 func TestRecipes(t *testing.T) {
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -137,7 +137,7 @@ type held struct {
 type fleet struct {
 	s       *session
 	own     owned    // the caller's build; empty for Delete
-	base    string   // the library whose policies of other namespaces are kept in want; "" if there is none, or if the newest of several is not known
+	base    string   // the library that was combined with own to make want; "" if there was none, or if the newest of several is not known
 	want    artifact // what each node should run
 	report  Report
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found

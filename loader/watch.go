@@ -34,7 +34,7 @@ type Event struct {
 	Kind EventKind
 	Node Node   // the node after the event
 	Text string // a sentence that describes the event
-	Err  error  // why the node was left or the load failed: an [*Error], or nil
+	Err  error  // why the node was left unchanged, or what failed: an [*Error], or nil
 }
 
 // MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.

@@ -55,8 +55,8 @@ func sidesOf(p functions.Policy) []side {
 }
 
 // policy returns the effect of a change of a policy. A change can move a key into a canary or out
-// of one, so policy tries every pair of an old and a new side, and returns the worst effect among
-// the pairs that the old policy did not already allow.
+// of one, so policy tries every pair of an old and a new side with different limits, and returns
+// the worst effect.
 func (t *trial) policy(before, after functions.Policy) functions.Effect {
 	for _, to := range sidesOf(after) {
 		for _, limit := range to.limits {

@@ -199,9 +199,9 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	return failures
 }
 
-// numbers converts a reply, which is a decision or a count, to integers. The result each contains
-// the decisions for single limits that EACH adds.
-func numbers(reply any) (list []int64, each [][]int64) {
+// numbers converts a reply, which is a decision or a count, to integers. byLimit contains the
+// decision of each limit by itself if the call has EACH.
+func numbers(reply any) (list []int64, byLimit [][]int64) {
 	elements, ok := reply.([]any)
 	if !ok {
 		elements = []any{reply}
@@ -213,11 +213,11 @@ func numbers(reply any) (list []int64, each [][]int64) {
 		case []any:
 			for _, key := range element {
 				fields, _ := numbers(key)
-				each = append(each, fields)
+				byLimit = append(byLimit, fields)
 			}
 		}
 	}
-	return list, each
+	return list, byLimit
 }
 
 // command returns the call as a command for the engine.

@@ -128,7 +128,7 @@ formatted() {
 # has DIR PATTERN: succeeds if the module has a file that matches PATTERN.
 has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.build/*' | head -n 1)" ]; }
 
-# Checks and tests share compiled packages, so the checks also build for the race detector.
+# vet and static use the build settings of the tests, so that both share compiled packages.
 vet() {
 	local m status=0
 	for m in "${modules[@]}"; do

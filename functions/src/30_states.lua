@@ -106,10 +106,10 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds, and reads only the first bytes of the value. head and left are
--- what the call has read already, or nil: the first bytes of the value, at least HEAD if it has as
--- many, or the error of that read; and the key's PTTL. It returns nil and the error if no limiter can
--- have written the key, and otherwise a table:
+-- look determines what a key holds. It reads only the first bytes of the value. If the call has
+-- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
+-- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
+-- written the key, look returns nil and the error. Otherwise, it returns a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -119,9 +119,9 @@ end
 --   value    the state, if it is short enough to have been read; otherwise nil
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
---   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. from, expiry and left then
---            describe the override with the state under it. The override itself has from, expiry, owner, value and
---            left of that state
+--   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
+--            from, expiry and left describe the override together with the state under it. The override has fields
+--            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -243,9 +243,9 @@ function states.copy(parts, key, first, last)
   end
 end
 
--- put_parts is like put, but takes a list of parts. The expiry must be later than now: APPEND would
--- otherwise make a new key. Long parts are copied from the key. A user without the right to APPEND
--- gets the error before SET cuts the value off.
+-- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
+-- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
+-- nothing: without the permission for APPEND, it fails before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end

@@ -60,8 +60,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide is the limit's function decide (see src/45_limits.lua). It passes calls with cost 0, and keys
--- that hold anything but a possible state of this form, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
+-- but a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity

@@ -37,8 +37,8 @@ local function extend()
   if request == plain then request = { limits = plain.limits, costs = plain.costs } end
 end
 
--- join adds the limits of a policy to the request after its first `count`. It returns the new
--- number of limits.
+-- join adds the limits of a policy to the request, which has `count` limits so far. It returns the
+-- new number of limits.
 local function join(policy, count)
   local size, group = #policy.limits, nil
   request.composed, request.track = request.composed or {}, request.track or policy.track

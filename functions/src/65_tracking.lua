@@ -35,7 +35,7 @@ end
 -- cached because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- values holds the fields that read has read: cost, allowed, and allowed in this minute. note adds
+-- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
 -- to them.
 local values
 
@@ -65,7 +65,8 @@ local function sum(number, more)
   return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record that read has read. It returns the error, or nil.
+-- note adds a decision to the record of a key. tracking.read must have read the same key. note
+-- returns the error, or nil.
 function tracking.note(key, allowed, cost)
   local total, in_minute = 'allowed', allowed_now
   if not allowed then

@@ -45,8 +45,8 @@ local function parse(text)
   return limit
 end
 
--- limit returns the parsed limit of an override, which for concurrency has the field lease. Otherwise
--- it returns nil and the error.
+-- limit parses the limit of an override. It returns the limit, or nil and the error. Only a limit of
+-- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores the states of an override with the override before them.

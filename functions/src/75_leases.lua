@@ -57,7 +57,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- only lengths are left, of leases that were released
+    return 0, nil, override -- all leases were released; only their lengths are left
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -71,8 +71,8 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease or an override remains or the key is not a set of leases.
+-- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
+-- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')

@@ -29,8 +29,8 @@ func NewPicture(title string) *Picture { return &Picture{title: title} }
 // grow makes the picture high enough to include y.
 func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
 
-// Text writes a line of text that starts at x. With the class right it ends at x, and with middle
-// it is centered on x.
+// Text writes a line of text that starts at x. With the class "right", the text ends at x; with
+// "middle", it is centered on x.
 func (p *Picture) Text(x, y float64, class, text string) {
 	p.grow(y)
 	fmt.Fprintf(&p.body, "<text class=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", class, short(x), short(y), html.EscapeString(text))

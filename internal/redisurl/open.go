@@ -48,8 +48,8 @@ func (s *Servers) SetProvider(provide func(context.Context) (user, password stri
 	}
 }
 
-// nameUser replaces PASSWORD with USER in the URL for suggested commands: the name in the given URL
-// is the user's, because the password comes from elsewhere.
+// nameUser shows the name of a URL without a password as USER in suggested commands. Until then it
+// is shown as PASSWORD, because it may be a misplaced password; see Alone.
 func (s *Servers) nameUser() {
 	if s.Alone != "" {
 		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)

@@ -28,12 +28,12 @@ type Scan struct {
 	began time.Time
 }
 
-// New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. For each
-// order in the list by, the scan keeps the keys that come first; limit is their maximum number.
-func New(limit int, match string, by ...Order) *Scan {
+// New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. The scan
+// keeps the first keys in each of the orders, up to limit.
+func New(limit int, match string, orders ...Order) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match, Type: "hash"}}
 	s.keys.Read = s.read
-	for _, order := range by {
+	for _, order := range orders {
 		s.kept = append(s.kept, &first{by: order, keys: map[string]bool{}})
 	}
 	return s

@@ -40,15 +40,15 @@ func load(t *testing.T, name string, into any) {
 // version is the release tag of this source. The tested files contain it.
 var version = "v" + functions.Version()
 
-// workspace makes a user's repository from the project's examples. differs contains files that
-// replace those of the examples.
-func workspace(t *testing.T, differs map[string]string) string {
+// workspace makes a user's repository from the project's examples. changed contains the text of
+// files that replace those of the examples, by name.
+func workspace(t *testing.T, changed map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"policies.yaml", "policies_test.yaml"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join(root, "examples", name)))
 	}
-	for name, text := range differs {
+	for name, text := range changed {
 		write(t, filepath.Join(dir, name), text)
 	}
 	return dir

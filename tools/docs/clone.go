@@ -29,7 +29,8 @@ type Clone struct {
 	env []string
 }
 
-// installing is held while a clone compiles, because clones that compile at once would all compile the same packages.
+// installing is held while a clone compiles, because concurrent clones would all compile the same
+// packages.
 var installing sync.Mutex
 
 // NewClone clones the checkout at root into dir, including uncommitted changes. The clone contains

@@ -28,7 +28,7 @@ func spent(perTTL float64, n int64) float64 {
 	}
 	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance is the probability of exactly i calls; below is the probability of fewer
 	if chance == 0 {
-		return float64(n) // there are more than 700 calls per ttl
+		return float64(n) // math.Exp underflows if there are more than 700 calls per ttl
 	}
 	for i := int64(0); i < n-1; i++ {
 		below += chance

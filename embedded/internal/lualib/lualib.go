@@ -19,7 +19,8 @@ const maxArray = 1 << 22
 
 func init() { lua.MaxArrayIndex = maxArray }
 
-// Open returns the globals of functions, except pcall. The caller must make them read-only.
+// Open returns the table of globals for library code, without pcall and redis. The caller must make
+// it read-only.
 func Open(L *lua.LState) *lua.LTable {
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenTable, lua.OpenMath} {
 		L.Push(L.NewFunction(open))

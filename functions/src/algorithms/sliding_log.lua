@@ -42,8 +42,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first entry from low to high that is later than since and after which at most
--- this many units follow, or high if there is none.
+-- search returns the number of the first entry from low to high that is later than since and has at
+-- most this many units after it. If there is none, it returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -174,7 +174,8 @@ local function goes_on(state)
     or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
--- save returns a log of the live entries, and the added one.
+-- save returns the log with the added entry, and when the log expires. It drops the entries that
+-- have left the window, unless goes_on returns true.
 local function save(state)
   if goes_on(state) then state.live = 1 end
   local _, base = entry(state, state.live - 1)

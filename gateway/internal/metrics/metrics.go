@@ -16,7 +16,7 @@ type Metrics struct {
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
 	policies sync.Map // names, with @, of policies that have decided
-	counters sync.Map // cached counters of requests, by counted; finding a counter by its labels takes longer
+	counters sync.Map // maps a counted to its counter in requests; faster than a lookup by labels
 }
 
 type counted struct{ source, name, decision string }

@@ -159,8 +159,8 @@ func (s *Server) one(ctx context.Context, q *question) error {
 	return s.overshoot(ctx, q)
 }
 
-// overshoot charges a denied descriptor with several hits if its rule has a window like
-// envoyproxy/ratelimit's, because that service charges denied hits too.
+// overshoot also charges the hits of a denied descriptor if there are several hits and its rule has
+// a window like envoyproxy/ratelimit's, because that service charges denied hits.
 func (s *Server) overshoot(ctx context.Context, q *question) error {
 	if !q.window || q.hits < 2 || q.back || q.result.Allowed {
 		return nil

@@ -34,8 +34,8 @@ func (r Refusal) Error() string { return string(r) }
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
 // Repeat runs generated sequences until they have made the wanted number of steps, which
-// generate.Wanted returns. If the server and the model differ, Repeat fails the test with the shortest sequence that
-// shows a difference. All databases must belong to one server.
+// generate.Wanted returns. If the server and the model differ, Repeat fails the test and shows a
+// shortened sequence that still differs. All databases must belong to one server.
 func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false

@@ -56,10 +56,10 @@ type Progress struct {
 	Decisions   int64 // decisions made, in all steps together
 }
 
-// Run checks the limits, calls opened to open the logs, and replays them. If ctx ends early, the
+// Run checks the limits, opens the logs with openLogs, and replays them. If ctx ends early, the
 // report contains the results so far, and says that it is incomplete. Run returns an error if a
 // limit cannot be parsed, if a log cannot be opened, or if the logs contain no usable line.
-func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Report, error) {
+func Run(ctx context.Context, openLogs func() ([]Input, error), opts Options) (*Report, error) {
 	r := &run{Options: opts}
 	keys := []Key{}
 	if opts.Share > 0 || opts.Curves {
@@ -89,7 +89,7 @@ func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Re
 			return nil, err
 		}
 	}
-	inputs, err := opened()
+	inputs, err := openLogs()
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ type tally struct {
 	units            Units
 	above            int64               // requests that cost more than the capacity
 	keyless          int64               // requests that lack one of the trial's keys
-	keys             map[uint64]*denials // denied keys, by index in event.keys and number
+	keys             map[uint64]*denials // denied keys, by slot<<32 | number of the key
 	series           series
 	first, last      int64 // times of denials, ms since 1970
 }

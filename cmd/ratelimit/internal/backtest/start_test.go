@@ -18,8 +18,8 @@ func suggestions(n map[time.Duration]int64) *Report {
 	return r
 }
 
-// The suggestion to start with has the longest period that makes a denied key wait for at most 10 s,
-// or else the shortest wait.
+// Start returns the suggestion with the longest period under which a denied key waits at most 10 s.
+// If there is none, it returns the suggestion with the shortest wait.
 func TestStart(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	for _, tt := range []struct {

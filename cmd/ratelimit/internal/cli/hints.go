@@ -124,9 +124,9 @@ func (a *app) expand(hint string, node *loader.Error) string {
 	return text
 }
 
-// again returns a command line with this program's name, with the servers and the library that the
-// user gave, if the command has flags for them, and with more, its other arguments.
-func (a *app) again(command string, more ...string) string {
+// again returns a command line that runs command with the given arguments. If the command has flags
+// for servers or for a library, the line repeats those that the user gave.
+func (a *app) again(command string, args ...string) string {
 	line := a.program + " " + command
 	for _, cmd := range a.commands {
 		if cmd.Name() != command {
@@ -149,7 +149,7 @@ func (a *app) again(command string, more ...string) string {
 			line += " " + shell.Line("--namespace", a.namespace)
 		}
 	}
-	return strings.Join(append([]string{line}, more...), " ")
+	return strings.Join(append([]string{line}, args...), " ")
 }
 
 // grant returns the command line that grants the permissions that an error names.

@@ -56,13 +56,12 @@ func needsKey(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// emptyKey returns the error for an empty key. n is the number of the key, from 1, and of is the
-// number of all keys. Without this error, all callers whose shell variable is not set would share
-// one key.
-func emptyKey(cmd *cobra.Command, n, of int) error {
+// emptyKey returns the error for an empty key, the n-th of total keys. Without this error, all
+// callers whose shell variable is not set would share one key.
+func emptyKey(cmd *cobra.Command, n, total int) error {
 	which := "the key"
-	if of > 1 {
-		which = fmt.Sprintf("key %d of %d", n, of)
+	if total > 1 {
+		which = fmt.Sprintf("key %d of %d", n, total)
 	}
 	return wrongUse(example(cmd), "%s is empty (is a shell variable not set?)", which)
 }

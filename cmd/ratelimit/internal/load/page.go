@@ -68,8 +68,8 @@ func (r *Report) overTime() string {
 	return b.SVG()
 }
 
-// curve draws the latency by the share of the replies: the slowest tenth begins at 90%, the slowest
-// hundredth at 99%, and so on.
+// curve draws a chart of latency by percentile. Its x axis expands the slow end: 90%, 99%, 99.9%
+// and so on are equally far apart.
 func (r *Report) curve() string {
 	if r.Allowed+r.Denied == 0 {
 		return ""
