@@ -75,7 +75,7 @@ local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
--- names returns the keys of a table for an error.
+-- names returns the keys of a table as text for an error message.
 local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }

@@ -148,8 +148,8 @@ local function read(key, limit, id)
   return limit
 end
 
--- count returns how many leases are held, and how many count against a limit. If all leases are
--- overlong, at most n - 1 count, to leave room for one.
+-- count returns how many leases are held, and how many of them count against the limit. If all are
+-- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -240,8 +240,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
--- It returns the reply.
+-- keep stores a lease, removes lapsed ones, and returns the reply. others is the number of other
+-- leases that are held.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
