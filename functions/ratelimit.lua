@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6242057c6464'
+local BUILD_ID = '5071333e5317'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1096,8 +1096,8 @@ do
 --   asks        the sum of the quantity that the algorithm bounds in one call (see most)
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
---   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
---               pattern of a value, the format of one, and the position of the first time in it
+--   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
+--               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
 -- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
@@ -2281,8 +2281,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
--- the error, or nil.
+-- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
+-- passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -2607,7 +2607,7 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the ms of a block or an override. It returns the ms, or nil and the error.
+-- duration parses the length of a block or an override. It returns ms, or nil and the error.
 function contents.duration(text, what)
   local ms = numbers.parse_positive(text)
   if ms and ms <= limits.LONGEST then return ms end
@@ -3047,7 +3047,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- the log is broken between its ends
+    used = 0 -- an entry between the first and the last is invalid
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
     restart(state, states.most_spent(capacity, cost))
     return true
@@ -3390,10 +3390,11 @@ do
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
--- that would wait for longer than one full refill for its next tokens leaves room for just this
--- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
--- this call.
+-- b are lost. If the clock was set back, the remaining tokens can still be taken.
+--
+-- Two states are replaced by one in which exactly this call fits: an empty bucket whose next tokens
+-- would be added later than one full refill from now, and a debt above what FORCE can leave under
+-- this limit.
 
 local PREFIX = 'token_bucket:'
 

@@ -111,8 +111,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
--- the error, or nil.
+-- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
+-- passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false

@@ -161,8 +161,8 @@ func wantDeployed(t *testing.T, url string, want bool) {
 	}
 }
 
-// wantJUnit checks the report for the CI system: the number of tests, the number of failures, and the
-// position of each test.
+// wantJUnit checks the report for the CI system: the number of tests, the number of failures, and
+// the position of each test.
 func wantJUnit(t *testing.T, file string, tests, failures int) {
 	t.Helper()
 	var report struct {

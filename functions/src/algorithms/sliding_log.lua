@@ -113,7 +113,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- the log is broken between its ends
+    used = 0 -- an entry between the first and the last is invalid
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
     restart(state, states.most_spent(capacity, cost))
     return true
