@@ -52,9 +52,9 @@ func (s *server) bounded(ctx context.Context) *bounded {
 		b.deadline, b.timeout = deadline, 0
 	}
 	if s.opened {
-		// go-redis first checks whether the context has ended, and then takes a connection from its
-		// pool or waits for one. The check needs no timer. A client that Open did not make may have
-		// hooks and dialers that wait on the channel that the first call to Done returns.
+		// The first call to Done comes from go-redis, which only checks whether the context has
+		// ended. The check needs no timer. If Open did not make the Redis client, a hook or a dialer
+		// may call Done first, and wait on the channel.
 		b.looks = 1
 	}
 	return b

@@ -17,8 +17,8 @@ type call struct {
 	args []any
 	mode mode
 
-	// within is how long after the first attempt a repeatable call may be sent again; 0: as long as
-	// its context lasts.
+	// within is the time after the first attempt during which a repeatable call may be retried. If it
+	// is 0, the call may be retried until its context ends.
 	within time.Duration
 }
 

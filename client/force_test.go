@@ -71,8 +71,8 @@ func TestRefundOnce(t *testing.T) {
 	}
 }
 
-// olderThan returns a client for a server whose library has replacement instead of the option that
-// pattern matches.
+// olderThan simulates a library without an option: it replaces the text that pattern matches, and
+// returns a client for a server with the changed library.
 func olderThan(t *testing.T, pattern, replacement string) *client.Client {
 	t.Helper()
 	option := regexp.MustCompile(pattern)

@@ -97,8 +97,8 @@ type limitOn struct {
 // from a server.
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil: not known
-	keysAt      time.Time   // just before sending the request that returned keys
-	checkedAt   time.Time   // just before sending the latest request that was answered, even with an error
+	keysAt      time.Time   // when the request that returned keys was sent
+	checkedAt   time.Time   // when the latest request with a reply, even an error, was sent
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	written     bool // the limit is not a policy, and this process has parsed it

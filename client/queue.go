@@ -45,7 +45,7 @@ type waiter struct {
 type placeState int
 
 const (
-	inQueue  placeState = iota // waits for its turn: has not asked yet, or not since its last rest
+	inQueue  placeState = iota // waits for its turn; has not asked since it joined or last rested
 	asking                     // may ask
 	resting                    // was denied, and waits before it asks again
 	rejected                   // refused: its turn would come too late or never

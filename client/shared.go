@@ -16,7 +16,7 @@ import (
 // so all of them wait for one node that hangs.
 const (
 	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
-	mostConcurrent  = 2   // round trips per node: as fast as one, and if a connection hangs, half of the calls continue
+	mostConcurrent  = 2   // round trips per node; 1 is as fast, but a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
 

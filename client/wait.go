@@ -45,12 +45,11 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 	return c.WaitN(ctx, key, limit, 1)
 }
 
-// WaitN waits until it has taken n units from key under limit, as WaitN of golang.org/x/time/rate
-// does, and then returns nil, never earlier. With leaky_bucket it also waits for its turn in the
-// queue.
+// WaitN waits until n units are available under limit, takes them from key, and returns nil, like
+// WaitN of golang.org/x/time/rate. With leaky_bucket it also waits for its turn in the queue.
 //
-// WaitN returns a [*LimitedError] immediately, and takes nothing, if n is more than the limit ever
-// holds. It does the same if the wait for units, or for the end of a block, is known to exceed the
+// WaitN returns a [*LimitedError] immediately, and takes nothing, if n is above the capacity of the
+// limit. It does the same if the wait for units, or for the end of a block, is known to exceed the
 // deadline of ctx. It also returns a LimitedError as soon as ctx ends. If a leaky_bucket gives the
 // caller a turn that comes too late, WaitN gives the turn back. A later caller may then get the
 // same turn as a caller that is already in the queue. Other errors are those of [Client.AllowN]. A

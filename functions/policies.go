@@ -61,7 +61,7 @@ const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
 
-	mostText = 2 << 20 // bytes of a library with its policies
+	mostText = 2 << 20 // maximum size of a library with its policies, in bytes
 )
 
 const (

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'fd161755ea23'
+local BUILD_ID = '0a168b1160b3'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -678,7 +678,7 @@ end
 
 --@ src/37_gcra_expiry.lua
 do
--- This file has gcra and leaky_bucket for one rate with T of at least 1 ms. Read
+-- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
 -- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
 -- The clock is in ms.
 
@@ -714,10 +714,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key that expires in `left` ms. value is the value that the key holds, or nil
--- if it must be written. If the value does not change, only the expiry is set. On Redis 7.0, the time
--- advances during a call. The expiry is then counted from the time at which left was read: now (ms) or,
--- if now is nil, the old expiry minus left. But if value is nil, the server adds the debt to its time.
+-- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
+-- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
+-- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
+-- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
+-- relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -1033,7 +1034,7 @@ function calendar.zone(text)
   return (sign == '-' and -offset or offset) * 60000
 end
 
--- from parses the value of the option from. It returns the day, or nil and what was expected.
+-- from parses the value of `from=`. It returns the day of the month, or nil and what was expected.
 function calendar.from(text)
   local day = numbers.parse_positive(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
@@ -1097,8 +1098,8 @@ do
 --   asks        the sum of the quantity that the algorithm bounds in one call (see most)
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
---   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
---               pattern of a value, the format of one, and the position of the first time in it
+--   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
+--               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
 -- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
@@ -1158,7 +1159,7 @@ local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
--- names returns the keys of a table for an error.
+-- names returns the keys of a table as text for an error message.
 local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }
@@ -2284,8 +2285,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
--- the error, or nil.
+-- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
+-- passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -2321,8 +2322,8 @@ local function read(key, limit, id)
   return limit
 end
 
--- count returns how many leases are held, and how many count against a limit. If all leases are
--- overlong, at most n - 1 count, to leave room for one.
+-- count returns how many leases are held, and how many of them count against the limit. If all are
+-- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -2413,8 +2414,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
--- It returns the reply.
+-- keep stores a lease, removes lapsed ones, and returns the reply. others is the number of other
+-- leases that are held.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
@@ -2611,7 +2612,7 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the ms of a block or an override. It returns the ms, or nil and the error.
+-- duration parses the length of a block or an override. It returns ms, or nil and the error.
 function contents.duration(text, what)
   local ms = numbers.parse_positive(text)
   if ms and ms <= limits.LONGEST then return ms end
@@ -3051,7 +3052,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- the log is broken between its ends
+    used = 0 -- an entry between the first and the last is invalid
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
     restart(state, states.most_spent(capacity, cost))
     return true
@@ -3103,9 +3104,9 @@ end
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
--- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window. Because of debts, more than n units may count. A log of 2n
--- entries is therefore rewritten too, so debts do not make a log longer.
+-- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
+-- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
+-- more than n entries may be in the window, and the log would grow too long.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''
@@ -3395,10 +3396,11 @@ do
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
--- that would wait for longer than one full refill for its next tokens leaves room for just this
--- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
--- this call.
+-- b are lost. If the clock was set back, the remaining tokens can still be taken.
+--
+-- Two states are replaced by one in which exactly this call fits: an empty bucket whose next tokens
+-- would be added later than one full refill from now, and a debt above what FORCE can leave under
+-- this limit.
 
 local PREFIX = 'token_bucket:'
 

@@ -110,9 +110,9 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 	return steps
 }
 
-// atStep returns an option with a trace that calls the function do before the n-th command to the
-// node at addr.
-func atStep(addr string, n int, do func()) loader.Option {
+// atStep returns an option that calls f before the n-th command to the node at addr, counted
+// from 0.
+func atStep(addr string, n int, f func()) loader.Option {
 	var mu sync.Mutex
 	count := 0
 	return loader.WithTrace(func(s loader.Step) {
@@ -120,7 +120,7 @@ func atStep(addr string, n int, do func()) loader.Option {
 		defer mu.Unlock()
 		if s.Addr == addr {
 			if count == n {
-				do()
+				f()
 			}
 			count++
 		}

@@ -136,8 +136,8 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads kept, the record of the deployment, and then the build want on one node, and reads
-// both back. If kept is the zero record, it loads only the build.
+// replace loads kept, the deployment's record, and then want, its build, on one node. It reads both
+// back. If kept is the zero record, replace loads only the build.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true
 	if kept.deployment > 0 {

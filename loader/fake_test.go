@@ -8,11 +8,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 )
 
-// startFake starts a server that gets its replies from the test, instead of a server that the tests
-// cannot start. handle gets a command in upper case, with its arguments joined by spaces, and
-// returns the reply in RESP2. The reply "" closes the connection, and silence sends nothing.
-const silence = "\x00"
+const silence = "\x00" // for startFake: send no reply
 
+// startFake starts a server for which the test chooses the replies. handle gets a command in upper
+// case, with its arguments joined by spaces, and returns the reply in RESP2. The reply "" closes
+// the connection, and silence sends nothing.
 func startFake(t *testing.T, handle func(command string) string) string {
 	t.Helper()
 	var mu sync.Mutex

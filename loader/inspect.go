@@ -293,7 +293,7 @@ func (c *conn) replicas(ctx context.Context) int {
 	return -1
 }
 
-// taken lists the function names among names that other libraries on the node register.
+// taken returns the functions in names that other libraries on the node have registered.
 func (c *conn) taken(ctx context.Context, names []string) ([]Taken, error) {
 	libraries, err := c.libraries(ctx)
 	var found []Taken

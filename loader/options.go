@@ -94,8 +94,8 @@ func WaitForLease(d time.Duration) interface {
 	})
 }
 
-// To selects the build that a rollback restores, by its build ID or the beginning of its digest. It
-// is needed if the nodes keep different builds. It must not be empty.
+// To selects the build that a rollback restores, by its build ID or the beginning of its digest.
+// build must not be empty. Use To if the nodes keep different builds.
 func To(build string) RollbackOption {
 	return option(func(o *options) error {
 		if o.to = build; build == "" {

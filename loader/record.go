@@ -14,9 +14,9 @@ import (
 
 // recordName is the name of a library and of its only function. A deployment loads it beside the
 // ratelimit library on each primary. It records the deployed build, the number of the deployment,
-// and the library that was replaced. What a rollback restores is therefore replicated and persisted
-// like the library, and can be found from any machine. Reading it needs no key and no additional
-// permission.
+// and the library that was replaced. The replaced library is therefore replicated and
+// persisted like the current one, and a rollback from any machine can find it. Reading the record
+// needs no key and no additional permission.
 const recordName = functions.Name + "_previous"
 
 // record is the content of the library recordName.

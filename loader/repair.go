@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Repair makes one round of a [Loader.Watch]: it loads build where it was lost, and does not change
-// the servers that a watch would not change. It returns nil if every primary runs build, and
+// Repair does one round of a [Loader.Watch]: it loads build on servers that lost it, and does not
+// change servers that a watch would not change. It returns nil if every primary runs build, and
 // otherwise the errors for the primaries that do not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
 	want, err := l.readBuild(build)

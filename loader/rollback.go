@@ -64,8 +64,9 @@ func (s *session) lookBack(ctx context.Context, opts []RollbackOption) (*fleet, 
 	return f, o, err
 }
 
-// keptOf returns the nodes' library with the policies that the last deployment of a namespace
-// replaced. id is the argument of the option To, which a namespace does not accept.
+// keptOf returns the library to restore for a namespace: the library on the nodes, with the
+// policies that the namespace had before its last deployment. id is the argument of the option To,
+// and must be "" for a namespace.
 func (f *fleet) keptOf(namespace, id string) (owned, error) {
 	nothing := func(problem, remedy string) (owned, error) {
 		return owned{}, &Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}

@@ -63,8 +63,8 @@ func TestExactness(t *testing.T) {
 	t.Logf("%d takes", total)
 }
 
-// perfect is a limiter that computes with exact integers. The field parts is the number of equal
-// parts into which a microsecond is divided; the fields debt and interval count these parts.
+// perfect is a limiter that computes with exact integers. The unit of interval and debt is 1/parts
+// of a microsecond.
 type perfect struct {
 	capacity, interval, parts int64
 	clock                     int64 // the clock's unit, in microseconds

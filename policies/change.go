@@ -145,7 +145,7 @@ func (t *trial) try(from, to string) functions.Effect {
 	var left int64
 	for _, used := range []int64{1, half, a.capacity} {
 		if a.leases && used > 1 {
-			used = half // each lease needs a call, so the largest number is left out
+			used = half // not a.capacity, because acquiring each lease takes a call
 		}
 		after := t.callAfter(from, to, a, b, used)
 		switch {

@@ -25,7 +25,8 @@ func (e expectation) element() int {
 	return max(0, slices.Index(decisionFields, strings.Replace(e.field, "taken", "allowed", 1)))
 }
 
-// expectations decodes the field expect of a call whose verb and policy are already known.
+// expectations decodes the field "expect" of a call. The caller has already set c's verb and
+// policy.
 func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 	names := decisionFields
 	switch {

@@ -75,7 +75,7 @@ func (f *File) twice() Problems {
 }
 
 // In returns a copy of f in which each policy's name begins with namespace and a slash, as in a
-// deployment of the namespace. In does not change f. With "", In returns f.
+// deployment of the namespace. In does not change f. If namespace is "", it returns f itself.
 func (f *File) In(namespace string) (*File, error) {
 	if namespace == "" {
 		return f, nil

@@ -33,7 +33,8 @@ type Server struct {
 type ServerOption func(*Server) error
 
 // Skip excludes calls for which skip returns true: they are not counted, and always allowed. method
-// is the full method name. If Skip is given several times, each function excludes calls.
+// is the full method name. If Skip is given several times, a call is excluded if any of the
+// functions returns true.
 func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
 	return func(s *Server) error {
 		if skip == nil {

@@ -19,7 +19,7 @@ import (
 type Option func(*middleware) error
 
 // Skip excludes requests for which skip returns true: they are not counted, and always allowed. If
-// Skip is given several times, each function excludes requests.
+// Skip is given several times, a request is excluded if any of the functions returns true.
 func Skip(skip func(*http.Request) bool) Option {
 	return func(m *middleware) error {
 		if skip == nil {

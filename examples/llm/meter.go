@@ -57,7 +57,8 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 	return c, err
 }
 
-// meter passes a response on, event by event. At its end, it settles the estimate:
+// meter passes a response on, event by event. At the end of the response, meter
+// settles the estimate:
 //
 //   - to the usage, if the upstream has sent one;
 //   - otherwise, in a stream, to the prompt and a token for each event that was passed on: a client

@@ -1,4 +1,4 @@
--- This file has gcra and leaky_bucket for one rate with T of at least 1 ms. Read
+-- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
 -- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
 -- The clock is in ms.
 
@@ -34,10 +34,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key that expires in `left` ms. value is the value that the key holds, or nil
--- if it must be written. If the value does not change, only the expiry is set. On Redis 7.0, the time
--- advances during a call. The expiry is then counted from the time at which left was read: now (ms) or,
--- if now is nil, the old expiry minus left. But if value is nil, the server adds the debt to its time.
+-- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
+-- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
+-- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
+-- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
+-- relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then

@@ -28,7 +28,7 @@ function calendar.zone(text)
   return (sign == '-' and -offset or offset) * 60000
 end
 
--- from parses the value of the option from. It returns the day, or nil and what was expected.
+-- from parses the value of `from=`. It returns the day of the month, or nil and what was expected.
 function calendar.from(text)
   local day = numbers.parse_positive(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'

@@ -14,8 +14,8 @@
 --   asks        the sum of the quantity that the algorithm bounds in one call (see most)
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
---   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
---               pattern of a value, the format of one, and the position of the first time in it
+--   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
+--               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
 -- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
@@ -75,7 +75,7 @@ local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
--- names returns the keys of a table for an error.
+-- names returns the keys of a table as text for an error message.
 local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }

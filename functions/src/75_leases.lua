@@ -111,8 +111,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
--- the error, or nil.
+-- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
+-- passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -148,8 +148,8 @@ local function read(key, limit, id)
   return limit
 end
 
--- count returns how many leases are held, and how many count against a limit. If all leases are
--- overlong, at most n - 1 count, to leave room for one.
+-- count returns how many leases are held, and how many of them count against the limit. If all are
+-- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -240,8 +240,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
--- It returns the reply.
+-- keep stores a lease, removes lapsed ones, and returns the reply. others is the number of other
+-- leases that are held.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked

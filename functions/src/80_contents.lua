@@ -60,7 +60,7 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the ms of a block or an override. It returns the ms, or nil and the error.
+-- duration parses the length of a block or an override. It returns ms, or nil and the error.
 function contents.duration(text, what)
   local ms = numbers.parse_positive(text)
   if ms and ms <= limits.LONGEST then return ms end

@@ -88,18 +88,18 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns an error if there are no keys, or if one of them is not usable. The parameter what
-// is the name of a function, for the error.
-func (k Keys[C]) Check(what string, keys ...Key[C]) error {
+// Check returns an error if there are no keys, or if one of them is not usable. caller is
+// the name of the calling function, for the error.
+func (k Keys[C]) Check(caller string, keys ...Key[C]) error {
 	if len(keys) == 0 {
-		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)
+		return fmt.Errorf("%s without keys; give at least one, such as %s", caller, k.Such)
 	}
 	for i, key := range keys {
 		switch {
 		case key.Err != nil:
 			return key.Err
 		case key.Of == nil:
-			return fmt.Errorf("key %d of %s is the zero Key; make it with %s", i+1, what, k.Makers)
+			return fmt.Errorf("key %d of %s is the zero Key; make it with %s", i+1, caller, k.Makers)
 		}
 	}
 	return nil

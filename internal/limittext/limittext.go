@@ -135,9 +135,9 @@ func parseRate(algorithm, text string) (rate Rate, bounded int64, err error) {
 	return rate, bounded, err
 }
 
-// complete sets the options of a rate. The map given contains the options. ms is the length of the
-// rate's period in ms, and unit is the unit in which the period is written. bounded is as in
-// parseRate.
+// complete checks the options of a rate, and sets its capacity. given maps the options' names to
+// their values. ms is the period in ms, and unit is the unit in which it is written. bounded is as
+// in parseRate.
 func complete(rate *Rate, algorithm string, ms int64, unit string, given map[string]string) (bounded int64, err error) {
 	bounded = 1
 	if algorithm == "sliding_log" {

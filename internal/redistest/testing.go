@@ -49,8 +49,8 @@ func (o *Output) String() string {
 	return o.text.String()
 }
 
-// Join makes a cluster of nodes. The first ones, as many as primaries, get an equal share of the
-// slots each, and the others none.
+// Join makes a cluster of nodes. primaries is the number of primaries: the first nodes, which get
+// equal shares of the slots. The other nodes get no slots.
 func Join(t testing.TB, nodes []*redis.Client, primaries int) {
 	t.Helper()
 	ctx := t.Context()

@@ -92,9 +92,9 @@ func (s *Source) Document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable returns what is wrong with content that no file may have, and its position. Such
-// content is not UTF-8, has control characters, or has more than mostBytes bytes. text is "" if
-// nothing is wrong.
+// unreadable reports why content is rejected before it is parsed, and where: it is not UTF-8, has
+// a control character or a %TAG directive, or is longer than mostBytes. text is "" if nothing is
+// wrong.
 func unreadable(content []byte, mostBytes int) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {

@@ -29,7 +29,7 @@ func Library(text string) string {
 	return first + "\n" + counting + rest
 }
 
-// Read returns the work since the last Read. The function do runs a command on the server.
+// Read returns the work since the last Read. It calls do to run a command on the server.
 func Read(do func(words ...string) (any, error)) (Work, error) {
 	reply, err := do("FCALL", "ratelimit_counted", "0")
 	if err != nil {

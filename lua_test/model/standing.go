@@ -17,7 +17,7 @@ type standing struct {
 	forced  bool  // whether the call has FORCE
 	state   state
 	blocked int64 // ms until the block ends; 0 if there is none
-	lapses  int64 // ms until the state of another algorithm expires; 0 if there is none
+	lapses  int64 // ms until the key's state expires, if another algorithm wrote it; otherwise 0
 	delay   int64 // ms that an allowed call must wait
 	denies  bool
 	changed bool

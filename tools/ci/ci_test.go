@@ -161,7 +161,8 @@ func wantDeployed(t *testing.T, url string, want bool) {
 	}
 }
 
-// wantJUnit checks how many tests and failures the report has that the CI system displays.
+// wantJUnit checks the report for the CI system: the number of tests, the number of failures, and
+// the position of each test.
 func wantJUnit(t *testing.T, file string, tests, failures int) {
 	t.Helper()
 	var report struct {

@@ -26,7 +26,7 @@ func TestTheDocuments(t *testing.T) {
 		server := embedded.Run(t, embedded.WithTime(time.Now()))
 		for _, example := range document.Examples {
 			if example.Needs != "" {
-				continue // another test has what this example needs
+				continue // another test runs it
 			}
 			t.Run(example.Name, func(t *testing.T) {
 				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
@@ -48,7 +48,7 @@ func TestTheDocumentsInOneSession(t *testing.T) {
 	for _, document := range inOrder(documents, string(index)) {
 		for _, example := range document.Examples {
 			if example.Needs != "" || example.Server == "none" {
-				continue // another test has what it needs, or the session makes no difference
+				continue // another test runs it, or it uses no server
 			}
 			t.Run(example.Name, func(t *testing.T) {
 				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {

@@ -61,9 +61,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a gopher-lua function. The number of its string arguments is the parameter texts;
-// all arguments after them are numbers. The wrapper converts numbers to strings and strings to
-// numbers as Lua does.
+// converted wraps a gopher-lua function so that it converts its arguments as Lua does. texts is the
+// number of string arguments, which come first; all other arguments are numbers.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {

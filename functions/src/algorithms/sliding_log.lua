@@ -113,7 +113,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- the log is broken between its ends
+    used = 0 -- an entry between the first and the last is invalid
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
     restart(state, states.most_spent(capacity, cost))
     return true
@@ -165,9 +165,9 @@ end
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
--- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window. Because of debts, more than n units may count. A log of 2n
--- entries is therefore rewritten too, so debts do not make a log longer.
+-- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
+-- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
+-- more than n entries may be in the window, and the log would grow too long.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''

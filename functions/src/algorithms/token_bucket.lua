@@ -5,10 +5,11 @@
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
--- that would wait for longer than one full refill for its next tokens leaves room for just this
--- call. A bucket with a larger debt than FORCE leaves under this limit also leaves room for just
--- this call.
+-- b are lost. If the clock was set back, the remaining tokens can still be taken.
+--
+-- Two states are replaced by one in which exactly this call fits: an empty bucket whose next tokens
+-- would be added later than one full refill from now, and a debt above what FORCE can leave under
+-- this limit.
 
 local PREFIX = 'token_bucket:'
 

@@ -14,14 +14,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 )
 
-// check compares the series whose names contain the string part with want.
-func check(t *testing.T, registry *prometheus.Registry, part string, want ...string) {
+// check compares the series whose names contain substring with want.
+func check(t *testing.T, registry *prometheus.Registry, substring string, want ...string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	var got []string
 	for line := range strings.Lines(answer.Body.String()) {
-		if name, ok := strings.CutPrefix(line, "ratelimit_gateway_"); ok && strings.Contains(name, part) {
+		if name, ok := strings.CutPrefix(line, "ratelimit_gateway_"); ok && strings.Contains(name, substring) {
 			got = append(got, strings.TrimSpace(name))
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	hourUS = 3600000 * msUS
 )
 
-// move draws a move of the clock. Often the clock stays; otherwise it moves near times at which the
-// pool's limits change.
+// move draws a move of the clock. Often the clock does not move; otherwise it usually moves to a
+// time close to one at which a decision changes.
 func (p pool) move(t *rapid.T) Move {
 	switch pick(t, "stay", "stay", "stay", "small", "retry", "rate", "rate", "reset", "minutes", "hours") {
 	case "small":

@@ -137,7 +137,7 @@ func (r Result) AboveText() string {
 	return text + "so it can never allow them"
 }
 
-// Untouched describes what a suggested limit does to its share of the keys.
+// Untouched describes the effect of a suggested limit on the keys that it must not deny.
 func (r Result) Untouched() string {
 	if r.Charge == "after" {
 		return "untouched and without debt"

@@ -35,7 +35,7 @@ func (r *Report) Start() (start *Result) {
 	return start
 }
 
-// Wait returns the time in which a suggested limit refills the units of a request of average cost.
+// Wait returns how long a suggested limit takes to refill the average cost of a request.
 func (r Result) Wait() time.Duration {
 	if r.Suggested == nil || r.Requests == 0 {
 		return 0

@@ -22,10 +22,10 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// differs returns the error for exit code 2 if the command's answer is negative (no is set): servers
-// differ, a check found a problem, or a call was denied.
-func differs(no bool) error {
-	if no {
+// differs returns the error for exit code 2 if the command's answer is negative: servers differ, a
+// check found a problem, or a call was denied.
+func differs(negative bool) error {
+	if negative {
 		return exitCode(exitDiffers)
 	}
 	return nil

@@ -109,7 +109,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 		return nil, nil, err
 	}
 	if s.Cluster || s.Master != "" {
-		var silent *dialing.Error // the loader reports it for each server
+		var silent *dialing.Error // no connection: the loader reports it for each server
 		var refusal redis.Error   // an error reply from Sentinels
 		if err := a.find(ctx, &s); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err

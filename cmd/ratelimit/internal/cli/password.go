@@ -98,8 +98,8 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// passwords runs a command that prints a password, for each new connection. Connections that are
-// made within the time reuse share one run.
+// passwords gets passwords from a command. A new connection runs the command again only if the last
+// run ended at least reuse ago.
 type passwords struct {
 	command        string
 	timeout, reuse time.Duration

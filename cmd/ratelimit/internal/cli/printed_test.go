@@ -118,7 +118,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		do(t, rdb, "FCALL", "ratelimit_override", 1, evil+" limited", "5/m", 3600000)
 		for _, command := range commands {
 			line := strings.Join(command, " ")
-			if idle[line] { // the command does not send the step, so its output does not depend on this error
+			if idle[line] { // these replies do not affect the command, because it asks for none of them
 				continue
 			}
 			asked.Store(false)

@@ -57,7 +57,7 @@ func (o Options) dueBefore(at time.Duration) int64 {
 	return int64(math.Ceil(o.Ramp.From*t + slope*t*t/2))
 }
 
-// steps returns the steps of a ramp, and nil without a ramp.
+// steps returns the steps of the ramp, or nil if there is none.
 func (o Options) steps() (steps []Step) {
 	if o.Ramp == nil {
 		return nil

@@ -175,7 +175,7 @@ func TestRates(t *testing.T) {
 		{nodes: []Node{reply("a", 4, api(120, 10)), dead("b", 6)}, count: usage.Count{Allowed: 120, Denied: 10}, perSec: &usage.Rate{}},
 		// b is compared with its last reply, 10 s ago; c is new.
 		{nodes: []Node{reply("a", 6, api(122, 10)), reply("b", 14, api(68, 4)), reply("c", 6, api(1000, 0))}, count: usage.Count{Allowed: 1190, Denied: 14}, perSec: &usage.Rate{Allowed: 2}},
-		// A deployment gives the policy a canary, and resets the counts of a.
+		// A deployment adds a canary to the policy, which resets the counts on node a.
 		{nodes: []Node{reply("a", 8, api(20, 2, 50, 4, 2)), dead("b", 15)}, count: usage.Count{Allowed: 20, Denied: 2}, perSec: &usage.Rate{Allowed: 10, Denied: 1},
 			canary: &Canary{Share: 50, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 2}}}},
 		{nodes: []Node{reply("a", 10, api(20, 2, 50, 4, 8))}, count: usage.Count{Allowed: 20, Denied: 2}, perSec: &usage.Rate{},
