@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '12eb185f2eef'
+local BUILD_ID = 'a56a4549b7f0'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -597,8 +597,9 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the offsets of the first and last byte of the first rate's text in a key's value, or
--- -1 for the last byte of the value. The prefix begins after `from` bytes.
+-- first returns the offsets of the first and last byte of the first rate's text in a key's value. If
+-- the text extends to the end of the value, the second offset is -1. The prefix begins after `from`
+-- bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local first, last = find(key, nil, from + 1, '^:(%d+):()')
@@ -856,8 +857,8 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It passes
--- calls with cost 0, and keys that hold anything but a possible state of such a limit, to
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. It
+-- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -1513,7 +1514,8 @@ local function misnumbered(costs)
     costs, request.count)
 end
 
--- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and an error.
+-- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and the
+-- error.
 local function read_costs(args, at)
   local given, costs = 0, request.costs
   while args[at + given] and not OPTIONS[args[at + given]] do
@@ -1874,7 +1876,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
+-- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
+-- request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -2250,8 +2253,8 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that contains only a block. The key
--- expires when the last of its leases, block and override ends.
+-- put implements contents.put for a set of leases, and for a string that contains only a block. The
+-- key expires when the last of its leases, block and override ends.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')

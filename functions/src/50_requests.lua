@@ -112,7 +112,8 @@ local function misnumbered(costs)
     costs, request.count)
 end
 
--- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and an error.
+-- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and the
+-- error.
 local function read_costs(args, at)
   local given, costs = 0, request.costs
   while args[at + given] and not OPTIONS[args[at + given]] do

@@ -19,8 +19,8 @@ type windows struct {
 	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
 }
 
-// peak adds up the costs of one key's requests within the last period, and keeps the largest number
-// of units needed so far in the field most. Requests less than 1/256 of the period apart count as
+// peak adds up the costs of one key's requests within the last period. Its field most is the
+// largest number of units needed so far. Requests less than 1/256 of the period apart count as
 // simultaneous. Sums of simultaneous requests saturate at 2^53, the largest n, so that the sum of a
 // period cannot overflow.
 type peak struct {
