@@ -90,11 +90,11 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.month("fixed_window by the calendar, allowed, absent key", 1.5, monthAbsent, windowAbsent, floor("month", 1, monthAbsent, nil))
 	b.add(benchCase{name: "0/h, denied", note: "beside gcra", work: never}, takes("", never),
 		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))
-	b.with("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage), tracked)
-	b.with("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
-	b.with("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
+	b.option("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage), tracked)
+	b.option("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
+	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
-	b.with("ONCE, new", "ONCE 60000", 2.1, func(int) string {
+	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {
 		request++
 		return key("req0", request)
 	}, floor("once", 2, wholeInUse, holdsFirst), wholeInUse)
@@ -164,7 +164,7 @@ func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload
 		b.seedLog(resource, consumer).aimed(aim), take(b.libraries[0], "tg0", "", resource, consumer), bare)
 }
 
-// several compares a call with three keys with calls with two keys and one key.
+// several compares calls with three keys, two keys and one key.
 func (b *caseBuilder) several(name string, w workload) {
 	b.add(benchCase{name: name, note: "gcra, allowed, keys in use", work: w},
 		func(lib *library, prefix string) contender {
@@ -175,8 +175,9 @@ func (b *caseBuilder) several(name string, w workload) {
 		floor("three", 3, w, holds("gcra")))
 }
 
-// with measures a take with an option and compares it with bare, the same take without the option.
-func (b *caseBuilder) with(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
+// option measures a take that has an option, and compares it to the same take without the option
+// and to bare.
+func (b *caseBuilder) option(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
 	b.add(benchCase{name: name, note: "beside the same call without", work: works[0]},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, option, extra, works...) },
 		take(b.libraries[0], "tg0", "", works...).aimed(aim), bare)

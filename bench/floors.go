@@ -6,8 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Floors measure what a call costs without a decision. One floor runs no commands at all; the
-// others run the fewest commands that a case needs. Their replies are constant.
+// floorLibraryName is the name of the library of floors. A floor is a function that makes no
+// decision, to measure the rest of a call. Some floors run no commands; the others run the fewest
+// commands that a case needs. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `

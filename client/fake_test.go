@@ -62,7 +62,7 @@ func usageReply(change ...any) []any {
 	}, change)
 }
 
-// infoReply is usageReply for ratelimit_info.
+// infoReply is like usageReply, but for ratelimit_info.
 func infoReply(change ...any) []any {
 	return fields([]any{
 		"version", "0.1.0", "contract", int64(1), "build_id", "abc", "policies", []any{"calc", "export"}, "shadow_denied", []any{"export", int64(3)},

@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 							}
 						})
 						if g == goroutines/2 {
-							p.arm(3, fault) // most later replies arrive
+							p.arm(3, fault) // three more replies fail, and all later ones arrive
 						}
 					}
 					all.Wait()

@@ -280,13 +280,14 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 	return keys, ok
 }
 
-// parseKeys parses limit and kinds, the fields limit and algorithms of info.
-func parseKeys(limit, kinds any) ([]parsedKey, bool) {
-	list, ok := limit.([]any)
+// parseKeys parses two fields of the reply to ratelimit_info. It returns false if limitField is
+// invalid.
+func parseKeys(limitField, algorithmsField any) ([]parsedKey, bool) {
+	list, ok := limitField.([]any)
 	if !ok || len(list) == 0 {
 		return nil, false
 	}
-	algorithms, _ := kinds.([]any)
+	algorithms, _ := algorithmsField.([]any)
 	keys := make([]parsedKey, len(list))
 	for i, entry := range list {
 		numbers, _ := entry.([]any)

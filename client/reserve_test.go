@@ -142,8 +142,7 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// With batches and remembered denials, waiting callers are served in order, and none too early, as
-// without them.
+// With batches and remembered denials, too, waiting callers are served in order and not too early.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))

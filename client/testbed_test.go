@@ -177,10 +177,10 @@ type outcome struct {
 	err error
 }
 
-// together starts a first caller with the context first, and then the given number of callers,
-// which wait for its request. release lets the request continue. The outcomes arrive in leader and
-// others.
-func (s *testbed) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
+// together starts a caller with the context ctx, and then the given number of callers, which wait
+// for the first caller's request. release lets the request continue. The outcomes arrive in leader
+// and others.
+func (s *testbed) together(t *testing.T, c *client.Client, ctx context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
@@ -194,7 +194,7 @@ func (s *testbed) together(t *testing.T, c *client.Client, first context.Context
 	}
 	s.mu.Unlock()
 	go func() {
-		res, err := c.Allow(first, "k", limit)
+		res, err := c.Allow(ctx, "k", limit)
 		leader <- outcome{res, err}
 	}()
 	<-arrived

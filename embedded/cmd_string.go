@@ -20,7 +20,7 @@ const (
 type setOptions struct {
 	nx, xx, get bool
 	expiry      string // one of expiryUnits, KEEPTTL, PERSIST, or "" if there is none
-	amount      string // amount, in the unit of expiry
+	amount      string // the argument after expiry, if expiry is one of expiryUnits
 }
 
 var expiryUnits = map[string]struct {

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '0a168b1160b3'
+local BUILD_ID = '28408ac3fdae'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -598,8 +598,9 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the offsets of the first and last byte of the first rate's text in a key's value, or
--- -1 for the last byte of the value. The prefix begins after `from` bytes.
+-- first returns the offsets of the first and last byte of the first rate's text in a key's value. If
+-- the text extends to the end of the value, the second offset is -1. The prefix begins after `from`
+-- bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local first, last = find(key, nil, from + 1, '^:(%d+):()')
@@ -859,8 +860,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide is the function decide of limits in which each T is a whole number of us. It passes calls
--- with cost 0, and keys that hold anything but a possible state of such a limit, to decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. It
+-- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
+-- decisions.one_key.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -1154,7 +1156,7 @@ local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below
 
 limits.LONGEST = LONGEST
 
--- refuse returns nil and the error for a limit. what is a format.
+-- refuse returns nil and the error for a limit. The second parameter is a format string.
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
@@ -1515,7 +1517,7 @@ local function misnumbered(costs)
     costs, request.count)
 end
 
--- read_costs reads the numbers from position at on. It returns how many there are, or nil and the
+-- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and the
 -- error.
 local function read_costs(args, at)
   local given, costs = 0, request.costs
@@ -1878,7 +1880,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
+-- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
+-- request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -2095,11 +2098,11 @@ do
 --
 -- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
 -- with the override's limit, and returns the override, which the decision then uses instead of the
--- call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
--- has
---   limit    the parsed limit, and text, what was written
---   ends     in ms since the epoch
--- and the fields from, expiry, owner, value and left of the state under it, as in the result of states.look.
+-- call's limit. An override has the fields algorithm, size, capacity and form of a limit, and
+--   limit    the parsed limit
+--   text     the limit as the caller wrote it
+--   ends     when the override ends, in ms since the epoch
+--   from, expiry, owner, value, left   as in the result of states.look, but of the state after the override
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
@@ -2255,8 +2258,8 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that contains only a block. The key
--- expires when the last of its leases, block and override ends.
+-- put implements contents.put for a set of leases, and for a string that contains only a block. The
+-- key expires when the last of its leases, block and override ends.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
@@ -2683,7 +2686,7 @@ do
 -- A new n takes effect at once and also applies to what the open window has already counted. A new
 -- period or align takes effect when the window ends. But if the window would stay open for longer
 -- than the period, because the period was lowered or the clock was set back, a new window replaces
--- it. In the new window, the old count leaves room for just this call.
+-- it. The new window keeps the old count, lowered if necessary to leave room for this call.
 
 local PREFIX = 'fixed_window:'
 
@@ -2947,9 +2950,10 @@ do
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. A log with n units
--- in the future (the clock was set back) leaves room for just this call. Another algorithm's state
--- counts as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If n units are in
+-- the future, because the clock was set back, one entry at the current time replaces the log, with
+-- few enough units to leave room for this call. Another algorithm's state also counts as one entry
+-- at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -2962,7 +2966,8 @@ do
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, '' if FORCE has no room even for debt; after a refund, the last entry
+--   added    the entry that is written at the end: after a charge, the new entry, or '' if FORCE has no room even for
+--            debt; after a refund, the last entry that is left
 --   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'
@@ -3568,8 +3573,8 @@ do
 --            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- add adds two fields to the reply, with one entry for each key: the numbers read from the limit, and
--- the name of its algorithm.
+-- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
+-- has one entry for each key.
 local function add(reply, prefix, limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do

@@ -28,7 +28,7 @@ func TestAServerThatEndedRunsAgain(t *testing.T) {
 }
 
 // TestANodeRestartsEmpty checks that a killed primary restarts without functions, even if it was a
-// replica before. A replica writes the data that it receives from its primary to a file.
+// replica before. A replica writes its primary's data to a file, which must not be loaded.
 func TestANodeRestartsEmpty(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -211,9 +211,9 @@ func compareFirst(a, b []string) int {
 	return compareAddrs(a[0], b[0])
 }
 
-// unread records what could not be read because the user lacks a permission or the server does not
-// have the command, and returns true. If err means that the server cannot be examined at all, unread
-// records err itself and returns false.
+// unread records err, the error of a step. If the user lacks a permission, or the server does not
+// have the command, it adds an entry to Unchecked, and returns true. Otherwise the server cannot be
+// examined at all: unread adds a finding, and returns false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
 	var failed *Error
 	if !errors.As(err, &failed) {

@@ -26,8 +26,8 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 }
 
 // Drift inspects every primary, as [Loader.Status] does, and compares what it runs with the last
-// deployment, which the nodes record. Drift thus finds nodes that differ from the others, and
-// libraries that were loaded by hand, without the build that was deployed. If no node has a record,
+// deployment, which the nodes record. It finds nodes that differ from the others and libraries that
+// were loaded by hand, even if build is not the build that was deployed. If no node has a record,
 // Drift compares with build.
 //
 // Report.Wanted is the build that was deployed last. If no node runs it, only its Digest is set.
@@ -56,7 +56,7 @@ func (f *fleet) status() (Report, error) {
 // wantLast makes the last deployment the wanted build. It returns false if no node has a record of
 // a deployment.
 func (f *fleet) wantLast() bool {
-	f.want = artifact{} // so that last does not accept a record because it names the caller's build
+	f.want = artifact{} // otherwise f.last would accept any record that names the caller's build
 	last := f.last()
 	if last.deployment == 0 { // no node runs the build that its record names
 		for _, m := range f.members {

@@ -38,10 +38,10 @@ type owned struct {
 	policies []functions.Policy
 }
 
-// owns returns the build a with its policies. It returns an error if one of them does not belong to
-// the Loader's namespace.
-func (l *Loader) owns(a artifact) (owned, error) {
-	list, err := functions.ReadPolicies(a.text)
+// owns returns build with its policies. It returns an error if one of them does not belong to the
+// Loader's namespace.
+func (l *Loader) owns(build artifact) (owned, error) {
+	list, err := functions.ReadPolicies(build.text)
 	if err != nil && l.namespace != "" {
 		return owned{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
 	}
@@ -56,7 +56,7 @@ func (l *Loader) owns(a artifact) (owned, error) {
 				Remedy: "deploy it without the policies of others"}
 		}
 	}
-	return owned{a, list}, nil
+	return owned{build, list}, nil
 }
 
 // namespaced matches a policy of a namespace, even in source code that ReadPolicies cannot parse.

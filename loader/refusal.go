@@ -10,8 +10,8 @@ import (
 // the node's memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	f.tryChanges()
-	// During another deployment, a node may already have the new record but not the library. Then the
-	// check under the lease decides.
+	// During another deployment, a node may have the new record but not yet the new library. So do
+	// not report lost policies now. The caller checks again when it has the lease.
 	inDeployment := probe && slices.ContainsFunc(f.members, func(m *member) bool { return len(m.leases) > 0 })
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {

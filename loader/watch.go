@@ -54,8 +54,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // ctx.Err(), or an error if build is invalid.
 //
 // A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
-// reason: another build was deployed after this one; a node runs a newer version or a higher
-// contract; this node runs an unrelated library; a deployment is under way. Therefore a forgotten
+// reason: another build was deployed after this one; any node runs a newer version or a higher
+// contract; the node itself runs an unrelated library; a deployment is under way. So a forgotten
 // watch never restores an older build, even if all nodes have lost the newer one: as long as it
 // runs, it remembers the last deployment and the nodes that it left as they are.
 //

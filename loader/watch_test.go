@@ -143,8 +143,8 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	})
 	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 
-	// A watch does not replace a newer version, a higher contract or a foreign library, even if it
-	// was not deployed.
+	// A watch does not replace a newer version, a higher contract or a foreign library, even if
+	// that library was loaded without a deployment.
 	newest := version("0.2.0", "000000000005")
 	alone, _ := startRedis(t)
 	single := newLoader(t, at(t, alone), loader.WithInterval(often))

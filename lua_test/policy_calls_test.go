@@ -164,9 +164,9 @@ func counts(t *testing.T, server *embedded.Server) (calls, shadows map[string][]
 	return calls, shadows
 }
 
-// compare compares got with the counts in want, each multiplied by the factor times. Counts that
-// want does not list must be 0.
-func compare(t *testing.T, what string, got map[string][]int64, want string, times int64) {
+// compare compares got with the counts in want, multiplied by factor. Counts that want does not
+// list must be 0.
+func compare(t *testing.T, what string, got map[string][]int64, want string, factor int64) {
 	t.Helper()
 	for part := range strings.SplitSeq(want, "; ") {
 		fields := strings.Fields(part)
@@ -175,8 +175,8 @@ func compare(t *testing.T, what string, got map[string][]int64, want string, tim
 		}
 		for i, field := range fields[1:] {
 			n, err := strconv.ParseInt(field, 10, 64)
-			if err != nil || got[fields[0]][i] != n*times {
-				t.Errorf("%s: %s is %d, want %d times %v", what, fields[0], got[fields[0]], times, fields[1:])
+			if err != nil || got[fields[0]][i] != n*factor {
+				t.Errorf("%s: %s is %d, want %d times %v", what, fields[0], got[fields[0]], factor, fields[1:])
 				break
 			}
 		}

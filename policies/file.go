@@ -187,8 +187,8 @@ func (s *source) limitOrLimits(policy *Policy, n *yaml.Node, given map[string]ya
 	}
 }
 
-// canary decodes the canary of a policy whose other fields are decoded already. key is the node of
-// the field name canary.
+// canary decodes n, the canary of a policy whose other fields are decoded already. key is the key
+// of n in the policy's mapping.
 func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
 	var f struct {
 		Limit  *yaml.Node `yaml:"limit limits"`

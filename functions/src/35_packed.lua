@@ -126,8 +126,9 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the offsets of the first and last byte of the first rate's text in a key's value, or
--- -1 for the last byte of the value. The prefix begins after `from` bytes.
+-- first returns the offsets of the first and last byte of the first rate's text in a key's value. If
+-- the text extends to the end of the value, the second offset is -1. The prefix begins after `from`
+-- bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local first, last = find(key, nil, from + 1, '^:(%d+):()')

@@ -70,7 +70,7 @@ local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below
 
 limits.LONGEST = LONGEST
 
--- refuse returns nil and the error for a limit. what is a format.
+-- refuse returns nil and the error for a limit. The second parameter is a format string.
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end

@@ -112,7 +112,7 @@ local function misnumbered(costs)
     costs, request.count)
 end
 
--- read_costs reads the numbers from position at on. It returns how many there are, or nil and the
+-- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and the
 -- error.
 local function read_costs(args, at)
   local given, costs = 0, request.costs

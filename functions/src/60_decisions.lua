@@ -225,7 +225,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
+-- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
+-- request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)

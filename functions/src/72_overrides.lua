@@ -7,11 +7,11 @@
 --
 -- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
 -- with the override's limit, and returns the override, which the decision then uses instead of the
--- call's limit. An override has these fields of a limit: algorithm, size, capacity, form. It also
--- has
---   limit    the parsed limit, and text, what was written
---   ends     in ms since the epoch
--- and the fields from, expiry, owner, value and left of the state under it, as in the result of states.look.
+-- call's limit. An override has the fields algorithm, size, capacity and form of a limit, and
+--   limit    the parsed limit
+--   text     the limit as the caller wrote it
+--   ends     when the override ends, in ms since the epoch
+--   from, expiry, owner, value, left   as in the result of states.look, but of the state after the override
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'

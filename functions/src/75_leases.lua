@@ -81,8 +81,8 @@ function leases.outlived(key)
   return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
 end
 
--- put is contents.put for a set of leases, or for a string that contains only a block. The key
--- expires when the last of its leases, block and override ends.
+-- put implements contents.put for a set of leases, and for a string that contains only a block. The
+-- key expires when the last of its leases, block and override ends.
 function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	head    = 128  // first bytes of a string, which contain its override unless the limit is long
-	longest = 1200 // first bytes of a string, which contain any override
+	head    = 128  // bytes to read from a string: enough for its override, unless the limit is long
+	longest = 1200 // bytes to read from a string: enough for any override
 )
 
 var (

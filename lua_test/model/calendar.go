@@ -42,8 +42,8 @@ func (r Rate) clockEnd(now int64) int64 {
 	return end - r.zoneMS()
 }
 
-// monthEnd returns the next day, later than the given day, on which a window begins. It steps
-// through all months since 1970.
+// monthEnd returns the first day after the given day on which a window begins. It steps through all
+// months since 1970.
 func (r Rate) monthEnd(day int64) int64 {
 	first := int64(0)
 	for year := 1970; ; year++ {

@@ -114,7 +114,7 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 			if forLeases, _ := m.isFor(key); !forLeases {
 				l = m.limitOf(key, l)
 			}
-			if l.never() { // even if the key holds a state
+			if l.never() { // the content of the key does not matter
 				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
 				continue
 			}

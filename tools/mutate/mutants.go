@@ -61,12 +61,12 @@ var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 // find returns the mutants of a source file.
 func find(file, text string) []mutant {
 	var all []mutant
-	// change adds a mutant in which replacement stands for text[from:to]. was and now describe the
-	// change.
-	change := func(from, to int, was, now, replacement string) {
+	// change adds a mutant that has replacement instead of text[from:to]. Its description is
+	// "before -> after".
+	change := func(from, to int, before, after, replacement string) {
 		first := strings.LastIndexByte(text[:from], '\n') + 1
 		last := to + strings.IndexByte(text[to:]+"\n", '\n')
-		m := mutant{File: file, Old: text[first:last], New: text[first:from] + replacement + text[to:last], was: was, now: now}
+		m := mutant{File: file, Old: text[first:last], New: text[first:from] + replacement + text[to:last], was: before, now: after}
 		m.Nth = appearances(text[:max(0, last-1)], m.Old)
 		m.line = 1 + strings.Count(text[:from], "\n")
 		if heads := functionHead.FindAllStringSubmatch(text[:last], -1); heads != nil {

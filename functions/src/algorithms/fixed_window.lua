@@ -11,7 +11,7 @@
 -- A new n takes effect at once and also applies to what the open window has already counted. A new
 -- period or align takes effect when the window ends. But if the window would stay open for longer
 -- than the period, because the period was lowered or the clock was set back, a new window replaces
--- it. In the new window, the old count leaves room for just this call.
+-- it. The new window keeps the old count, lowered if necessary to leave room for this call.
 
 local PREFIX = 'fixed_window:'
 

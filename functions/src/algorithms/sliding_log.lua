@@ -8,9 +8,10 @@
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. A log with n units
--- in the future (the clock was set back) leaves room for just this call. Another algorithm's state
--- counts as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If n units are in
+-- the future, because the clock was set back, one entry at the current time replaces the log, with
+-- few enough units to leave room for this call. Another algorithm's state also counts as one entry
+-- at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -23,7 +24,8 @@
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds, '' if FORCE has no room even for debt; after a refund, the last entry
+--   added    the entry that is written at the end: after a charge, the new entry, or '' if FORCE has no room even for
+--            debt; after a refund, the last entry that is left
 --   before   the number of entries before the added one
 
 local PREFIX = 'sliding_log:'

@@ -8,8 +8,8 @@
 --            "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- add adds two fields to the reply, with one entry for each key: the numbers read from the limit, and
--- the name of its algorithm.
+-- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
+-- has one entry for each key.
 local function add(reply, prefix, limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do

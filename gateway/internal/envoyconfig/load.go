@@ -99,18 +99,18 @@ func (l *loader) file(name string, content []byte) error {
 	return l.source.Err()
 }
 
-// descriptors adds a list of descriptors as children of the node at. label is that node's label in
-// the metrics.
-func (l *loader) descriptors(at *node, list *yaml.Node, label string) {
+// descriptors adds a list of descriptors as children of parent. label is the label of parent in the
+// metrics.
+func (l *loader) descriptors(parent *node, list *yaml.Node, label string) {
 	if list == nil || yamlfile.Null(list) {
 		return
 	}
 	for _, item := range l.source.Items(list, "descriptors") {
-		l.descriptor(at, item, label)
+		l.descriptor(parent, item, label)
 	}
 }
 
-func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
+func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 	var d struct {
 		Key            string     `yaml:"key"`
 		Value          *yaml.Node `yaml:"value"`
@@ -143,16 +143,16 @@ func (l *loader) descriptor(at *node, n *yaml.Node, label string) {
 	if value == "" {
 		last = d.Key
 	}
-	if at.exact[pair{d.Key, value}] != nil {
+	if parent.exact[pair{d.Key, value}] != nil {
 		l.source.Wrong(n, "the descriptor %s is there twice; remove one of them", yamlfile.Shown(label))
 		return
 	}
-	if at.exact == nil {
-		at.exact = map[pair]*node{}
+	if parent.exact == nil {
+		parent.exact = map[pair]*node{}
 	}
-	at.exact[pair{d.Key, value}] = next
+	parent.exact[pair{d.Key, value}] = next
 	if prefix, ok := strings.CutSuffix(last, "*"); ok {
-		at.wildcards = append(at.wildcards, wildcard{d.Key, prefix, value == "", last, next})
+		parent.wildcards = append(parent.wildcards, wildcard{d.Key, prefix, value == "", last, next})
 	} else if d.ShareThreshold {
 		l.source.Wrong(given["share_threshold"].Key, "share_threshold is for a value that ends with *, and the value is %s", yamlfile.Shown(value))
 	}

@@ -100,7 +100,7 @@ func (l *load) finish(t *testing.T, least, most int64) {
 	}
 }
 
-// rules writes a folder with the rule of the tests.
+// rules writes the tests' rule into a new folder, and returns the folder.
 func rules(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

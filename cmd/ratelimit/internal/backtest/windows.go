@@ -16,11 +16,11 @@ type windows struct {
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
-	touched [][]int64 // number of requests by period, and by the rung of the n that add returned
+	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
 }
 
-// peak adds up the costs of one key's requests within the last period, and keeps the largest number
-// of units needed so far in the field most. Requests less than 1/256 of the period apart count as
+// peak adds up the costs of one key's requests within the last period. Its field most is the
+// largest number of units needed so far. Requests less than 1/256 of the period apart count as
 // simultaneous. Sums of simultaneous requests saturate at 2^53, the largest n, so that the sum of a
 // period cannot overflow.
 type peak struct {
@@ -129,7 +129,7 @@ func (k *peak) add(at, period, cost, need int64) int64 {
 	return n
 }
 
-// eachMost calls the function each for every key of this worker. most is the smallest n that never
+// eachMost calls each(key, most) for every key of this worker. most is the smallest n that never
 // denies the key, and period is an index in w.periods.
 func (w *windows) eachMost(period int, each func(key uint32, most int64)) {
 	for i, first := range w.firsts {

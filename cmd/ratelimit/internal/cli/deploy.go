@@ -55,9 +55,9 @@ policies stay as they are on the servers. Without it, the policies of all namesp
 	return cmd
 }
 
-// deployed prints the outcome of a deployment, and its changes. nothing ends the sentence if no
-// node changed; otherwise done begins it.
-func (a *app) deployed(report loader.Report, failed error, nothing, done string) error {
+// deployed prints the outcome of a deployment, and its changes. The last line ends with unchanged
+// if no node changed; otherwise it begins with verb.
+func (a *app) deployed(report loader.Report, failed error, unchanged, verb string) error {
 	a.printReport(report, loaded)
 	switch {
 	case failed != nil:
@@ -65,7 +65,7 @@ func (a *app) deployed(report loader.Report, failed error, nothing, done string)
 	case a.json:
 		return nil
 	case report.Changed() == 0:
-		return a.printf("\nbuild %s %s\n", report.Wanted.BuildID, nothing)
+		return a.printf("\nbuild %s %s\n", report.Wanted.BuildID, unchanged)
 	}
 	var all []loader.NodePlan
 	for _, n := range report.Nodes {
@@ -73,5 +73,5 @@ func (a *app) deployed(report loader.Report, failed error, nothing, done string)
 	}
 	a.printNewNamespace(all)
 	a.printChanges(slices.DeleteFunc(all, func(n loader.NodePlan) bool { return !n.Node.Changed }), report.Wanted, false)
-	return a.printf("\n%s %s %s, build %s\n", done, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
+	return a.printf("\n%s %s %s, build %s\n", verb, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

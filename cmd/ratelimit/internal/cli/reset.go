@@ -23,10 +23,10 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 }
 
 // keysCommand makes cmd change the keys in its arguments. change returns the number of keys that it
-// changed, and report returns the output of --json. done begins the output without --json; none is
-// that output if no key changed.
+// changed, and report returns the output of --json. Without --json, the output begins with verb, or
+// is unchanged if no key changed.
 func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
-	done, none string, report func(n int64, of int) any) *cobra.Command {
+	verb, unchanged string, report func(n int64, of int) any) *cobra.Command {
 	cmd.Args = needsKey
 	cmd.RunE = func(cmd *cobra.Command, keys []string) error {
 		n, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (int64, error) { return change(c, ctx, keys...) })
@@ -36,9 +36,9 @@ func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, contex
 		case a.json:
 			return a.printJSON(report(n, len(keys)))
 		case n == 0:
-			return a.printf("%s\n", none)
+			return a.printf("%s\n", unchanged)
 		}
-		return a.printf("%s %d of %s\n", done, n, plural(len(keys), "key"))
+		return a.printf("%s %d of %s\n", verb, n, plural(len(keys), "key"))
 	}
 	return a.jsonFlag(a.serverFlags(cmd))
 }

@@ -28,7 +28,7 @@ type Source struct {
 	Connect func(context.Context) (redis.UniversalClient, error)
 	Nodes   func(context.Context) ([]Node, error)
 
-	NodeName func(addr string) string // names a node by its address in go-redis
+	NodeName func(addr string) string // returns a node's display name for its go-redis address
 	Faults   func(error) string       // explains an error from a scan, or from calls to each primary
 	Explain  func(error) string       // explains any other error
 }

@@ -73,12 +73,12 @@ func (o Options) steps() (steps []Step) {
 }
 
 // step returns the step in which a decision was due, or nil without a ramp. due is relative to the
-// start, and of is the duration of the ramp.
-func (r *Report) step(due, of time.Duration) *Step {
+// start, and total is the duration of the ramp.
+func (r *Report) step(due, total time.Duration) *Step {
 	if len(r.Steps) == 0 {
 		return nil
 	}
-	return &r.Steps[min(len(r.Steps)-1, int(float64(due)/float64(of)*float64(len(r.Steps))))]
+	return &r.Steps[min(len(r.Steps)-1, int(float64(due)/float64(total)*float64(len(r.Steps))))]
 }
 
 // Latency returns the time within which the given share of the step's replies arrived; see
