@@ -88,7 +88,7 @@ type keyBatch struct {
 	denied    *request // the last denied request
 }
 
-func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
+func (b *batches) decide(ctx context.Context, req *Request) (Result, error) {
 	a, ok := b.server.single(ctx, req)
 	if !ok || !b.covers(ctx, a) {
 		return b.next.decide(ctx, req)

@@ -72,7 +72,7 @@ func (c *Client) refundBatches() {
 				if ctx.Err() != nil {
 					return
 				}
-				_, _ = c.execute(ctx, "refund", req)
+				_, _ = c.execute(ctx, "refund", &req)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ type caller struct {
 
 // takeShared decides a call with cost 1 for which the batch has no units: one caller requests
 // units, and other callers of the key wait for it.
-func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result, error) {
+func (b *batches) takeShared(ctx context.Context, req *Request, a single) (Result, error) {
 	c := caller{single: a}
 	var limited *bounded
 	for {
@@ -163,7 +163,7 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 
 // lead sends r, which requests units for the call req and for other calls on its key, and returns
 // the result of req.
-func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
+func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *request) (Result, error) {
 	defer func() { // also runs if an observer panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -172,7 +172,9 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request
 		}
 	}()
 	if r.want > 1 {
-		req.Costs, req.UpTo = []int64{r.want}, true
+		batch := *req
+		batch.Costs, batch.UpTo = []int64{r.want}, true
+		req = &batch
 	}
 	res, err := b.next.decide(ctx, req)
 

@@ -180,7 +180,7 @@ func (b *bounded) saysNothing(err error) bool {
 }
 
 // openError returns the error for a call that is not sent because the breaker of its node is open.
-func (b *breaker) openError(call call) *Error {
+func (b *breaker) openError(call *call) *Error {
 	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {

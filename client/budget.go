@@ -39,7 +39,7 @@ type correction struct {
 // Hold takes estimate units from key under limit, or none: [Hold.OK] reports which. Once the cost
 // is known, call [Hold.Settle]. Errors are those of [Client.AllowN].
 func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int64) (*Hold, error) {
-	return c.HoldRequest(ctx, one(key, limit, estimate))
+	return c.HoldRequest(ctx, *one(key, limit, estimate))
 }
 
 // HoldRequest is Hold for several keys and for policies. The costs of req are the estimate. If req
@@ -58,7 +58,7 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 		slot, err = sameSlot(c.server.prefix, req.Keys[0])
 	}
 	if err != nil {
-		return nil, c.server.refused(req, err)
+		return nil, c.server.refused(&req, err)
 	}
 	res, err := c.Take(ctx, req)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	defer h.mu.Unlock()
 	if !h.fixed {
 		if err := h.plan(actual); err != nil {
-			return Result{}, h.client.server.refused(h.req, err)
+			return Result{}, h.client.server.refused(&h.req, err)
 		}
 	}
 	for len(h.left) > 0 {

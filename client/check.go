@@ -30,7 +30,7 @@ const contract = 1
 // Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
-	if err := c.server.ready(ctx, call{verb: "check"}); err != nil {
+	if err := c.server.ready(ctx, &call{verb: "check"}); err != nil {
 		return err
 	}
 	limited := c.server.bounded(ctx)
@@ -154,7 +154,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 // infoCommand returns a call to ratelimit_info.
 func infoCommand(ctx context.Context, args ...any) *command {
 	cmd := &command{}
-	cmd.fill(ctx, call{verb: "info", args: args, mode: readOnly})
+	cmd.fill(ctx, &call{verb: "info", args: args, mode: readOnly})
 	return cmd
 }
 

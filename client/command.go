@@ -41,7 +41,7 @@ type command struct {
 
 // newCommand makes the command of a call. The first command of a call is stored in its context,
 // which saves an allocation.
-func newCommand(ctx *bounded, call call) *command {
+func newCommand(ctx *bounded, call *call) *command {
 	c := &ctx.first
 	if c.Cmd != nil {
 		c = &command{}
@@ -51,7 +51,7 @@ func newCommand(ctx *bounded, call call) *command {
 }
 
 // fill makes c the command of call. Names and argument order are part of the wire contract.
-func (c *command) fill(ctx context.Context, call call) {
+func (c *command) fill(ctx context.Context, call *call) {
 	c.readOnly = call.mode == readOnly
 	var name any = "fcall"
 	if c.readOnly {

@@ -281,7 +281,7 @@ func (e endedBefore) Unwrap() error { return e.error }
 // notSent returns the error for a call that is not sent because of cause, or nil if cause is nil.
 // If cause is the client's timeout, the call waited that long for another call's request; any other
 // cause comes from the caller's own context.
-func notSent(call call, cause error) error {
+func notSent(call *call, cause error) error {
 	if cause == nil {
 		return nil
 	}

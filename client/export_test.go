@@ -99,7 +99,7 @@ func Waiting(c *Client) int {
 // TakeLate continues a call for one unit that found no units in its key's batch earlier.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
-	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
+	return c.batches.takeShared(context.Background(), &req, single{key: key, limit: limit, cost: 1})
 }
 
 // ShareAbove is the number of concurrent calls that are sent separately. Further calls share round
@@ -125,13 +125,13 @@ func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 // timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
-	return c.fallbacks.decide(ctx, req)
+	return c.fallbacks.decide(ctx, &req)
 }
 
 // lateDecider asks the server after the client's timeout has passed.
 type lateDecider struct{ server *server }
 
-func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {
+func (d lateDecider) decide(ctx context.Context, req *Request) (Result, error) {
 	limited := d.server.bounded(ctx)
 	defer limited.release()
 	<-limited.wait()

@@ -82,7 +82,7 @@ type fallbacks struct {
 	buckets table[bucketKey, *rate.Limiter]
 }
 
-func (f *fallbacks) decide(ctx context.Context, req Request) (Result, error) {
+func (f *fallbacks) decide(ctx context.Context, req *Request) (Result, error) {
 	if err := req.Fallback.check(); err != nil {
 		return Result{}, f.server.refused(req, err)
 	}
@@ -100,7 +100,7 @@ func (f *fallbacks) decide(ctx context.Context, req Request) (Result, error) {
 }
 
 // replace returns the result of a take that ended with err instead of a decision.
-func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result, error) {
+func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Result, error) {
 	kind := req.Fallback.kind
 	if kind == returnError || !replaceable(ctx, err) {
 		return Result{}, err

@@ -44,7 +44,7 @@ type healing struct {
 // heal restores the library on the server that holds the keys of call. sent is when the call was
 // sent; the server did not have the library then. heal returns nil if the call should be sent
 // again.
-func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
+func (s *server) heal(ctx *bounded, call *call, sent time.Time) error {
 	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
 	if h == nil {
 		return errClosed
@@ -97,8 +97,8 @@ func (s *server) callHealer(ctx context.Context, node redis.UniversalClient) (er
 
 // notFound reports whether err means that the server does not have the library.
 func notFound(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
+	e, ok := errors.AsType[*Error](err)
+	return ok && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
 // unhealed returns err, the error from a server without the library, with the reason why the healer

@@ -44,5 +44,5 @@ const infoFields = "version, contract, build_id and policies"
 // cluster go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	defer c.observers.report(ctx, "info", time.Now(), nil, nil, &err)
-	return ask(ctx, c.server, call{verb: "info", mode: readOnly}, infoFields, parseInfo)
+	return ask(ctx, c.server, &call{verb: "info", mode: readOnly}, infoFields, parseInfo)
 }

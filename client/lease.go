@@ -69,5 +69,5 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
 	defer l.client.observers.report(ctx, verb, time.Now(), []Limit{l.limit}, &res, &err)
-	return l.client.server.decision(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}, Request{Keys: l.keys})
+	return l.client.server.decision(ctx, &call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}, &Request{Keys: l.keys})
 }

@@ -90,7 +90,7 @@ func (l *localLog) decided(ctx context.Context, why error) {
 
 // local decides a request in this process, for all keys or none, as a server does. why is the
 // reason that no server decided.
-func (f *fallbacks) local(req Request, why error) (Result, error) {
+func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
 		return Result{}, limitNotKnown(why, unknown)

@@ -52,7 +52,7 @@ type denial struct {
 	until time.Time
 }
 
-func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
+func (m *memory) decide(ctx context.Context, req *Request) (Result, error) {
 	a, ok := m.server.single(ctx, req)
 	if !ok {
 		return m.next.decide(ctx, req)
@@ -63,7 +63,7 @@ func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
 	sent, forgets := m.server.now(), m.forgets.Load()
 	res, err := m.next.decide(ctx, req)
 	if err == nil && !res.Allowed && res.Shadow == nil {
-		m.remember(a, res, sent, forgets)
+		m.remember(a, &res, sent, forgets)
 	}
 	return res, err
 }
@@ -89,7 +89,7 @@ func (m *memory) recall(a single) (Result, bool) {
 // remember keeps the denial of a call, unless forget was called after the call was sent. sent is
 // when the call was sent, and forgets is the value of m.forgets then. The denial expires as if the
 // server had decided at that time.
-func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
+func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {
 		lasts = min(lasts, res.RetryAfter)
@@ -101,7 +101,7 @@ func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) 
 		return
 	}
 	m.shrink(func(oldest *denial) bool { return now.Before(oldest.until) })
-	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
+	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: *res, read: now, until: sent.Add(lasts)})
 }
 
 // forget drops the denials of keys. It also prevents calls in progress from storing their denials.

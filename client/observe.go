@@ -98,7 +98,7 @@ type observers struct {
 	policies sync.Map // Observation.Policy of calls that a server has decided; the values are not used
 }
 
-func (o *observers) decide(ctx context.Context, req Request) (res Result, err error) {
+func (o *observers) decide(ctx context.Context, req *Request) (res Result, err error) {
 	defer o.report(ctx, "take", time.Now(), req.Limits, &res, &err)
 	return o.next.decide(ctx, req)
 }

@@ -203,7 +203,7 @@ type turn struct {
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed
 // or the wait fails.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
-	if err := c.server.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
+	if err := c.server.ready(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err
 	}
 	w := c.queues.join(t.name, t.n, t.deadline)

@@ -14,7 +14,7 @@ var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 16
 // repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not
 // retry a call that was not sent. Once a reply is lost, only a later reply reveals the outcome; a
 // later error does not.
-func (s *server) repeat(ctx *bounded, call call) (any, error) {
+func (s *server) repeat(ctx *bounded, call *call) (any, error) {
 	began := time.Now()
 	reply, err := s.attempt(ctx, call)
 	first, last, n := err, err, 0

@@ -10,7 +10,7 @@ import (
 
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
 // to nine are the shadow decision. Further elements may come from a newer library and are ignored.
-func parseResult(reply any, req Request) (Result, bool) {
+func parseResult(reply any, req *Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
 	// Check the ranges strictly: n[0] decides whether the call is allowed, and callers index their
@@ -34,7 +34,7 @@ func parseResult(reply any, req Request) (Result, bool) {
 
 // parseEach parses the results of each key, which are the last element of a reply to a request with
 // Each. It returns nil if they are missing.
-func parseEach(fields []any, req Request) []KeyResult {
+func parseEach(fields []any, req *Request) []KeyResult {
 	if !req.Each || len(fields) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func parseEach(fields []any, req Request) []KeyResult {
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they
 // are missing.
-func parseShadow(fields []any, req Request) *Shadow {
+func parseShadow(fields []any, req *Request) *Shadow {
 	var n [3]int64
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[1] < -1 || n[2] < 1 || n[2] > int64(len(req.Keys)) {
 		return nil

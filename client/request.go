@@ -88,18 +88,25 @@ type Request struct {
 	Fallback Fallback
 }
 
-// one returns a request for one key. Its slices share one allocation.
-func one(key string, limit Limit, costs ...int64) Request {
-	arrays := &struct {
+// one returns a request for one key, with at most one cost. The request and its slices share one
+// allocation.
+func one(key string, limit Limit, cost ...int64) *Request {
+	made := &struct {
+		Request
 		keys   [1]string
 		limits [1]Limit
-	}{[1]string{key}, [1]Limit{limit}}
-	return Request{Keys: arrays.keys[:], Limits: arrays.limits[:], Costs: costs}
+		costs  [1]int64
+	}{keys: [1]string{key}, limits: [1]Limit{limit}}
+	made.Keys, made.Limits = made.keys[:], made.limits[:]
+	if copy(made.costs[:], cost) > 0 {
+		made.Costs = made.costs[:]
+	}
+	return &made.Request
 }
 
 // keys returns all keys of the call: the limited keys, then those of the options in the order of
 // args.
-func (r Request) keys(verb string) []string {
+func (r *Request) keys(verb string) []string {
 	once, usage := verb != "peek" && r.OnceKey != "", verb == "take" && r.UsageKey != ""
 	if !once && !usage {
 		return r.Keys
@@ -117,7 +124,7 @@ func (r Request) keys(verb string) []string {
 // args returns the arguments after the keys. It checks only what would change the meaning of other
 // arguments or of the call: a limit with the name of an option would turn the next argument into
 // that option's value. The server checks everything else.
-func (r Request) args(verb string) ([]any, error) {
+func (r *Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
@@ -173,7 +180,7 @@ func (r Request) args(verb string) ([]any, error) {
 }
 
 // check checks everything about the request except the syntax of its limits.
-func (r Request) check() error {
+func (r *Request) check() error {
 	switch {
 	case len(r.Keys) == 0:
 		return errors.New("BADKEYS there is no key; give what is to be limited one, such as user:42")
@@ -207,7 +214,7 @@ func (r Request) check() error {
 }
 
 // cost returns the number of units that the request takes from the key at index key.
-func (r Request) cost(key int) int64 {
+func (r *Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
 		return 1
@@ -218,7 +225,7 @@ func (r Request) cost(key int) int64 {
 }
 
 // largest returns the largest of the costs.
-func (r Request) largest() int64 {
+func (r *Request) largest() int64 {
 	if len(r.Costs) == 0 {
 		return 1
 	}
@@ -226,7 +233,7 @@ func (r Request) largest() int64 {
 }
 
 // wanted describes the request in an error, such as 2 of "3/m".
-func (r Request) wanted() string {
+func (r *Request) wanted() string {
 	costs := r.Costs
 	if len(costs) == 0 {
 		costs = []int64{1}
@@ -236,7 +243,7 @@ func (r Request) wanted() string {
 
 // most returns the largest valid first field of a reply to r. With an OnceKey, the reply may come
 // from an earlier, different call.
-func (r Request) most() int64 {
+func (r *Request) most() int64 {
 	switch {
 	case r.OnceKey != "":
 		return math.MaxInt64
@@ -247,7 +254,7 @@ func (r Request) most() int64 {
 }
 
 // units converts the first field of a reply to r into Result.Taken.
-func (r Request) units(first int64) int64 {
+func (r *Request) units(first int64) int64 {
 	if !r.UpTo {
 		return 0
 	}

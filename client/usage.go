@@ -29,6 +29,6 @@ type UsageInterval struct {
 // a replica. If the key holds anything else, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	defer c.observers.report(ctx, "usage", time.Now(), nil, nil, &err)
-	usageCall := call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}
+	usageCall := &call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}
 	return ask(ctx, c.server, usageCall, "usage in fields and values", parseUsage)
 }

@@ -16,12 +16,17 @@ import (
 // together, unless their keys are on several servers of a cluster. Other descriptors are decided
 // separately. decide returns the first error.
 func (s *Server) decide(ctx context.Context, list []question) error {
-	if len(list) == 1 {
-		if list[0].limit == "" {
-			return nil
-		}
-		return s.one(ctx, &list[0])
+	switch {
+	case len(list) > 1:
+		return s.decideAll(ctx, list)
+	case list[0].limit == "":
+		return nil
 	}
+	return s.one(ctx, &list[0])
+}
+
+// decideAll is decide for several questions.
+func (s *Server) decideAll(ctx context.Context, list []question) error {
 	var policies, rules, others []*question
 	for i := range list {
 		switch q := &list[i]; {
@@ -105,12 +110,11 @@ func distinct(list []*question) bool {
 // takeAll takes units from all keys in one call, or from none. It sets the results of the
 // questions, and reports whether the call was allowed. A shadow policy never denies its descriptor.
 func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
-	request := client.Request{
-		Each: true, Keys: make([]string, 0, len(list)), Limits: make([]client.Limit, 0, len(list)), Costs: make([]int64, 0, len(list)),
+	request := client.Request{Each: true, Keys: make([]string, len(list)), Limits: make([]client.Limit, len(list))}
+	for i, q := range list {
+		request.Keys[i], request.Limits[i] = q.key, q.limit
 	}
 	for _, q := range list {
-		request.Keys = append(request.Keys, q.key)
-		request.Limits = append(request.Limits, q.limit)
 		request.Costs = append(request.Costs, q.hits)
 	}
 	result, err := s.Limiter.Take(ctx, request)
@@ -118,7 +122,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		return false, err
 	}
 	for i, q := range list {
-		q.result = of(result)
+		q.result = of(&result)
 		if i < len(result.Each) {
 			q.result = result.Each[i]
 		}
@@ -132,31 +136,41 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		q.result = of(alone)
+		q.result = of(&alone)
 	}
 	return result.Allowed, nil
 }
 
 // one decides one descriptor separately.
 func (s *Server) one(ctx context.Context, q *question) error {
+	if q.back || q.hits == 0 {
+		return s.uncharged(ctx, q)
+	}
+	result, err := s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)
+	if err != nil {
+		return err
+	}
+	q.result = of(&result)
+	return s.overshoot(ctx, q)
+}
+
+// uncharged decides a descriptor that gives hits back, or only asks.
+func (s *Server) uncharged(ctx context.Context, q *question) error {
 	var result client.Result
 	var err error
-	switch {
-	case q.back:
+	if q.back {
 		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
-	case q.hits == 0:
+	} else {
 		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
 		if err == nil && result.Allowed && result.Remaining == 0 { // denied, so ask for the wait
 			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
 		}
-	default:
-		result, err = s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)
 	}
 	if err != nil {
 		return err
 	}
-	q.result = of(result)
-	return s.overshoot(ctx, q)
+	q.result = of(&result)
+	return nil
 }
 
 // overshoot also charges the hits of a denied descriptor if there are several hits and its rule has
@@ -170,7 +184,7 @@ func (s *Server) overshoot(ctx context.Context, q *question) error {
 	return err
 }
 
-func of(r client.Result) client.KeyResult {
+func of(r *client.Result) client.KeyResult {
 	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
