@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -114,8 +115,10 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	for i, q := range list {
 		request.Keys[i], request.Limits[i] = q.key, q.limit
 	}
-	for _, q := range list {
-		request.Costs = append(request.Costs, q.hits)
+	if slices.ContainsFunc(list, func(q *question) bool { return q.hits != 1 }) { // 1 is the default
+		for _, q := range list {
+			request.Costs = append(request.Costs, q.hits)
+		}
 	}
 	result, err := s.Limiter.Take(ctx, request)
 	if err != nil {
