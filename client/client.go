@@ -37,8 +37,8 @@ type Client struct {
 //	server     server.go    asks a server
 //
 // Other calls, such as a peek, go directly to the server. req is the call's own copy. It is passed by
-// reference to keep stack frames small: with many callers, growing their stacks took a seventh of the
-// processor time.
+// reference to keep stack frames small: with many callers, growing their stacks took up to a seventh
+// of the processor time.
 type decider interface {
 	decide(ctx context.Context, req *Request) (Result, error)
 }

@@ -135,13 +135,21 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		if q.result.Allowed = result.Allowed; result.Allowed {
 			continue // only shadow policies would deny
 		}
-		alone, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
-		if err != nil {
+		if err := s.alone(ctx, q); err != nil {
 			return false, err
 		}
-		q.result = of(&alone)
 	}
 	return result.Allowed, nil
+}
+
+// alone sets the result of a question to that of a call for it alone, which charges nothing.
+func (s *Server) alone(ctx context.Context, q *question) error {
+	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
+	if err != nil {
+		return err
+	}
+	q.result = of(&result)
+	return nil
 }
 
 // one decides one descriptor separately.
