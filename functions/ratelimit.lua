@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b0c5f40a6496'
+local BUILD_ID = '694df7dbb620'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -275,10 +275,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -1799,7 +1799,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- of each; reused by the next call
+local result = {} -- the result of the function each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -2141,9 +2141,9 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the rest of the key's value, if it has been read.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
@@ -2211,10 +2211,10 @@ end
 
 -- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
 -- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
--- also checked and returned, because the key then expires when that member does. The third result
--- is the override, or nil. Only last itself passes the argument override: the override that it has
--- just read.
+-- '-2' for a call that may remove the last member. The key then expires when the member before it
+-- lapses, so with '-2', last also checks the score of that member and returns it as the second
+-- result. The third result is the override, or nil. The argument override is only for the recursive
+-- call, which passes the override that was just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2745,8 +2745,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
--- a count, to decisions.one_key.
+-- decide implements the field decide of a limit. It passes calls with cost 0, and keys that hold
+-- anything but a count, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -2852,11 +2852,11 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
--- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
--- the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle. The result is interval / ticks in
+-- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
+-- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
+-- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
+-- by the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -3291,8 +3291,8 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
--- enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
+-- for which no room is left. The call fits when enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

@@ -31,10 +31,10 @@ type session struct {
 }
 
 // lastRead holds the source code that a watch has read on a node, and what FUNCTION LIST returned
-// at that time. The source code takes several hundred kilobytes. While the list of libraries stays
-// the same, it is therefore read again only after usesPerRead rounds. If the record does not match
-// the library, a deployment is incomplete. The deployment's next step may not change the list of
-// libraries, so the watch then reads the source code in every round.
+// at that time. The source code takes several hundred kilobytes. Therefore, while the list of
+// libraries stays the same, the watch reads the source code again only after usesPerRead rounds. If
+// the record does not match the library, a deployment is incomplete. The deployment's next step may
+// not change the list of libraries, so the watch then reads the source code in every round.
 type lastRead struct {
 	list string
 	held held

@@ -63,10 +63,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum

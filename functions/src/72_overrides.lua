@@ -58,9 +58,9 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the rest of the key's value, if it has been read.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)

@@ -109,7 +109,7 @@ func checkTokens(text string) error {
 	end := ast.Position{} // where last ends
 	parameters := false   // between the keyword function and the end of its parameters
 	open := true          // whether a statement, but no semicolon, may begin here
-	waiting := 0          // an upper bound of the operators that wait for their operand
+	waiting := 0          // upper bound on the number of operators that wait for an operand
 	outside := []int{0}   // the value of waiting before each open bracket and block; the first element is 0
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
