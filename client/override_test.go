@@ -99,8 +99,9 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If an override turns a key into a leaky_bucket, every unit has its own wait, so the client requests
-// each unit separately. It drops the unspent units of the first reply that has a wait, here one unit.
+// If an override turns a key into a leaky_bucket, every unit has its own wait, so the client
+// requests each unit separately. It drops the unspent units of the first reply that has a wait,
+// here one unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

@@ -197,7 +197,8 @@ func (p *proxy) relay(near, far net.Conn) {
 	p.mu.Unlock()
 }
 
-// deliver applies fault to a reply and sends the result. It reports whether the connection stays open.
+// deliver applies fault to a reply and sends the result. It reports whether the connection stays
+// open.
 func deliver(near net.Conn, reply []byte, fault fault) bool {
 	switch fault {
 	case none:

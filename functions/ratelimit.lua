@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '694df7dbb620'
+local BUILD_ID = '6976f45f656d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -232,8 +232,8 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-local large = false -- whether this call has read more than MOST_KEPT or SMALL
+local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -443,7 +443,7 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
 -- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
@@ -1614,8 +1614,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that is not what the request needs. allowed has
--- TRACK if the verb takes a usage key.
+-- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
+-- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do
@@ -2098,12 +2098,15 @@ do
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+-- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
+-- of the state show the state's kind.
+local LAST = 1279
 local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value has a block, pass only what
+-- follows the part of the block.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -2712,8 +2715,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
--- open window would end too late, it opens a new one.
+-- open sets the fields count and left of a state. left is the time in ms until the window ends. If
+-- the window has ended, or would end too late, open begins a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000

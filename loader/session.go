@@ -26,7 +26,8 @@ type session struct {
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of two builds, and by policy
 
-	overOwn, overBase string // arguments and result of the last call to over
+	// The last call to the method over: its arguments and its result.
+	overOwn, overBase string
 	overWant          artifact
 }
 

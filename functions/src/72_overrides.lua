@@ -15,12 +15,15 @@
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+-- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
+-- of the state show the state's kind.
+local LAST = 1279
 local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value has a block, pass only what
+-- follows the part of the block.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.

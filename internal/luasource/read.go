@@ -74,13 +74,12 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns an error if n exceeds the maximum, the parameter most. The parameter what names
-// the things that were counted.
-func tooMuch(n, most int, what string) error {
+// tooMuch returns an error if n exceeds most. unit is the unit of both, such as "bytes".
+func tooMuch(n, most int, unit string) error {
 	if n <= most {
 		return nil
 	}
-	return &Refusal{1, fmt.Sprintf("the text has %d %s, and the embedded server takes at most %d; split it into several libraries", n, what, most)}
+	return &Refusal{1, fmt.Sprintf("the text has %d %s, and the embedded server takes at most %d; split it into several libraries", n, unit, most)}
 }
 
 func refusal(text string, err error) error {

@@ -131,8 +131,8 @@ func (r *Reader) sum(nodes []Node) Fleet {
 	return fleet
 }
 
-// add adds counts, which come from one node. before are the counts in the node's previous reply, and
-// took is the time between the two replies. If took is 0, add ignores before.
+// add adds the counts of one node. before holds the counts in the node's previous reply, and took
+// is the time between the two replies. If took is 0, add ignores before.
 func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
 	p.Calls.add(usage.Count{Allowed: counts.Allowed, Denied: counts.Denied}, usage.Count{Allowed: before.Allowed, Denied: before.Denied}, took)
 	if counts.Canary == nil {
