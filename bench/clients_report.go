@@ -59,8 +59,8 @@ func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
-// ratio divides the decisions per second of the contender called one by those of the contender called
-// other. It returns the median of this quotient over all rounds.
+// ratio returns the decisions per second of one contender divided by those of the other: the median
+// over all rounds.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	rates := func(name string) []float64 {
 		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })

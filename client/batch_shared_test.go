@@ -292,8 +292,8 @@ func TestBatchArrivesInTheMeantime(t *testing.T) {
 	}
 }
 
-// A caller that waited for a request uses the key's current state: if the batch was replaced in the
-// meantime, and the new one was denied, the caller is denied too.
+// A caller that waited for a request uses the key's current state. If a later request replaced the
+// batch in the meantime and was denied, the caller is denied too.
 func TestBatchReplacedInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))

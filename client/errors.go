@@ -322,7 +322,8 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt marks the error for a call that writes and may have been executed, regardless of the reply.
+// doubt marks the error if the call writes, because the server may have executed the call despite
+// the error.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true

@@ -237,8 +237,8 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 	wantLocal(t, "up to", c, both, client.Result{RetryAfter: client.Never, Index: 2})
 }
 
-// A client that was made while no server replies decides on written limits and on the policies of
-// WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
+// Even if no server has ever replied, a client decides on limits such as "4/m" and on the policies
+// of WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
 // WithLimits.
 func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

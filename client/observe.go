@@ -88,8 +88,8 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// observers is the decider that reports takes to the observers. It also reports calls that are not
-// takes.
+// observers is the decider that reports takes to the observers. Calls that are not takes use its
+// method report.
 type observers struct {
 	call    []func(context.Context, Observation)
 	breaker []func(BreakerChange)

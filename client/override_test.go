@@ -99,8 +99,9 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If a leaky_bucket decides because of an override, every unit has its own wait. The client drops
-// the unspent units of the first reply with a wait, here one unit, and then asks for each unit.
+// If an override turns a key into a leaky_bucket, every unit has its own wait, so the client
+// requests each unit separately. It drops the unspent units of the first reply that has a wait,
+// here one unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

@@ -196,7 +196,8 @@ func (p *proxy) relay(near, far net.Conn) {
 	p.mu.Unlock()
 }
 
-// deliver sends a reply as changed by fault, and reports whether the connection continues.
+// deliver applies fault to a reply and sends the result. It reports whether the connection stays
+// open.
 func deliver(near net.Conn, reply []byte, fault fault) bool {
 	switch fault {
 	case none:

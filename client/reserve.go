@@ -88,13 +88,13 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// wait waits for the turn in the queue of a leaky_bucket. If the turn would come after the time
-// until or after the deadline of ctx, or if ctx ends first, wait returns an error. It then gives
-// the turn back, unless the request has an OnceKey.
-func (r *Reservation) wait(ctx context.Context, until time.Time) error {
+// wait waits for the turn in the queue of a leaky_bucket. It returns an error if the turn would
+// come after latest or after the deadline of ctx, or if ctx ends first. It then gives the turn back,
+// unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
+func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)
-	if cause == nil && (until.IsZero() || !r.act.After(until)) {
+	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {
 		if cause = r.client.server.lifetime.wait(ctx, nil, time.After(delay)); cause == nil {
 			return nil
 		}

@@ -73,7 +73,8 @@ func TestWaitTogether(t *testing.T) {
 		}{
 			// One caller asks alone, then 63 in groups of 16, one round trip per group.
 			{"64/m", 16, 50 * time.Millisecond},
-			// One caller asks alone, 3 ask together, then one per 10 s, each denied once before.
+			// One caller asks alone, then 3 ask together. After that, one caller is allowed every
+			// 10 s. Each of these callers has been denied once before.
 			{"4/40s", 3, 60*10*time.Second + 30*time.Millisecond},
 		} {
 			v.inCrowd, v.calls["take"] = 0, 0

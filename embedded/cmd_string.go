@@ -56,11 +56,11 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment returns the time that amount stands for in the unit named expiry, in ms since 1970. It
-// returns 0 if expiry is not one of expiryUnits. If amount is invalid, it returns an error reply, in
-// which command is the command's name.
-func (s *Server) moment(expiry, amount, command string) (int64, engine.Reply) {
-	unit, ok := expiryUnits[expiry]
+// moment returns the expiry that an option such as EX 10 sets, in ms since 1970. It returns 0 if
+// option is not one of expiryUnits. If amount is invalid, it returns an error reply that names the
+// command.
+func (s *Server) moment(option, amount, command string) (int64, engine.Reply) {
+	unit, ok := expiryUnits[option]
 	if !ok {
 		return 0, nil
 	}

@@ -45,9 +45,11 @@ func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Li
 
 // Effect says what a change of a policy does to keys in use. Package policies determines it.
 type Effect struct {
-	Keys    string // what happens to keys in use, such as "carry over: after 50 units of 100, 50 of 100 are left"
-	Denied  bool   // whether calls are denied although the new limit has room for the used units, or because they need another number of keys
-	Refused string // why the library rejects the new policy; "" if it does not
+	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
+	// Denied reports whether calls are denied although the new limit has room for them, or because
+	// the policy now takes another number of keys.
+	Denied  bool
+	Refused string // why the library cannot take the new policy, or ""
 }
 
 // Percent returns the share as a percentage, such as "5%" or "0.5%".

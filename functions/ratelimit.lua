@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '28408ac3fdae'
+local BUILD_ID = '60e38811ff0b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -232,8 +232,8 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-local large = false -- whether this call has read more than MOST_KEPT or SMALL
+local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -275,10 +275,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -443,7 +443,7 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
 -- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
@@ -1619,8 +1619,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that is not what the request needs. allowed has
--- TRACK if the verb takes a usage key.
+-- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
+-- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do
@@ -1805,7 +1805,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- of each; reused by the next call
+local result = {} -- the result of the function each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -2106,12 +2106,15 @@ do
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+-- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
+-- of the state show the state's kind.
+local LAST = 1279
 local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value has a block, pass only what
+-- follows the part of the block.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -2149,9 +2152,9 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the rest of the key's value, if it has been read.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
@@ -2219,10 +2222,10 @@ end
 
 -- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
 -- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
--- also checked and returned, because the key then expires when that member does. The third result
--- is the override, or nil. Only last itself passes the argument override: the override that it has
--- just read.
+-- '-2' for a call that may remove the last member. The key then expires when the member before it
+-- lapses, so with '-2', last also checks the score of that member and returns it as the second
+-- result. The third result is the override, or nil. The argument override is only for the recursive
+-- call, which passes the override that was just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2721,8 +2724,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
--- open window would end too late, it opens a new one.
+-- open sets the fields count and left of a state. left is the time in ms until the window ends. If
+-- the window has ended, or would end too late, open begins a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -2754,8 +2757,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
--- a count, to decisions.one_key.
+-- decide implements the field decide of a limit. It passes calls with cost 0, and keys that hold
+-- anything but a count, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -2861,11 +2864,11 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
--- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
--- the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle. The result is interval / ticks in
+-- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
+-- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
+-- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
+-- by the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -3303,8 +3306,8 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
--- enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
+-- for which no room is left. The call fits when enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

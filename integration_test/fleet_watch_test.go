@@ -272,7 +272,7 @@ func TestFleetFailover(t *testing.T) {
 		tr := startTraffic(t, b, 50, nodeTimeout)
 		tr.waitForMore(ctx, t, 200)
 		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
-		served := map[string]int{} // numbers of the killed node's keys, by key
+		served := map[string]int{} // the killed node's keys, with their indexes in tr.keys
 		for i, key := range tr.keys {
 			if nodeOf(ctx, t, b, cluster, key) == dead {
 				served[key] = i

@@ -61,8 +61,8 @@ func TestKeysInUse(t *testing.T) {
 	}
 }
 
-// If a deployment that may deny keys in use was interrupted, a deployment of another namespace
-// completes it, and the team itself still needs the option.
+// If a deployment with DenyKeysInUse was interrupted, a deployment of another namespace completes
+// it without this option. A deployment of the same namespace needs the option again.
 func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

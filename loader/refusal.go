@@ -61,8 +61,8 @@ func (f *fleet) removes(m *member) []string {
 	return names
 }
 
-// probe attempts a load that cannot succeed. The server checks permission, memory and role before
-// it parses the library, and what probe sends does not even name a library.
+// probe attempts a load that cannot succeed, because the text "?" is not a library. The server
+// checks permission, memory and role before it parses the text.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
 	if err == nil || isCode(err, "ERR") {

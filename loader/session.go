@@ -26,15 +26,16 @@ type session struct {
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of two builds, and by policy
 
-	overOwn, overBase string // arguments and result of the last call to over
+	// The last call to the method over: its arguments and its result.
+	overOwn, overBase string
 	overWant          artifact
 }
 
 // lastRead holds the source code that a watch has read on a node, and what FUNCTION LIST returned
-// at that time. The source code takes several hundred kilobytes. While the list of libraries stays
-// the same, it is therefore read again only after usesPerRead rounds. If the record does not match
-// the library, a deployment is incomplete. The deployment's next step may not change the list of
-// libraries, so the watch then reads the source code in every round.
+// at that time. The source code takes several hundred kilobytes. Therefore, while the list of
+// libraries stays the same, the watch reads the source code again only after usesPerRead rounds. If
+// the record does not match the library, a deployment is incomplete. The deployment's next step may
+// not change the list of libraries, so the watch then reads the source code in every round.
 type lastRead struct {
 	list string
 	held held

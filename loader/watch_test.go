@@ -199,7 +199,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("at once", 1)
 	}
-	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // so often that an unbounded wait would overflow
+	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // the wait doubles each time, up to a minute
 		put(t, addr, older)
 		clock.round(t, min(wait, time.Minute)-time.Millisecond)
 		repaired("a moment before it is time", 0)

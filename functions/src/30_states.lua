@@ -20,8 +20,8 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-local large = false -- whether this call has read more than MOST_KEPT or SMALL
+local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -63,10 +63,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -231,7 +231,7 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
 -- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many

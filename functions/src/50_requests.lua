@@ -214,8 +214,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that is not what the request needs. allowed has
--- TRACK if the verb takes a usage key.
+-- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
+-- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do

@@ -150,7 +150,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- of each; reused by the next call
+local result = {} -- the result of the function each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)

@@ -15,12 +15,15 @@
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
+-- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
+-- of the state show the state's kind.
+local LAST = 1279
 local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value has a block, pass only what
+-- follows the part of the block.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -58,9 +61,9 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the rest of the key's value, if it has been read.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)

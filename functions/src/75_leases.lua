@@ -42,10 +42,10 @@ end
 
 -- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
 -- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
--- also checked and returned, because the key then expires when that member does. The third result
--- is the override, or nil. Only last itself passes the argument override: the override that it has
--- just read.
+-- '-2' for a call that may remove the last member. The key then expires when the member before it
+-- lapses, so with '-2', last also checks the score of that member and returns it as the second
+-- result. The third result is the override, or nil. The argument override is only for the recursive
+-- call, which passes the override that was just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last

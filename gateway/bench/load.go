@@ -36,7 +36,7 @@ func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_00
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// each divides total, a processor time, by the number of decisions. The result is in microseconds.
+// each returns the time per decision in µs. total is the processor time for all decisions.
 func (r *result) each(total time.Duration) float64 {
 	return float64(total.Microseconds()) / float64(r.decisions)
 }

@@ -97,10 +97,9 @@ func (f *File) Save(path string) error {
 	return replace.File(path, []byte(b.String()))
 }
 
-// Fatal returns the reason why the case must not run on the named server, or "" if it may. A case
-// must not run on a server that it crashes. recorded reports whether replies from this server are
-// recorded. If they are not,
-// a case that crashes any of the recorded servers must not run there either.
+// Fatal returns the reason why the case must not run on the named server, or "" if it may run. A
+// case must not run on a server that it crashes. recorded reports whether replies from this server
+// are recorded. If not, the case must not crash any of the recorded servers.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -177,8 +176,8 @@ func (c *Case) Expected(server string) json.RawMessage {
 }
 
 // Record stores the server's replies. If they differ from all recorded replies, it adds a Difference
-// with the reason in the parameter why. The replies "null" mean that the case crashed the server.
-func (c *Case) Record(server, replies, why string) {
+// with the given reason. The replies "null" mean that the case crashed the server.
+func (c *Case) Record(server, replies, reason string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)
 		return
@@ -200,7 +199,7 @@ func (c *Case) Record(server, replies, why string) {
 			return
 		}
 	}
-	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: why, Replies: json.RawMessage(replies)})
+	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: reason, Replies: json.RawMessage(replies)})
 }
 
 // Run empties the server, runs the case there and returns the replies as a JSON array, in the

@@ -29,7 +29,7 @@ func many(t *testing.T) *redis.Client {
 }
 
 // TestKeys checks that a scan reads every key of the given type that matches. After each step but
-// the last, the scan must pause, and the time of round trips must not count.
+// the last, the scan must pause. The time of network round trips must not make a pause longer.
 func TestKeys(t *testing.T) {
 	rdb := many(t)
 	for _, tt := range []struct {

@@ -39,11 +39,11 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
--- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
--- the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle. The result is interval / ticks in
+-- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
+-- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
+-- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
+-- by the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000

@@ -106,8 +106,8 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
--- enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
+-- for which no room is left. The call fits when enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

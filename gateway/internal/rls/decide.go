@@ -146,7 +146,7 @@ func (s *Server) one(ctx context.Context, q *question) error {
 		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
 	case q.hits == 0:
 		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
-		if err == nil && result.Allowed && result.Remaining == 0 { // denied, so ask for the wait
+		if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
 			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
 		}
 	default:

@@ -247,11 +247,11 @@ func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	return deciders, jobs
 }
 
-// progress adds decisions to the decisions of all steps, and calls r.Progress once every thousand
-// requests. of is the number of requests in this step, or 0 if it is not known yet.
-func (r *run) progress(steps int, requests, of int64, decisions int) {
+// progress adds decisions to r.decided, and calls r.Progress once every thousand requests. total is
+// the number of requests in this step, or 0 if it is not known yet.
+func (r *run) progress(steps int, requests, total int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {
-		r.Progress(Progress{Step: r.step + 1, Steps: steps, Requests: requests, Of: of, Bytes: r.logs.bytes, Decisions: r.decided})
+		r.Progress(Progress{Step: r.step + 1, Steps: steps, Requests: requests, Of: total, Bytes: r.logs.bytes, Decisions: r.decided})
 	}
 }

@@ -172,7 +172,7 @@ func TestLargeCosts(t *testing.T) {
 	if p, r := report.Periods[2], report.Limits[3]; p.N != largest || p.Burst != largest || p.Limit != "fixed_window 9007199254740992/m" || r.Limit != p.Limit || r.Denied != 1199 {
 		t.Errorf("%+v, %+v", p, r)
 	}
-	// Each request needs more units than any n below 2^53 has.
+	// Each request costs 2^53, so a limit with a smaller n denies all requests.
 	for _, point := range report.Periods[2].Curve {
 		if want := int64(1200); point.N < largest && point.Requests != want || point.N > largest && point.Requests != 0 {
 			t.Errorf("%+v", point)

@@ -153,9 +153,12 @@ type bursts struct {
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra for one key and one rate: at the time at, units + part/period units
-// are taken. most is the burst that the key has needed so far, at most 2^53.
-type burst struct{ units, part, at, most int64 }
+// burst is the state of gcra for one key and one rate.
+type burst struct {
+	units, part int64 // units + part/period units are taken
+	at          int64 // time of this state, in ms
+	most        int64 // the burst that the key has needed so far, at most 2^53
+}
 
 func (b *bursts) see(r *event) error {
 	if r.keys[0] == 0 || !b.mine(r.keys[0]) {

@@ -124,12 +124,12 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	fails("no record", "rollback")
 }
 
-// typing runs a command line that reads typed from stdin.
-func typing(t *testing.T, env []string, typed string, args ...string) outcome {
+// typing runs a command line with input as its stdin.
+func typing(t *testing.T, env []string, input string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := testApp(env, &stdout, &stderr)
-	a.stdin = strings.NewReader(typed)
+	a.stdin = strings.NewReader(input)
 	code := a.execute(t.Context(), args)
 	return outcome{code, stdout.String(), stderr.String()}
 }

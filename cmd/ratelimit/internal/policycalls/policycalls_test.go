@@ -55,8 +55,8 @@ func cluster(t *testing.T, servers ...*embedded.Server) redis.UniversalClient {
 	return rdb
 }
 
-// port returns the address of a server without its host, which a cluster client leaves out if its
-// slots do not come from a server.
+// port returns a server's address without the host, such as ":6379". The client that cluster
+// returns uses this form.
 func port(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
 
 // take makes calls, each with the given number of keys.
