@@ -66,7 +66,7 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait is known to end after the time until, it returns a [*LimitedError]
+// of its keys. If the wait would end after until, it returns a [*LimitedError]
 // immediately, as for the deadline of ctx. If until is the zero Time, there is no such bound.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '60e38811ff0b'
+local BUILD_ID = '70e51918b5e2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3483,7 +3483,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
+-- decide implements limit.decide. It passes keys that hold anything but tokens of at least 0 to
 -- decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
