@@ -187,10 +187,7 @@ func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Nod
 			t.Fatalf("%s: %v, %d libraries", n, err, len(list))
 		}
 		digests[functions.Digest(list[0].Code)] = true
-		policies, err := functions.ReadPolicies(list[0].Code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policies := must[[]functions.Policy](t)(functions.ReadPolicies(list[0].Code))
 		limits := map[string]string{}
 		for _, p := range policies {
 			limits[p.Name] = p.Limits[0].Limit

@@ -53,13 +53,10 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		if w%2 == 1 {
 			opts = append(opts, client.WithoutSharedRoundTrips())
 		}
-		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
+		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
 			o.PoolSize = 1000 // avoids background dials: after PoolSize failed dials go-redis dials in the background, even shortly after Close
-		}), opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), opts...))
 		group.Go(func() {
 			tick := time.NewTicker(workers * time.Second / perSecond)
 			defer tick.Stop()

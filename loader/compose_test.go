@@ -84,9 +84,7 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 		must[loader.Report](t)(payments.Rollback(ctx))
 		allRun(t, f.addrs, "payments/api 2/m")
 	}
-	for _, addr := range f.addrs {
-		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit_previous")
-	}
+	onEach(t, f.addrs, "FUNCTION", "DELETE", "ratelimit_previous")
 	put(t, f.addrs[1], set(t, "payments/api 1/m").Text())
 	deploy("payments/api 3/m")
 	if _, err := payments.Rollback(ctx); !errors.Is(err, loader.ErrNothingKept) {

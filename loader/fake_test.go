@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,39 @@ type list = []any
 // hello returns a reply to HELLO.
 func hello(server, version, mode, role string) string {
 	return resp(list{"server", server, "version", version, "proto", 2, "id", 1, "mode", mode, "role", role, "modules", list{}})
+}
+
+// healthy replies like a primary without libraries that lets them be deleted, but not loaded.
+func healthy(command string) string {
+	switch {
+	case strings.HasPrefix(command, "HELLO"):
+		return hello("redis", "7.0.15", "standalone", "master")
+	case command == "FUNCTION STATS":
+		return luaEngine
+	case strings.HasPrefix(command, "FUNCTION LIST"):
+		return resp(list{})
+	case command == "TIME":
+		return resp(list{"1700000000", "0"})
+	case strings.HasPrefix(command, "FUNCTION DELETE"):
+		return "+OK\r\n"
+	}
+	return unknown(command)
+}
+
+// unknown replies like a server that lacks the command.
+func unknown(command string) string {
+	name, _, _ := strings.Cut(command, " ")
+	return resp(errors.New("ERR unknown command `" + name + "`, with args beginning with: "))
+}
+
+// but is handle with another reply to the commands that begin with prefix.
+func but(handle func(string) string, prefix, reply string) func(string) string {
+	return func(command string) string {
+		if strings.HasPrefix(command, prefix) {
+			return reply
+		}
+		return handle(command)
+	}
 }
 
 var luaEngine = resp(list{"running_script", nil, "engines", list{"LUA", list{"libraries_count", 0, "functions_count", 0}}})

@@ -89,9 +89,7 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 			steps = append(steps, command)
 		}
 	}))
-	if _, err := l.Deploy(t.Context(), build); err != nil {
-		t.Fatal(err)
-	}
+	must[loader.Report](t)(l.Deploy(t.Context(), build))
 	return steps
 }
 
@@ -299,9 +297,10 @@ func TestDowngradeIsRefused(t *testing.T) {
 
 func TestNotABuild(t *testing.T) {
 	l := newLoader(t, at(t, "127.0.0.1:1"))
-	_, err := l.Deploy(t.Context(), loader.Text("#!lua name=other\nx"))
-	if !errors.Is(err, loader.ErrBadBuild) {
-		t.Error(err)
+	for _, build := range []loader.Build{functions.Build{}, loader.Text("#!lua name=other\nx")} {
+		if _, err := l.Deploy(t.Context(), build); !errors.Is(err, loader.ErrBadBuild) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -21,6 +21,16 @@ func leaseOfAnn(from, until time.Time) string {
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 
+// beforeLease returns a trace that calls the function do once, before the lease is taken.
+func beforeLease(do func()) loader.Option {
+	var once sync.Once
+	return loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+			once.Do(do)
+		}
+	})
+}
+
 // A second deployment at the same time fails with ErrLeased, or waits. If the first deployment
 // crashed, the second takes over.
 func TestLease(t *testing.T) {
@@ -136,12 +146,7 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	ctx := t.Context()
 	other := newLoader(t, at(t, addr))
 	between := func(build loader.Build) *loader.Loader {
-		var once sync.Once
-		return newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-				once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, build)) })
-			}
-		}))
+		return newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(other.Deploy(ctx, build)) }))
 	}
 	_, err := between(version("0.2.0", "000000000002")).Deploy(ctx, version("0.1.0", "000000000001"))
 	checkPartial(t, err, loader.ErrDowngrade)
@@ -169,12 +174,7 @@ func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	} {
 		must[loader.Report](t)(other.Deploy(ctx, buildA))
 		must[loader.Report](t)(other.Deploy(ctx, buildB))
-		var once sync.Once
-		l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-				once.Do(func() { must[loader.Report](t)(tt.between()) })
-			}
-		}))
+		l := newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(tt.between()) }))
 		report, err := l.Rollback(ctx)
 		if tt.runs == "00000000000a" {
 			if err != nil || !report.InStep() || report.Changed() != 0 {
@@ -195,12 +195,7 @@ func TestDeleteOfWhatWasLookedAt(t *testing.T) {
 	ctx := t.Context()
 	other := newLoader(t, at(t, addr))
 	must[loader.Report](t)(other.Deploy(ctx, buildA))
-	var once sync.Once
-	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-			once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, buildB)) })
-		}
-	}))
+	l := newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(other.Deploy(ctx, buildB)) }))
 	_, err := l.Delete(ctx)
 	want(t, "a deployment between", err, loader.ErrOvertaken)
 	if got := builds(t, []string{addr})[addr]; got != "00000000000b" {

@@ -86,6 +86,17 @@ func want(t *testing.T, name string, err, class error) *loader.Error {
 	return node
 }
 
+// rollBack rolls back once for each of the builds, and checks that all servers then run that build.
+func rollBack(t *testing.T, l *loader.Loader, to ...loader.Text) {
+	t.Helper()
+	for i, build := range to {
+		report, err := l.Rollback(t.Context())
+		if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(build)) {
+			t.Fatalf("rollback %d: %v\n%s", i, err, states(report))
+		}
+	}
+}
+
 func states(r loader.Report) string {
 	var b strings.Builder
 	for _, n := range r.Nodes {
@@ -98,6 +109,14 @@ func mustRun(t testing.TB, rdb *redis.Client, args ...any) {
 	t.Helper()
 	if err := rdb.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// onEach runs a command on each server.
+func onEach(t testing.TB, addrs []string, args ...any) {
+	t.Helper()
+	for _, addr := range addrs {
+		mustRun(t, at(t, addr), args...)
 	}
 }
 

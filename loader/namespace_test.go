@@ -118,10 +118,7 @@ func TestNamespaces(t *testing.T) {
 	// A rollback restores the previous policies of the namespace, and a second rollback undoes the
 	// first.
 	deploy(search, set(t, "search/x 2/s"), "api 1/d, payments/api 6/m, search/x 2/s")
-	_, err = payments.Rollback(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must[loader.Report](t)(payments.Rollback(ctx))
 	allRun(t, f.addrs, "api 1/d, payments/api 5/m, payments/b 1/s, search/x 2/s")
 	_, err = payments.Rollback(ctx)
 	want(t, "guarded", err, loader.ErrRemovesPolicies)
@@ -311,9 +308,7 @@ func TestWatchOfNamespaces(t *testing.T) {
 	t.Run("all servers lost everything", func(t *testing.T) {
 		w := startWatch(t, payments, set(t, "payments/api 1/m"))
 		w.waitFor(t, f.addrs[0], loader.InStep, 1)
-		for _, addr := range f.addrs {
-			mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		}
+		onEach(t, f.addrs, "FUNCTION", "FLUSH")
 		for _, addr := range f.addrs {
 			w.waitFor(t, addr, loader.Repaired, 1)
 		}

@@ -157,9 +157,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		{otherText, loader.ErrForeign},
 		{string(version("0.1.0", "000000000007")), loader.ErrUnknownOrder},
 	} {
-		if err := at(t, alone).FunctionLoadReplace(ctx, tt.text).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, at(t, alone).FunctionLoadReplace(ctx, tt.text).Err())
 		t.Run("", func(t *testing.T) {
 			w := startWatch(t, single, one)
 			if e := w.waitFor(t, alone, loader.Left, 1); !errors.Is(e.Err, tt.want) {
@@ -352,19 +350,13 @@ func TestWatchGoesOnAfterFailures(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, b))
 	w := startWatch(t, l, b)
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
-	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, addr := range f.addrs[:2] {
-		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-	}
+	require(t, at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err())
+	onEach(t, f.addrs[:2], "FUNCTION", "FLUSH")
 	if e := w.waitFor(t, f.addrs[0], loader.Failed, 1); !errors.Is(e.Err, loader.ErrOutOfMemory) {
 		t.Error(e.Text)
 	}
 	w.waitFor(t, f.addrs[1], loader.Repaired, 1)
-	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err())
 	w.waitFor(t, f.addrs[0], loader.Repaired, 1)
 	if n, _ := w.count(f.addrs[0], loader.Failed); n != 1 {
 		t.Errorf("the failure was said %d times", n)

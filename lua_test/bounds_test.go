@@ -85,9 +85,7 @@ func TestMostThatOneCallReads(t *testing.T) {
 		server := offline{start(t)}
 		keys := names(len(c.values))
 		for i, value := range c.values {
-			if _, err := server.Do("SET", keys[i], value, "PX", "60000"); err != nil {
-				t.Fatal(err)
-			}
+			must[any](t)(server.Do("SET", keys[i], value, "PX", "60000"))
 		}
 		_, err := server.Do(slices.Concat([]string{"FCALL", "ratelimit_peek", strconv.Itoa(len(keys))}, keys, slices.Repeat([]string{c.limit}, len(keys)))...)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT "+c.want+" ")) {
@@ -126,9 +124,7 @@ end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
 	for i := 1; i <= 5300; i++ {
-		if _, err := server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)))
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
 	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300]" {
@@ -144,9 +140,7 @@ func TestManyLeasesAreCut(t *testing.T) {
 	for i := range 1500 {
 		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
 	}
-	if _, err := server.Do(words...); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do(words...))
 	if got, err := server.Do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "0"); err != nil || fmt.Sprint(got) != "[1 5000 3500 0 30000 1]" {
 		t.Errorf("acquire: got %v, %v", got, err)
 	}

@@ -120,9 +120,7 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 	server := start(t)
 	server.SetTime(time.UnixMicro(us))
 	value := "sliding_log::17:" + log(0, 2) + "17:" + log(past-3, past)
-	if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do("SET", "k", value, "PX", "86400000"))
 	for limit, want := range map[string]string{"sliding_log 5/d, 5/d": "[1 5 1 0 86400000 1]", "sliding_log 5/d": "[1 5 2 0 86400000 1]"} {
 		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
 			t.Errorf("%s: got %s, want %s", limit, got, want)

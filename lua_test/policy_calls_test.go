@@ -24,7 +24,7 @@ func counting(t *testing.T) functions.Build {
 		}
 		return limits
 	}
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "one", Limits: several("5/s")},
 		functions.Policy{Name: "rates", Limits: several("gcra 5/s, 7/m")},
 		functions.Policy{Name: "two", Limits: several("gcra 9/s, 90/m", "3/s")},
@@ -42,10 +42,7 @@ func counting(t *testing.T) functions.Build {
 		functions.Policy{Name: "jobs.try", Limits: several("concurrency 1 lease=10s"), Shadow: true},
 		functions.Policy{Name: "ten", Limits: several("gcra " + strings.Repeat("9/s, ", 9) + "9/s")},
 		functions.Policy{Name: "wide", Limits: several("gcra " + strings.Repeat("9/s, ", 15) + "9/s")},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	return build
 }
 
@@ -97,9 +94,7 @@ func TestPolicyCalls(t *testing.T) {
 			require(t, server.Load(mutated(t, build.Text())))
 			for round := range int64(2) { // in the second round, the limits are cached
 				for _, command := range []string{"FLUSHALL", "SADD {v}:set x"} {
-					if _, err := server.Do(commandOf(command)...); err != nil {
-						t.Fatal(err)
-					}
+					must[any](t)(server.Do(commandOf(command)...))
 				}
 				for call := range strings.SplitSeq(strings.Trim(tt.calls, "; "), ";") {
 					call, fails := strings.CutPrefix(strings.TrimSpace(call), "!")

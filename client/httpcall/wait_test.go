@@ -77,9 +77,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx := t.Context()
-			if _, err := limiter.Reset(ctx, key); err != nil {
-				t.Fatal(err)
-			}
+			must[int64](t)(limiter.Reset(ctx, key))
 			must[client.Result](t)(limiter.AllowN(ctx, key, "2/m", 2))
 			cost := httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Costs = []int64{tt.cost}; return nil })
 			transport := newTransport(t, limiter, "2/m", to, append(tt.opts, cost)...)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
@@ -36,10 +37,7 @@ func TestParse(t *testing.T) {
 		{given: "redis://[::1]:7", name: "redis://[::1]:7", addrs: []string{"[::1]:7"}, network: "tcp"},
 	} {
 		t.Run(tt.given, func(t *testing.T) {
-			s, err := redisurl.Parse(tt.given)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(tt.given))
 			o := s.Options
 			if s.Name != tt.name || !slices.Equal(s.Addrs, tt.addrs) || s.Cluster != tt.cluster || o.DB != tt.db ||
 				o.Username != tt.user || o.Password != tt.pass || o.Network != tt.network || (o.TLSConfig != nil) != tt.tls {
@@ -51,10 +49,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	s, err := redisurl.Parse("redis://h?read_timeout=1s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := redistest.Must[redisurl.Servers](t)(redisurl.Parse("redis://h?read_timeout=1s"))
 	s.Punctual(3 * time.Second)
 	for _, cluster := range []bool{false, true} {
 		s.Cluster = cluster
@@ -152,10 +147,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 // comes from elsewhere.
 func TestPasswordFromElsewhere(t *testing.T) {
 	for _, given := range []string{"redis://ann@h", "redis-sentinel://ann@h/name"} {
-		s, err := redisurl.Parse(given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(given))
 		provided := s
 		s.SetPassword("p")
 		if s.Options.Username != "ann" || s.Options.Password != "p" || !strings.Contains(s.URL, "//USER@h") {
@@ -169,10 +161,7 @@ func TestPasswordFromElsewhere(t *testing.T) {
 		}
 		_ = rdb.Close()
 	}
-	s, err := redisurl.Parse("redis://ann@h:1,i:2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := redistest.Must[redisurl.Servers](t)(redisurl.Parse("redis://ann@h:1,i:2"))
 	s.SetProvider(func(context.Context) (string, string, error) { return "bob", "q", nil })
 	rdb := s.Open().(*redis.ClusterClient)
 	if user, _, err := rdb.Options().CredentialsProviderContext(t.Context()); user != "bob" || err != nil {

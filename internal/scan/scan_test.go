@@ -22,9 +22,7 @@ func many(t *testing.T) *redis.Client {
 		pipe.HSet(t.Context(), fmt.Sprint("hash", i), "a", 1)
 		pipe.Set(t.Context(), fmt.Sprint("string", i), "a", 0)
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	return rdb
 }
 
@@ -53,9 +51,7 @@ func TestKeys(t *testing.T) {
 			}
 			return nil
 		}
-		if err := k.Run(t.Context(), rdb); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, k.Run(t.Context(), rdb))
 		if got := k.Progress(); len(read) != tt.want || pauses != steps-1 || got != (Progress{10 * Step, 10 * Step, true}) {
 			t.Errorf("%q of type %q: %d keys in %d steps with %d pauses, %+v", tt.match, tt.of, len(read), steps, pauses, got)
 		}

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // TestThePageHasWhatTheCommandPrints checks that the tables and the plot of docs/scale.md are the
@@ -13,21 +15,13 @@ import (
 // command would take a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
-	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "scale.md"), page, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	page := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(docs, "scale.md")))
+	redistest.Require(t, os.WriteFile(filepath.Join(folder, "scale.md"), page, 0o644))
 	if out, err := exec.Command("go", "run", ".", "-write", folder).CombinedOutput(); err != nil {
 		t.Fatalf("go run . -write: %v\n%s", err, out)
 	}
 	for _, name := range []string{"scale.md", "scale.svg"} {
-		printed, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		printed := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(folder, name)))
 		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(printed) {
 			t.Errorf("docs/%s is not what the command writes (%v); run make scale, and read whether the text around the tables still holds", name, err)
 		}

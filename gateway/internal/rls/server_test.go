@@ -362,10 +362,7 @@ func TestBadRequests(t *testing.T) {
 // TestDeadline checks that, if a server does not reply, the error is UNAVAILABLE, never UNKNOWN,
 // and comes before the deadline of the request.
 func TestDeadline(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but nothing replies
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // the kernel accepts connections, but nothing replies
 	defer func() { _ = port.Close() }()
 	b := connect(t, "redis://"+port.Addr().String(), config)
 	for range 3 {

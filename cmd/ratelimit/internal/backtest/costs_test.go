@@ -77,11 +77,8 @@ func TestCostOfZero(t *testing.T) {
 
 // A cost is charged to all keys of a policy, or to none.
 func TestCostsOfSeveralKeys(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
-		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
+		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}})))
 	log := "time,client,path,cost\n"
 	for i, h := range []hit{{0, "a", 30}, {1, "a", 30}, {2, "a", 5}, {3, "b", 70}, {4, "c", 1}} {
 		log += fmt.Sprintf("%d,%s,/x,%d\n", noon.UnixMilli()+int64(i), h.key, h.cost)

@@ -130,9 +130,7 @@ func TestLogs(t *testing.T) {
 		var zipped bytes.Buffer
 		z := gzip.NewWriter(&zipped)
 		for s := range 100 {
-			if _, err := io.WriteString(z, at(s, fmt.Sprint("client", s*s))); err != nil {
-				t.Fatal(err)
-			}
+			must[int](t)(io.WriteString(z, at(s, fmt.Sprint("client", s*s))))
 		}
 		require(t, z.Close())
 		report := replay(t, options(t, "1/s"), zipped.String()[:zipped.Len()/2], at(7, "b"))

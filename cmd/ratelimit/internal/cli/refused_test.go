@@ -13,12 +13,8 @@ func TestRefusedEachCommand(t *testing.T) {
 	addr := startRedis(t, "--appendonly", "yes")
 	rdb := admin(t, addr)
 	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/m\n"})
-	if got := run(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
-	if got := run(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr)
+	fine(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr)
 	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
 	// enough maps commands that work without a certain permission to text that their output must
 	// contain.

@@ -128,9 +128,7 @@ func TestPoliciesWatch(t *testing.T) {
 	p.shows(t, "the denials", "1,000")
 	_ = srv.Close()
 	p.shows(t, "that the server is dead", "connection refused")
-	if _, err := p.person.Write([]byte("q")); err != nil {
-		t.Fatal(err)
-	}
+	must[int](t)(p.person.Write([]byte("q")))
 	if _, after := p.ended(t); !strings.Contains(after, "@export") || !strings.Contains(after, "1,000") || !strings.Contains(after, "cannot reach "+srv.Addr()) {
 		t.Errorf("it ends with %q, %v", after, p.cmd.ProcessState)
 	}

@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 	exports(t, one, 3)
 	exports(t, two, 1)
 	_ = two.Close()
-	d := board(t, one, two)
+	d := board(t, one.Addr(), two.Addr())
 	const token = "sixteen letters!"
 	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 	got := get(d.Handler(token), "/metrics", bearer, host("prometheus.example"))
