@@ -105,6 +105,28 @@ func TestALongTextBesideAnother(t *testing.T) {
 	}
 }
 
+// bigEndian returns the last bytes of a number.
+func bigEndian(bytes int, number uint64) string {
+	return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
+}
+
+// TestTheLargestLog checks that a stored log has at most 100,000,000 units. More units show that it is
+// broken.
+func TestTheLargestLog(t *testing.T) {
+	const us = 1700000000000000
+	server := start(t)
+	server.SetTime(time.UnixMicro(us))
+	for units, want := range map[uint64]string{100000000: "[0 5 0 86400000 86400000 1]", 100000001: "BADSTATE"} {
+		value := "sliding_log:" + bigEndian(5, 0) + bigEndian(7, us) + bigEndian(5, units)
+		if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+			t.Fatal(err)
+		}
+		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", "sliding_log 5/d")); !strings.Contains(got, want) {
+			t.Errorf("%d units: got %s, want %s", units, got, want)
+		}
+	}
+}
+
 // TestTwoLogsAreNotOne checks that the stored logs of two rates are never read as a single log. For
 // some times and sums, the bytes of the two look like one log.
 func TestTwoLogsAreNotOne(t *testing.T) {
@@ -113,10 +135,7 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 		sums = 246952198016                          // sums wrap around to 0 at this number
 		past = (0x3a31373a00 + 3) % sums             // the sum stored in a log that appears to have three units
 	)
-	last := func(bytes int, number uint64) string {
-		return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
-	}
-	log := func(base, sum uint64) string { return last(5, base) + last(7, us) + last(5, sum) }
+	log := func(base, sum uint64) string { return bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, sum) }
 	server := start(t)
 	server.SetTime(time.UnixMicro(us))
 	value := "sliding_log::17:" + log(0, 2) + "17:" + log(past-3, past)
