@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b0c5f40a6496'
+local BUILD_ID = '501a3de1cbbb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -379,8 +379,8 @@ end
 --   the units that the old state counts, if its algorithm has the function spent
 --   otherwise the units that the rate refills until the old state expires
 -- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
--- units deny waits until the old state has expired. carry_over returns the error, or nil.
+-- lasts longer than the rate takes to refill, the rate also has room for this call. If the call is
+-- denied, its retry_after is the time until the old state expires. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -812,10 +812,10 @@ end
 
 --@ src/38_gcra_value.lua
 do
--- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
+-- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
 
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
+-- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
@@ -1013,7 +1013,7 @@ local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from then to 1970
+local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
@@ -1416,7 +1416,7 @@ do
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
 --   composed        its policies with more than one limit or with other settings
---   track           whether one of these has track
+--   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
 local OPTIONS = {
@@ -2132,7 +2132,7 @@ end
 -- it returns nil and the error.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
--- write stores the states of an override with the override before them.
+-- write stores an override, followed by its states.
 local function write(key, override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
@@ -2963,7 +2963,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
+local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.

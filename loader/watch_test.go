@@ -324,8 +324,8 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// If any node has a higher contract, even in an older version, a watch does not load on other
-// nodes.
+// If any node runs a library with a higher contract, even an older version, a watch loads nothing
+// on the other nodes.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))

@@ -32,7 +32,7 @@ func endedContexts(t *testing.T) map[codes.Code]context.Context {
 // gRPC call.
 type callContext struct{}
 
-// callers observes calls whose callers give up before the decision.
+// callers holds the state of a test in which callers give up before the decision.
 type callers struct {
 	peeking  *client.Client
 	deciding chan bool

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// limitOf is a limit of the test: its form in the model, and the part of a status that describes
+// limitOf is a limit of the model, with the name, the unit and the count that a status shows for
 // it.
 type limitOf struct {
 	model.Policy
