@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '501a3de1cbbb'
+local BUILD_ID = 'ba5f9041fd7d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -902,8 +902,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
--- and first for it.
+-- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
+-- calls or a rate counts in parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -1424,7 +1424,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- up to this sum of asks, a call exceeds no algorithm's bound (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -2569,8 +2569,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
--- description of each key (see of), or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list
+-- with the result of the function `of` for each key, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then
@@ -3315,7 +3315,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+local denied = { counts = {} } -- the state that decide passes to wait for each denied call
 
 -- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
 -- keys that hold other states, to decisions.one_key.
@@ -3467,8 +3467,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide decides common calls without states.list (see src/45_limits.lua). It calls
+-- decisions.one_key if the key holds debt or the state of another algorithm.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity

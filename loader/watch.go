@@ -37,7 +37,7 @@ type Event struct {
 	Err  error  // why the node was left or the load failed: an [*Error], or nil
 }
 
-// MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.
+// MarshalJSON encodes e. The node contains the error; see [Node.MarshalJSON].
 func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Time time.Time `json:"time"`

@@ -385,8 +385,8 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// Before a watch loads a library, it notices even a deployment of libraries that it has not read
-// yet.
+// A watch reads all nodes again just before it loads a library, and so notices a deployment that
+// ended after the first reading.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

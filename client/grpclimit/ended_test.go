@@ -163,7 +163,7 @@ func TestEndedContexts(t *testing.T) {
 					}
 					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 						handled++
-						for range 2 { // the first message came with the opening
+						for range 2 { // the opening was charged for the first message
 							if err := stream.RecvMsg(nil); err != nil {
 								t.Errorf("a message within the limit: %v", err)
 							}

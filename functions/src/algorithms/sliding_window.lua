@@ -130,7 +130,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+local denied = { counts = {} } -- the state that decide passes to wait for each denied call
 
 -- decide is the limit's function decide. It passes calls with cost 0, rates with several buckets, and
 -- keys that hold other states, to decisions.one_key.

@@ -83,8 +83,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide decides common calls without states.list (see src/45_limits.lua). It calls
+-- decisions.one_key if the key holds debt or the state of another algorithm.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity

@@ -86,8 +86,8 @@ func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, 
 	return fields.([]any)
 }
 
-// one decides on a single descriptor, and returns its status and whether it is allowed. back reports
-// whether the descriptor gives hits back, and rule whether its limit comes from a rule.
+// one decides on a single descriptor, and returns its status and whether it is allowed. back is
+// true if the descriptor gives hits back. rule is true if its limit comes from a rule.
 func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (string, bool) {
 	keys, limits := []string{key}, []limitOf{l}
 	switch {
