@@ -151,7 +151,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
-	for range 1 + 2 + 4 + 8 { // learns has made two calls before
+	for range 1 + 2 + 4 + 8 { // let the batches grow
 		allow(t, c, "@p", 1)
 	}
 	deployPolicy(t, s.rdb, limited("leaky_bucket 600/m"))

@@ -183,7 +183,7 @@ func TestBatchIsReservedForWaitingCallers(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
-	for i := range 6 { // 5 of 16 units are left: one is for the first caller, and ten for the waiting callers
+	for i := range 6 { // the first caller and the ten waiting callers get 11 of 16 units
 		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}

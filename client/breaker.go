@@ -165,7 +165,7 @@ func replied(err error) bool {
 	if err == nil {
 		return true
 	}
-	var e *Error // declared only for an error, because it allocates
+	var e *Error // declared after the return above, because it is allocated on the heap
 	return errors.As(err, &e) && e.Code != ""
 }
 

@@ -49,7 +49,7 @@ func ExampleClient_ReserveN() {
 		return
 	}
 	fmt.Println(r.Result().Remaining, "left")
-	if err := r.Cancel(ctx); err != nil { // the work is not done
+	if err := r.Cancel(ctx); err != nil { // give the units back, because the work will not be done
 		fmt.Println(err)
 		return
 	}

@@ -43,8 +43,8 @@ const (
 	perFault = 5  // calls per goroutine
 )
 
-// Whatever fails in transit, and in every mode, each call is executed at most once and returns
-// within its bound. A call that returns a decision from the server was executed exactly once.
+// With every fault and in every mode, each call is executed at most once and returns within its
+// bound. A call that returns a decision from the server was executed exactly once.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{

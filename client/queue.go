@@ -164,8 +164,9 @@ func (q *queue) advance() {
 // first returns the waiters that may ask concurrently if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time before which a new waiter cannot ask, because a waiter ahead of it rests.
-// Only the first waiters of a queue can rest, because only they have asked.
+// rests returns the time at which the last resting waiter may ask again, or the zero Time if no
+// waiter rests. New waiters may not ask earlier. Only the first waiters of a queue can rest,
+// because only they have asked.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {

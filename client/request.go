@@ -126,7 +126,7 @@ func (r Request) args(verb string) ([]any, error) {
 		}
 		args = append(args, string(limit))
 	}
-	if r.Each { // EACH is first, because every older library then parses it as a limit; see replies
+	if r.Each { // first, so that older libraries always reply with BADLIMIT "EACH"
 		args = append(args, "EACH")
 	}
 	if len(r.Costs) > 0 {

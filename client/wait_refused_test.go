@@ -62,9 +62,9 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// Callers in the queue that cannot wait as long as the first caller must are refused as soon as
-// that time is known. Later callers that cannot wait for that time are refused immediately, without
-// a request.
+// The denial of the first caller shows how long it must wait. Callers behind it with an earlier
+// deadline are then refused. Callers with such a deadline that arrive later are refused
+// immediately, without a request.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond

@@ -40,7 +40,7 @@ type PolicyLimit struct {
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
 }
 
-// String returns the limit after the name of its key, if it has one, as in "consumer: 100/m".
+// String returns the limit, preceded by the name of its key if there is one: "consumer: 100/m".
 func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Limit, ": ") }
 
 // Effect says what a change of a policy does to keys in use. Package policies determines it.

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '70e51918b5e2'
+local BUILD_ID = 'cc9545fa33df'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -379,8 +379,8 @@ end
 --   the units that the old state counts, if its algorithm has the function spent
 --   otherwise the units that the rate refills until the old state expires
 -- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
--- units deny waits until the old state has expired. carry_over returns the error, or nil.
+-- lasts longer than the rate takes to refill, the rate also has room for this call. If the call is
+-- denied, its retry_after is the time until the old state expires. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -816,10 +816,10 @@ end
 
 --@ src/38_gcra_value.lua
 do
--- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
+-- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
 
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
+-- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
@@ -907,8 +907,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
--- and first for it.
+-- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
+-- calls or a rate counts in parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -1018,7 +1018,7 @@ local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from then to 1970
+local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
@@ -1421,7 +1421,7 @@ do
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
 --   composed        its policies with more than one limit or with other settings
---   track           whether one of these has track
+--   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
 local OPTIONS = {
@@ -1429,7 +1429,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- up to this sum of asks, a call exceeds no algorithm's bound (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -2143,7 +2143,7 @@ end
 -- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
--- write stores the states of an override with the override before them.
+-- write stores an override, followed by its states.
 local function write(key, override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
@@ -2581,8 +2581,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
--- description of each key (see of), or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list
+-- with the result of the function `of` for each key, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then
@@ -2977,7 +2977,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
+local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -3330,7 +3330,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+local denied = { counts = {} } -- the state that decide passes to wait for each denied call
 
 -- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
 -- and for a key that holds another kind of state, it calls decisions.one_key.
@@ -3483,8 +3483,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide implements limit.decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
+-- another algorithm, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity

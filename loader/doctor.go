@@ -322,7 +322,8 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica runs the checks of node, and also checks that the replica has its primary's library.
+// replica runs the same checks as the method node, and also checks that the replica has its
+// primary's library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {

@@ -141,8 +141,8 @@ func (f *fleet) compose() {
 	}
 }
 
-// newest returns a member with the most recently deployed of the fleet's builds, according to the
-// records, or nil if the records do not tell. runs has one member for each of these builds.
+// newest returns a member that runs the build that was deployed last, according to the records. It
+// returns nil if the records do not show which build that is. runs has one member for each build.
 func (f *fleet) newest(runs []*member) *member {
 	var newest *member
 	tie := false

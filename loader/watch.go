@@ -37,7 +37,7 @@ type Event struct {
 	Err  error  // why the node was left unchanged, or what failed: an [*Error], or nil
 }
 
-// MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.
+// MarshalJSON encodes e. The node contains the error; see [Node.MarshalJSON].
 func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Time time.Time `json:"time"`
@@ -105,7 +105,7 @@ type watch struct {
 type sight struct {
 	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported
-	loads    int    // recent loads for that finding
+	loads    int    // number of recent loads that replaced that library
 	notUntil time.Time
 }
 
@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // the record of this build; a record of another build would mean that it was deployed later
+	kept := f.last() // the record of this build; if another build was deployed later, lost is empty
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {

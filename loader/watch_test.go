@@ -322,8 +322,8 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// If any node has a higher contract, even in an older version, a watch does not load on other
-// nodes.
+// If any node runs a library with a higher contract, even an older version, a watch loads nothing
+// on the other nodes.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
@@ -377,8 +377,8 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// Before a watch loads a library, it notices even a deployment of libraries that it has not read
-// yet.
+// A watch reads all nodes again just before it loads a library, and so notices a deployment that
+// ended after the first reading.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

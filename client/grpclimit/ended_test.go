@@ -32,7 +32,7 @@ func endedContexts(t *testing.T) map[codes.Code]context.Context {
 // gRPC call.
 type callContext struct{}
 
-// callers observes calls whose callers give up before the decision.
+// callers holds the state of a test in which callers give up before the decision.
 type callers struct {
 	peeking  *client.Client
 	deciding chan bool
@@ -163,7 +163,7 @@ func TestEndedContexts(t *testing.T) {
 					}
 					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 						handled++
-						for range 2 { // the first message came with the opening
+						for range 2 { // the opening was charged for the first message
 							if err := stream.RecvMsg(nil); err != nil {
 								t.Errorf("a message within the limit: %v", err)
 							}

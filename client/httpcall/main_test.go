@@ -33,8 +33,8 @@ var noon = limitertest.Noon
 
 func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
-// base is the other service. It sends the responses of the test, and keeps the bodies that it
-// received.
+// base is the base transport of the tests. It returns the responses of the function respond, and
+// keeps the request bodies.
 type base struct {
 	respond func(n int, r *http.Request) *http.Response // n counts from 1
 	n       atomic.Int64

@@ -17,7 +17,7 @@ import (
 
 // chat is the part of a request that the proxy needs.
 type chat struct {
-	body       []byte // for the upstream; it requests the usage of a stream
+	body       []byte // for the upstream; if it asks for a stream, it also asks for the usage
 	prompt     int64  // approximate tokens of the prompt
 	estimate   int64  // estimated tokens of the prompt and the answer
 	wantsUsage bool   // whether the client itself requests the usage of a stream

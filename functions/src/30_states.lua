@@ -167,8 +167,8 @@ end
 --   the units that the old state counts, if its algorithm has the function spent
 --   otherwise the units that the rate refills until the old state expires
 -- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
--- units deny waits until the old state has expired. carry_over returns the error, or nil.
+-- lasts longer than the rate takes to refill, the rate also has room for this call. If the call is
+-- denied, its retry_after is the time until the old state expires. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept

@@ -1,7 +1,7 @@
--- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
+-- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
 
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
+-- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
@@ -89,8 +89,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
--- and first for it.
+-- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
+-- calls or a rate counts in parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end

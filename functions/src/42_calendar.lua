@@ -10,7 +10,7 @@ local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from then to 1970
+local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 

@@ -16,7 +16,7 @@
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
 --   composed        its policies with more than one limit or with other settings
---   track           whether one of these has track
+--   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
 local OPTIONS = {
@@ -24,7 +24,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- up to this sum of asks, a call exceeds no algorithm's bound (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.

@@ -52,7 +52,7 @@ end
 -- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
--- write stores the states of an override with the override before them.
+-- write stores an override, followed by its states.
 local function write(key, override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]

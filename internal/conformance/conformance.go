@@ -211,14 +211,14 @@ func (c *Case) Run(conn *Conn) (string, error) {
 			return "", err
 		}
 	}
-	calls, shown := c.calls()
+	calls, setup := c.calls()
 	var replies []any
 	for i, words := range calls {
 		reply, err := conn.Do(words...)
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", words, err)
 		}
-		if i >= shown {
+		if i >= setup {
 			replies = append(replies, reply)
 		} else if m, ok := reply.(map[string]any); ok && m["error"] != nil {
 			replies = append(replies, map[string]any{"load": m["error"]})
@@ -232,8 +232,8 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. The commands before the index shown are the setup.
-func (c *Case) calls() (calls [][]string, shown int) {
+// calls returns the case's commands. The first ones, as many as setup, prepare the server.
+func (c *Case) calls() (calls [][]string, setup int) {
 	if c.Calls != nil {
 		return c.Calls, 0
 	}

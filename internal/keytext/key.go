@@ -73,7 +73,7 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf returns a Key that tries keys in order, and uses the first that has a key for the C.
+// FirstOf returns a Key that uses the first of keys that does not return the error k.Missing.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}

@@ -107,7 +107,7 @@ func checkTokens(text string) error {
 	var before, last ast.Token
 	end := ast.Position{} // where last ends
 	parameters := false   // between the keyword function and the end of its parameters
-	open := true          // whether a statement, but no semicolon, may begin here
+	open := true          // whether a semicolon here would be an empty statement
 	waiting := 0          // upper bound on the number of operators that wait for an operand
 	outside := []int{0}   // the value of waiting before each open bracket and block; the first element is 0
 	for tokens := 0; ; tokens++ {

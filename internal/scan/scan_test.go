@@ -81,8 +81,8 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// TestPause checks the pause after a step. The step's part of the total time, the step and the pause
-// together, must be at most Share.
+// TestPause checks that the pause after a step is long enough: a scan may use at most the share
+// Share of a server's time.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

@@ -27,7 +27,7 @@ type Call struct {
 	// library may then reject the call.
 	Beyond bool
 
-	Large bool // the state has a million elements, which take the offline engine seconds
+	Large bool // the state has a million elements, and the call takes seconds in the offline engine
 }
 
 const day = 24 * time.Hour

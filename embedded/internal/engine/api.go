@@ -19,10 +19,10 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// If ok is false, check raises an error. The parameter otherwise is the error's message.
-func check(L *lua.LState, ok bool, otherwise string) {
+// check raises an error with the given message unless ok is true.
+func check(L *lua.LState, ok bool, msg string) {
 	if !ok {
-		raise(L, otherwise)
+		raise(L, msg)
 	}
 }
 

@@ -32,7 +32,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
+local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.

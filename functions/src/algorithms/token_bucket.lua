@@ -84,8 +84,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide implements limit.decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
+-- another algorithm, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// limitOf is a limit of the test: its form in the model, and the part of a status that describes
+// limitOf is a limit of the model, with the name, the unit and the count that a status shows for
 // it.
 type limitOf struct {
 	model.Policy
@@ -86,8 +86,8 @@ func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, 
 	return fields.([]any)
 }
 
-// one decides on a single descriptor, and returns its status and whether it is allowed. back reports
-// whether the descriptor gives hits back, and rule whether its limit comes from a rule.
+// one decides on a single descriptor, and returns its status and whether it is allowed. back is
+// true if the descriptor gives hits back. rule is true if its limit comes from a rule.
 func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (string, bool) {
 	keys, limits := []string{key}, []limitOf{l}
 	switch {

@@ -12,7 +12,7 @@ import (
 //	client ident user [time] "request" status size "referer" "agent" ...
 type common struct {
 	clock     clock
-	requested []*[]byte // pointers to the requested ones of the fields below, in the order of the request
+	requested []*[]byte // pointers to the requested fields, in the requested order
 
 	client, user, method, path, status, size, referer, agent []byte
 }

@@ -182,10 +182,10 @@ func (b *bursts) see(r *event) error {
 	return nil
 }
 
-// drain advances s to the time at, in ms, and refills r.n units in each r.period until then.
-func (s *burst) drain(at int64, r rate) {
-	high, low := bits.Mul64(uint64(at-s.at), uint64(r.n))
-	s.at = at
+// drain advances s to the time now, in ms. Until then, r.n units are refilled in each r.period.
+func (s *burst) drain(now int64, r rate) {
+	high, low := bits.Mul64(uint64(now-s.at), uint64(r.n))
+	s.at = now
 	if high >= uint64(r.period) {
 		s.units, s.part = 0, 0
 		return

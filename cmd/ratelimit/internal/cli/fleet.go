@@ -159,7 +159,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return
 	}
 	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
-		return // the error needs no further text
+		return // the command prints the error anyway
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
 	for _, n := range report.Nodes {

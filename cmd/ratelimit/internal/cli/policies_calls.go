@@ -84,7 +84,7 @@ func (a *app) policyCalls(ctx context.Context, watch bool, interval time.Duratio
 // policyLook is one reading of the policies of all servers.
 type policyLook struct {
 	fleet policycalls.Fleet
-	err   error  // explained for the user
+	err   error  // reworded for users of the command
 	fault string // the text of err
 	table string // for display; "" if no server replied
 }

@@ -101,7 +101,7 @@ type pass struct {
 	by     usage.Order
 	found  usage.Snapshot
 	before *usage.Snapshot
-	err    error // explained for the user
+	err    error // reworded for users of the command
 }
 
 func (p pass) records() []usage.Record { return p.found.Top[p.by] }

@@ -83,7 +83,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A canary is listed after its policy. The page names a server whose library does not count.
+// A canary is listed after its policy. The page lists servers whose library does not count calls.
 func TestPolicies(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Key: "user", Limit: "1/d"}}, Canary: &functions.Canary{Limits: []string{"2/d"}, Share: 1000, Shadow: true}},

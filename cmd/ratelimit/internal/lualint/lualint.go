@@ -13,7 +13,7 @@ import (
 
 // Problem is one violation of a rule.
 type Problem struct {
-	File string // the source file that the build marks, or "" if there are no marks
+	File string // the source file, from the last line "--@ FILE" of the build, or ""
 	Line int    // line in File, or in the whole library
 	Says string
 }

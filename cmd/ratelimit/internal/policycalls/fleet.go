@@ -42,7 +42,7 @@ type Canary struct {
 
 // Calls holds the sums of the primaries' counts for a policy (without its canary) or for a canary.
 type Calls struct {
-	Counted bool // whether any primary counts
+	Counted bool // whether the library of any primary counts calls
 	usage.Count
 	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
 }
