@@ -162,7 +162,7 @@ type benchCase struct {
 	work workload
 	few  bool // for slow calls: each turn is a single call, and there are at most five rounds
 
-	// contenders begins with the subject. All others are compared with the subject.
+	// contenders[0] is the subject, with which all others are compared.
 	contenders []contender
 }
 

@@ -69,8 +69,8 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 		}
 	}
 
-	// The size starts again from the units that were left, regardless of how many have refilled
-	// since.
+	// The last reply left no units, so the next request is for one, although units have refilled
+	// since. The size then doubles again.
 	s = newTestbed(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)

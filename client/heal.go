@@ -36,7 +36,7 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 
 // healing is one call to the function given to WithHealer.
 type healing struct {
-	done  chan struct{} // closed when the healing is over
+	done  chan struct{} // closed when the call has returned
 	ended time.Time
 	err   error
 }

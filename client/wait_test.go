@@ -61,8 +61,8 @@ func TestWaitInOrder(t *testing.T) {
 	})
 }
 
-// If many units are left, callers ask at the same time. If few are left, the server gets no
-// needless calls.
+// If many units are left, the waiting callers send their calls concurrently. If few are left, they
+// send no needless calls.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond

@@ -81,7 +81,7 @@ func (s *Server) expire() {
 	}
 }
 
-// databases is the number of databases, the default of Redis.
+// databases is the number of databases. It is Redis's default.
 const databases = 16
 
 type dueQueue []due

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'cc9545fa33df'
+local BUILD_ID = 'c5e52b267ed9'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1334,9 +1334,9 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary.
+-- parse_policy returns the parsed limit of a policy that has one limit and no canary, shadow or
+-- track. For any other policy, it returns the table that parse_side returns. If the policy has a
+-- canary, the table's field canary is the table for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
@@ -2251,8 +2251,8 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
--- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
+-- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It returns
+-- nil if a lease or an override is in effect, there is no block, or the key is not a set of leases.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -2667,7 +2667,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements the verbs that remove something from the keys that have it.
+-- remove implements unblock and override_end. It calls set for each key for which has returns true,
+-- and returns the number of these keys, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)
@@ -2757,8 +2758,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide implements the field decide of a limit. It passes calls with cost 0, and keys that hold
--- anything but a count, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
+-- anything but a count, and windows whose time left is impossible, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -3762,7 +3763,7 @@ end
 
 --@ src/verbs/take.lua
 do
--- ratelimit_take decides, and consumes if every limit allows.
+-- ratelimit_take decides a call, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH

@@ -47,8 +47,8 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
 
-// newLoader makes a Loader whose steps may take as long as a busy machine needs, unless opts say
-// otherwise.
+// newLoader returns a Loader with a timeout of a minute, because a busy machine is slow. opts may
+// change it.
 func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	return must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
@@ -59,7 +59,7 @@ func build(t testing.TB) functions.Build {
 	return must[functions.Build](t)(functions.New())
 }
 
-// wanted describes build as a report does.
+// wanted returns b's description, as it appears in a report.
 func wanted(b functions.Build) loader.Library {
 	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }

@@ -124,7 +124,7 @@ func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 	return plan, f.err(opPlan)
 }
 
-// planned returns a plan in which all nodes are refused.
+// planned returns a plan in which the action for every node is Refuse.
 func (f *fleet) planned() Plan {
 	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
 	for _, n := range f.report.Nodes {

@@ -30,8 +30,8 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. An error comes from the engine; problems with the policies are
-// in Findings.
+// probably do not work as intended. It returns an error only if the engine fails;
+// problems with the policies are in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because the engine takes long to load thousands
 	// of policies, and their limits are checked one by one.

@@ -109,7 +109,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements the verbs that remove something from the keys that have it.
+-- remove implements unblock and override_end. It calls set for each key for which has returns true,
+-- and returns the number of these keys, or the error.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)

@@ -182,7 +182,7 @@ func (w *walker) expr(e ast.Expr) ast.Expr {
 	case *ast.StringExpr:
 		w.constant(e.Line(), e.Value)
 		if e.Value == "__len" {
-			refuse(e.Line(), "__len: Lua 5.1 takes no notice of it in a table, and gopher-lua does; give the metatable another name for it")
+			refuse(e.Line(), "__len: Lua 5.1 ignores it in the metatable of a table, but gopher-lua does not; rename the field")
 		}
 	case *ast.IdentExpr:
 		w.use(e)

@@ -79,8 +79,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide implements the field decide of a limit. It passes calls with cost 0, and keys that hold
--- anything but a count, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
+-- anything but a count, and windows whose time left is impossible, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')

@@ -22,7 +22,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// perUser is the limit of the tests under load. A unit refills in half an hour.
+// perUser is each user's limit per day in the tests under load. One unit refills in about half an
+// hour.
 const (
 	perUser  = 50
 	userRule = "  - {key: user, rate_limit: {limit: 50/d}}\n"

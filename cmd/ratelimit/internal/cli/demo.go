@@ -101,7 +101,7 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	return a.demoEnd(s, on, l, len(keys))
 }
 
-// stage opens the server that --redis names, or starts one.
+// stage connects to the server that --redis names, or starts an embedded one.
 func (a *app) stage(ctx context.Context) (*stage, error) {
 	if a.servers.url != "" {
 		rdb, s, err := a.connect(ctx)

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// This file contains the code that the commands for all servers share: deploy, plan, status,
-// rollback, delete, doctor.
+// This file contains the code shared by the commands that act on all servers: deploy, plan, status,
+// rollback, delete and doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
 +cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`

@@ -99,7 +99,7 @@ func libraryFile(t *testing.T, text string) string {
 	return file
 }
 
-// verify also reports broken rules that affect no reply.
+// verify also reports violations of the library's coding rules, even if they change no reply.
 func TestVerifyRules(t *testing.T) {
 	file := libraryFile(t, functions.Source()+"redis.register_function('ratelimit_extra', function(keys) return tostring(1) end)\n")
 	got := run(t, nil, "verify", "--library", file)
