@@ -127,6 +127,23 @@ func TestTheLargestLog(t *testing.T) {
 	}
 }
 
+// TestSumsOfALog checks that a log whose first sum is not below the number at which sums wrap around is
+// broken.
+func TestSumsOfALog(t *testing.T) {
+	const us, wrap = 1700000000000000, 246952198016
+	server := start(t)
+	server.SetTime(time.UnixMicro(us))
+	for base, want := range map[uint64]string{wrap - 1: "[1 5 3 0 86400000 1]", wrap: "BADSTATE"} {
+		value := "sliding_log::17:" + bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, (base+1)%wrap) + "0:"
+		if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+			t.Fatal(err)
+		}
+		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", "sliding_log 5/d, 9/d")); !strings.Contains(got, want) {
+			t.Errorf("first sum %d: got %s, want %s", base, got, want)
+		}
+	}
+}
+
 // TestTwoLogsAreNotOne checks that the stored logs of two rates are never read as a single log. For
 // some times and sums, the bytes of the two look like one log.
 func TestTwoLogsAreNotOne(t *testing.T) {

@@ -84,7 +84,7 @@ func TestPolicyCalls(t *testing.T) {
 		{"UPTO of a shadow policy", "take 1 {v}:a @try COST 5 UPTO; take 1 {v}:a @try COST 5 UPTO; take 2 {v}:a {v}:b @try 1/s COST 5 UPTO", "try 1 2", "try 2"},
 		{"ONCE of a shadow policy", "take 2 {v}:a {v}:r @try COST 1 ONCE 99; take 2 {v}:a {v}:r @try COST 1 ONCE 99", "try 1 0", ""},
 		{"a canary", "take 1 {v}:1039 @part; take 1 {v}:1039 @part; take 1 {v}:1039 @part; take 1 {v}:153 @part; take 2 {v}:153 {v}:1039 @part @part COST 6 2; take 2 {v}:153 {v}:1039 @part @part; peek 1 {v}:1039 @part", "part 1 1 1 4", ""},
-		{"a canary that is a shadow", "take 1 {v}:h @part.shadow COST 2; take 1 {v}:h @part.shadow; take 1 {v}:b @part.shadow COST 6", "part.shadow 0 1 1 1", "part.shadow 1"},
+		{"a canary that is a shadow", "take 1 {v}:h @part.shadow COST 2; take 1 {v}:h @part.shadow; take 1 {v}:h @part.shadow; take 1 {v}:b @part.shadow COST 6", "part.shadow 0 1 1 2", "part.shadow 2"},
 		{"a canary of a shadow policy", "take 1 {v}:b @part.try COST 2; take 1 {v}:a @part.try; take 1 {v}:a @part.try; take 1 {v}:a @part.try; take 2 {v}:a {v}:b @part.try @part.try COST 1 2", "part.try 1 2 0 2", "part.try 2"},
 		{"leases", "acquire 1 {v}:j @jobs a; acquire 1 {v}:j @jobs a; acquire 1 {v}:j @jobs b; renew 1 {v}:j @jobs a; renew 1 {v}:j @jobs c; release 1 {v}:j @jobs a; release 1 {v}:j @jobs a", "jobs 2 1", ""},
 		{"leases of a shadow policy", "acquire 1 {v}:j @jobs.try a; acquire 1 {v}:j @jobs.try b; renew 1 {v}:j @jobs.try b; release 1 {v}:j @jobs.try a", "jobs.try 1 1", "jobs.try 1"},
