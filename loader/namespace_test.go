@@ -26,7 +26,8 @@ func set(t testing.TB, policies string) functions.Build {
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
 }
 
-// runs returns the policies on each server, in the form that set accepts.
+// runs returns the policies on each server, formatted like the argument of set, or "-" for a server
+// without the library.
 func runs(t testing.TB, addrs []string) []string {
 	t.Helper()
 	var found []string

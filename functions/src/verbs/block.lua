@@ -3,8 +3,8 @@
 -- given and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or was not written by a limiter; no key is then blocked)
+--   Output the number of keys; all of them are blocked now
+--   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 

@@ -125,7 +125,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	return g.serve(ctx, grpcPort, httpPort, watcher)
 }
 
-// serve runs the servers and the background work until ctx or a server ends.
+// serve runs the servers and the background work until ctx is done or a server fails.
 func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
