@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a908d90ce477'
+local BUILD_ID = 'b76e1a72bab8'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3535,9 +3535,9 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
--- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
--- given and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
+-- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
+-- the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys; all of them are blocked now
@@ -3618,7 +3618,7 @@ end
 --@ src/verbs/override.lua
 do
 -- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
--- the calls. Units taken before stay taken. A second override replaces the first.
+-- the calls. Units that were taken before still count. A second override replaces the first.
 --   KEYS   one or more
 --   ARGV   limit, ms
 --   Output the number of keys; all of them are overridden now

@@ -1,6 +1,6 @@
--- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
--- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
--- given and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
+-- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
+-- the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys; all of them are blocked now

@@ -1,5 +1,5 @@
 -- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
--- the calls. Units taken before stay taken. A second override replaces the first.
+-- the calls. Units that were taken before still count. A second override replaces the first.
 --   KEYS   one or more
 --   ARGV   limit, ms
 --   Output the number of keys; all of them are overridden now
