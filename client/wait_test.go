@@ -218,7 +218,8 @@ func TestWaitForATurn(t *testing.T) {
 	})
 }
 
-// If a reply is lost, at most one unit is lost, and the caller gets an error. Later callers continue.
+// If a reply is lost, at most one unit is lost, and the caller gets an error. Later
+// callers continue.
 func TestWaitLosesAReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.refuse = func(function string, n int) (error, error) {

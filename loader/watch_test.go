@@ -340,8 +340,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	}
 }
 
-// A failed repair of a node is reported once. Meanwhile the watch repairs other nodes, and it repairs
-// the node as soon as that is possible.
+// A failed repair of a node is reported once. Meanwhile the watch repairs other nodes, and it
+// repairs the node as soon as that is possible.
 func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

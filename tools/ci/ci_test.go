@@ -1,5 +1,5 @@
-// Package ci tests the scripts that docs/ci.md describes: the script in action.yml, and those in the
-// workflow and in the GitLab jobs. tools/test.sh checks the rest of the YAML with actionlint.
+// Package ci tests the scripts that docs/ci.md describes: the script in action.yml, and those in
+// the workflow and in the GitLab jobs. tools/test.sh checks the rest of the YAML with actionlint.
 package ci
 
 import (
