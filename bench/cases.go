@@ -116,7 +116,7 @@ type caseBuilder struct {
 	err       error // the first error
 }
 
-// failed keeps the first error.
+// failed sets b.err unless it is already set. doing describes what failed.
 func (b *caseBuilder) failed(doing string, err error) {
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("%s: %w", doing, err)

@@ -10,7 +10,7 @@ import (
 
 // plan describes how much to measure.
 type plan struct {
-	Keys   int `json:"keys"`   // keys of each contender, if a case uses existing keys
+	Keys   int `json:"keys"`   // keys per contender in cases that use existing keys
 	Calls  int `json:"calls"`  // timed calls by each contender in each round
 	WarmUp int `json:"warmUp"` // untimed calls before the timed ones
 	Rounds int `json:"rounds"`

@@ -64,7 +64,7 @@ type batches struct {
 	parsed *parsedLimits
 	memory *memory
 	next   decider // memory or server
-	most   int64   // largest batch; 0: there are no batches
+	most   int64   // maximum size of a batch; 0 disables batches
 	ttl    time.Duration
 	table[string, *keyBatch]
 }

@@ -276,8 +276,8 @@ func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	})
 	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for _, key := range []string{lowKey, highKey} {
-		// The client learns the slots from a call for another key. The state of 10/d in the same key would
-		// count as a used-up limit under the policy.
+		// A call with another key is enough to learn the slots. A call with the same key would leave
+		// a state of 10/d, which the policy's limit would treat as used up.
 		must[client.Result](t)(c.Allow(t.Context(), key+":other", perDay))
 		learns(t, c, key)
 	}

@@ -186,8 +186,8 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request
 	return res, err
 }
 
-// receive puts the units of the reply res into the batch, and makes res the result of the caller that
-// sent r. b.mu must be held.
+// receive adds the units in the reply res to the batch, and changes res into the result for the
+// caller that sent r. b.mu must be held.
 func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	units := res.Taken
 	if r.want == 1 && res.Allowed {

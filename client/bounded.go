@@ -191,8 +191,8 @@ func punctual(rdb redis.UniversalClient) bool {
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
 	case *redis.ClusterClient:
-		// To choose a replica, go-redis first asks a server for its commands, for up to 5 s, and
-		// ignores the context.
+		// To choose a replica, go-redis first sends COMMAND to a server. It waits up to 5 s for the
+		// reply, and ignores the context.
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && !o.ReadOnly && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:

@@ -18,7 +18,7 @@ type call struct {
 	mode mode
 
 	// within is the time after the first attempt during which a repeatable call may be retried. If it
-	// is 0, the call may be retried until its context ends.
+	// is 0, the call may be retried until its context is done.
 	within time.Duration
 }
 

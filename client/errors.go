@@ -73,9 +73,9 @@ var (
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the type of every error that calls in this package return, except for waits that fail
-// ([LimitedError]). errors.Is matches it against the Err values above. errors.Is and errors.As also
-// find the error from go-redis, the network or the context. An Error is not modified after it is
+// Error is the type of all errors that calls in this package return, except the [LimitedError] of a
+// failed wait. errors.Is matches it against the Err values above. errors.Is and errors.As also find
+// the error from go-redis, the network or the context. An Error is not modified after it is
 // returned, and is safe to share.
 type Error struct {
 	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",

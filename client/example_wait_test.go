@@ -34,7 +34,7 @@ func ExampleClient_Wait() {
 	// the next can be sent in 30s
 }
 
-// Units are taken before it is known whether they are needed, and given back if not.
+// ReserveN takes units before it is known whether they are needed. Cancel gives them back.
 func ExampleClient_ReserveN() {
 	limiter, stop := newLimiter()
 	defer stop()

@@ -51,7 +51,7 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 	select {
 	case <-h.done:
-		if h.err != nil && s.lifetime.ctx.Err() != nil { // the healer's context has ended, not the call's
+		if h.err != nil && s.lifetime.ctx.Err() != nil { // the client was closed during the healing
 			return errClosed
 		}
 		return h.err

@@ -66,11 +66,11 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// localLog logs that a LocalLimiter decides.
+// localLog logs decisions of a LocalLimiter, at most once a minute.
 type localLog struct {
 	logger *slog.Logger // nil: slog.Default()
 	minute throttle.Throttle
-	count  atomic.Int64 // decisions since the last line
+	count  atomic.Int64 // decisions since the last log entry
 }
 
 // decided is called after each decision of a LocalLimiter. why is the reason that no server

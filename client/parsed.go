@@ -98,7 +98,7 @@ type limitOn struct {
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil: not known
 	keysAt      time.Time   // when the request that returned keys was sent
-	checkedAt   time.Time   // when the latest request with a reply, even an error, was sent
+	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	written     bool // the limit is not a policy, and this process has parsed it

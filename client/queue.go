@@ -45,9 +45,9 @@ type waiter struct {
 type placeState int
 
 const (
-	inQueue  placeState = iota // waits for its turn; has not asked since it joined or last rested
-	asking                     // may ask
-	resting                    // was denied, and waits before it asks again
+	inQueue  placeState = iota // waits for its turn; no call since it joined or last rested
+	asking                     // may send a call
+	resting                    // was denied, and waits before its next call
 	rejected                   // refused: its turn would come too late or never
 )
 
@@ -106,7 +106,7 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	}
 }
 
-// rested lets a waiter ask again after its rest.
+// rested ends the rest of w, which then waits for its turn again.
 func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	return w.state == rejected, max(time.Until(w.until), 0)
 }
 
-// advance wakes the waiters that may ask now.
+// advance wakes the waiters whose turn it is to send a call.
 func (q *queue) advance() {
 	units := int64(0)
 	for i, w := range q.first() {

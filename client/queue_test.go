@@ -109,7 +109,7 @@ func TestWokenTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wake := make(chan struct{}, 1)
-	for range 100 { // a select takes either of two ready cases
+	for range 100 { // because select chooses at random between two ready cases
 		select {
 		case wake <- struct{}{}:
 		default:

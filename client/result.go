@@ -99,8 +99,8 @@ const (
 	SourceServer Source = iota // a server, for this call
 	SourceBatch                // this process, from units that a server had charged: [WithBatches]
 	SourceMemory               // this process, because a server has just denied the key: [WithDenialMemory]
-	SourceLocal                // this process, because no server could: [LocalLimiter]
-	SourcePolicy               // the client's [Fallback], because no server could: FailOpen or FailClosed
+	SourceLocal                // this process, because no server decided: [LocalLimiter]
+	SourcePolicy               // the client's [Fallback], because no server decided: FailOpen or FailClosed
 )
 
 // String returns the source as one word, for example for a log: "server", "batch", "memory",

@@ -144,9 +144,10 @@ func (r *roundTrips) next() *roundTrip {
 	return t
 }
 
-// send sends the commands whose callers still wait. Each command then has its own error, unless
-// go-redis panicked. send uses the client of the cluster node directly: the pipeline of a cluster
-// client sends in its own goroutine, where a panic could not be recovered.
+// send sends the commands whose callers are still waiting. Afterwards, each of these commands has a
+// reply or its own error, unless go-redis panicked. send uses the client of the cluster node
+// directly: the pipeline of a cluster client sends in its own goroutine, where a panic could not be
+// recovered.
 func (t *roundTrip) send(s *server, node redis.UniversalClient) (err error) {
 	defer recovered(&err)
 	ctx := &bounded{Context: s.lifetime.ctx, deadline: t.deadline, timeout: s.timeout}

@@ -26,7 +26,7 @@ type UsageInterval struct {
 }
 
 // Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
-// a replica. If the key holds anything else, the error is [ErrBadState].
+// a replica. If usageKey holds anything but counts, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	defer c.observers.report(ctx, "usage", time.Now(), nil, nil, &err)
 	usageCall := call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}

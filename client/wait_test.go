@@ -126,7 +126,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 				t.Fatalf("unit %d was given after %v, want %v at least", i, after, least)
 			}
 		}
-		// If every process asked for every unit, that would be 50 calls per unit at first, about
+		// If every process sent a call for every unit, that would be 50 calls per unit at first, about
 		// 5000 in total.
 		if took, takes := time.Since(began), v.seen("take"); took > 30*time.Second || takes > 3000 {
 			t.Errorf("%d calls and %v for %d units", takes, took, processes*each)
@@ -218,7 +218,8 @@ func TestWaitForATurn(t *testing.T) {
 	})
 }
 
-// A lost reply costs at most one unit and is reported to its caller; callers behind it continue.
+// If a reply is lost, at most one unit is lost, and the caller gets an error. Later
+// callers continue.
 func TestWaitLosesAReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.refuse = func(function string, n int) (error, error) {

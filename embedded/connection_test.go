@@ -172,8 +172,8 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestALongReplyIsNotMade checks that a reply that gets too long is stopped with a panic while
-// miniredis writes it. The connection's watched keys then count as changed.
+// TestALongReplyIsNotMade checks that the server stops miniredis, with a panic, as soon as a reply
+// is too long. The connection's watched keys then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	must[any](t)(s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...))

@@ -14,7 +14,7 @@ const (
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// TestFunctionsDoNotEndTheProcess checks that no function can end the process: its call ends with
+// TestFunctionsDoNotEndTheProcess checks that no function can crash the process. The call returns
 // an error, and the server serves the next call.
 func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c5e52b267ed9'
+local BUILD_ID = '632031bed9dd'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -247,9 +247,9 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state may be impossible under this limit, because the limit was lowered or the clock was set
--- back. The call then continues as if this many units were spent.
+-- most_spent returns how many units count as spent if a stored state is impossible under this limit,
+-- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
+-- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
@@ -446,8 +446,8 @@ end
 local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
--- bytes, it sets the list's field long.
+-- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
+-- many of them.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -790,8 +790,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
--- of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because the state follows a block that has ended, or
+-- has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
@@ -844,8 +844,8 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
--- leaky_bucket began with its name.
+-- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
+-- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
@@ -2109,7 +2109,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
 -- of the state show the state's kind.
 local LAST = 1279
-local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
 
@@ -2237,7 +2237,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- all leases were released; only their lengths are left
+    return 0, nil, override -- no lease is left: members with negative scores are not leases
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2291,8 +2291,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
--- passed to leases.last.
+-- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
+-- a block. from is passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -2304,8 +2304,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads everything else that a decision needs. It returns the limit to decide
--- by, which is the override's limit if the key has an override, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the effective limit,
+-- which is the override's limit while an override is in effect, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -3536,13 +3536,13 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
--- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
--- given and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
+-- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
+-- the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or was not written by a limiter; no key is then blocked)
+--   Output the number of keys; all of them are blocked now
+--   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
@@ -3618,11 +3618,11 @@ end
 
 --@ src/verbs/override.lua
 do
--- ratelimit_override puts another limit on the keys for a time, whatever limits the calls name. Units
--- taken before stay taken. A second override replaces the first.
+-- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
+-- the calls. Units that were taken before still count. A second override replaces the first.
 --   KEYS   one or more
 --   ARGV   limit, ms
---   Output the number of keys, which are all overridden now
+--   Output the number of keys; all of them are overridden now
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
 
 redis.register_function{
@@ -3711,7 +3711,7 @@ end
 
 --@ src/verbs/release.lua
 do
--- ratelimit_release gives a lease back. It cannot free another caller's lease, or free one twice.
+-- ratelimit_release releases a lease. It cannot release another caller's lease, or free a place twice.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output 1, or 0 if this ID holds no lease
@@ -3740,8 +3740,8 @@ end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset deletes the keys with all that they hold: states, blocks, leases, replies (ONCE)
--- and usage records.
+-- ratelimit_reset deletes the keys and everything in them: states, blocks, leases, replies (ONCE) and
+-- usage records.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed

@@ -79,10 +79,10 @@ func ofRound(namespace string, round int) []functions.Policy {
 
 // TestFleetNamespacesThatRaceAndDie repeatedly deploys three namespaces from three processes at
 // once. In each round, one or two deployers are killed during their deployment, each time before a
-// different load. Every primary must always have all policies of each namespace, with the limits of
-// this round or of the previous one. If a deployer succeeds, all primaries must have its policies. A
-// killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20 rounds, and the
-// leases of killed deployers expire; otherwise, the test removes these leases.
+// different FUNCTION LOAD. Every primary must always have all policies of each namespace, with the
+// limits of this round or of the previous one. If a deployer succeeds, all primaries must have its
+// policies. A killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20
+// rounds, and the leases of killed deployers expire; otherwise, the test removes these leases.
 func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 	soak := os.Getenv("RATELIMIT_SOAK") != ""
 	rounds, timeout := 4, "1m"

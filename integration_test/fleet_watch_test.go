@@ -28,7 +28,7 @@ type traffic struct {
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
 	lost   map[string]int              // calls that failed because the library is missing, by key
-	seen   func(key string, err error) // if not nil, called for each call, concurrently
+	seen   func(key string, err error) // if not nil, called after each call, concurrently
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 )
 
 // startTraffic starts making calls with the given timeout, using its own clients. capacity is the
-// limit of each key. Calls for keys with an even number share round trips.
+// limit of each key. Calls for even-numbered keys share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}

@@ -145,8 +145,8 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	}
 }
 
-// ask makes a call, and checks its result and its work. It returns the reply or the library's
-// error.
+// ask makes a call, and checks its result and that the server's work stays within worst.Bound. It
+// returns the reply or the library's error.
 func (s *states) ask(t *testing.T, database int, verb string, keys []string, args ...string) string {
 	t.Helper()
 	if s.content == "" {

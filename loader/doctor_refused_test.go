@@ -38,7 +38,8 @@ func TestDoctorOfAClusterWithAReplica(t *testing.T) {
 	t.Run("a stopped replica", func(t *testing.T) { doctorOfAStoppedReplica(t, addrs, stop[2]) })
 }
 
-// Doctor finds a stopped replica at once, although its primary no longer lists it.
+// In a cluster, Doctor reports that a stopped replica is unreachable. Without a cluster, it reports
+// that the primary has no replica.
 func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 	ctx := t.Context()
 	stop()

@@ -172,8 +172,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 	}
 }
 
-// reportsUnknown reports whether the report says that the node, which could not be restored, may
-// run the build.
+// reportsUnknown reports whether r has an error for the node at addr, and does not rule out that
+// the node runs the build.
 func reportsUnknown(r loader.Report, addr, build string) bool {
 	for _, n := range r.Nodes {
 		if n.Addr == addr {
@@ -331,7 +331,7 @@ func TestRollback(t *testing.T) {
 			t.Errorf("rollback %d: %v\n%s", i, err, states(report))
 		}
 	}
-	// If the nodes keep different builds, Rollback fails unless it is told which one to restore.
+	// If the nodes keep different builds, Rollback fails unless [loader.To] selects one.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	require(t, at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err())
 	three := version("0.3.0", "000000000003")

@@ -92,9 +92,9 @@ func (f *fleet) last() record {
 
 // records returns a function that makes each node's record for a deployment at atMS. If the build
 // is the last one deployed, and either some nodes still run it or no node has a library, this
-// deployment is only a repair: the last record stays as it was. A record holds the library that a
-// rollback would restore. A node without a library has none of its own, so its record holds the one
-// that the deployment replaces on the other nodes.
+// deployment is only a repair: the last record stays as it was. Otherwise a record holds the
+// library that a rollback would restore. For a node without a library, that is the library that the
+// deployment replaces on the other nodes.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }

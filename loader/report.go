@@ -37,8 +37,8 @@ const (
 	Replica Role = "replica"
 )
 
-// Taken is one of the library's function names that another library on the node registers. While it
-// does, the library cannot be loaded.
+// Taken is a function name of the library that another library on the node has registered. The
+// library cannot be loaded while the name is taken.
 type Taken struct {
 	Function string `json:"function"`
 	Library  string `json:"library"` // library that registers it

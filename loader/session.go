@@ -193,9 +193,9 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 }
 
 // replaceReplicas replaces nodes with their primaries if the cluster listed them as primaries but
-// they say that they are replicas. The list was then made before a failover, or before the node
-// joined. A replica stays if it does not name its primary, or if that primary also says that it is
-// a replica. Otherwise the report would not show that the replica's keys have no primary.
+// they report that they are replicas, because the list was made before a failover or before they
+// joined. A replica stays if its primary is not known or also reports that it is a replica, so that
+// the report shows that its keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {

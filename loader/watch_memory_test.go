@@ -53,8 +53,8 @@ func TestWatchRemembers(t *testing.T) {
 	if found := texts(t, addr); len(found) != 0 {
 		t.Errorf("the watch loaded %d libraries", len(found))
 	}
-	// After its own build is deployed, the watch repairs again, although deployment numbers start
-	// over.
+	// After the watch's own build is deployed, the watch resumes repairs, although the deployment
+	// numbers have started over.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, nil)

@@ -340,8 +340,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	}
 }
 
-// A node that cannot be repaired is reported once. Other nodes are repaired meanwhile, and this node
-// is repaired as soon as possible.
+// A failed repair of a node is reported once. Meanwhile the watch repairs other nodes, and it
+// repairs the node as soon as that is possible.
 func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -199,8 +199,8 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	return failures
 }
 
-// numbers converts a reply, which is a decision or a count, to integers. byLimit contains the
-// decision of each limit by itself if the call has EACH.
+// numbers converts a reply, which is a decision or a count, to integers. If the call has EACH,
+// byLimit contains one decision for each limit.
 func numbers(reply any) (list []int64, byLimit [][]int64) {
 	elements, ok := reply.([]any)
 	if !ok {

@@ -66,8 +66,8 @@ images() {
 	tools/setup.sh images && docker/images.sh
 }
 
-# prepare: installs packages, and makes the images if they are missing. If there are no images, integration decides
-# what to do.
+# prepare: installs packages, and makes the images if they are missing. It does not report failures to make the
+# images, because integration checks whether they exist.
 prepare() {
 	tools/setup.sh "$backend" || return
 	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
@@ -102,7 +102,7 @@ single_modules=(./examples/gateway ./integration_test/browser)
 # slow lists packages whose tests take long.
 slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
 
-# built MODULE COMMAND...: runs a command in a module, with the settings that its tests are built with. The race
+# built MODULE COMMAND...: runs a command in a module, with the build settings of the module's tests. The race
 # detector needs cgo. It is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine calls
 # gopher-lua, so the race detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
 # half a minute to compile.

@@ -35,9 +35,9 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state may be impossible under this limit, because the limit was lowered or the clock was set
--- back. The call then continues as if this many units were spent.
+-- most_spent returns how many units count as spent if a stored state is impossible under this limit,
+-- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
+-- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
@@ -234,8 +234,8 @@ end
 local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
--- bytes, it sets the list's field long.
+-- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
+-- many of them.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do

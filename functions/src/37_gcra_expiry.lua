@@ -109,8 +109,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
--- of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because the state follows a block that has ended, or
+-- has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks

@@ -26,8 +26,8 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
--- leaky_bucket began with its name.
+-- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
+-- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end

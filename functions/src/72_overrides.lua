@@ -18,7 +18,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
 -- of the state show the state's kind.
 local LAST = 1279
-local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
 

@@ -57,7 +57,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- all leases were released; only their lengths are left
+    return 0, nil, override -- no lease is left: members with negative scores are not leases
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -111,8 +111,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
--- passed to leases.last.
+-- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
+-- a block. from is passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -124,8 +124,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads everything else that a decision needs. It returns the limit to decide
--- by, which is the override's limit if the key has an override, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the effective limit,
+-- which is the override's limit while an override is in effect, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end

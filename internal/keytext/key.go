@@ -55,8 +55,7 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 	}}
 }
 
-// Join returns a Key that combines all keys. If one of them has no key for a C, the result has none
-// either.
+// Join returns a Key that joins the values of all keys. It returns the first error from these keys.
 func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	if err := k.Check("Join", keys...); err != nil {
 		return Key[C]{Err: err}

@@ -128,7 +128,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 				"redis+cluster://u:%s@h:1,i:2", "h:1,redis://u:%s@i:2", "h:1,u:%s@i", "redis-sentinel://u:%s@h,i/name", "redis-sentinel://h/name?sentinel_password=%s",
 				"http://u:%s@h", "redis://u:%s@h/x", "redis://u:%s@h?colour=red", "redis://u:%s@h:port"} {
 				if special == ":" && strings.Contains(" rediss://%s@h %s@h ", " "+form+" ") {
-					continue // a user and a password
+					continue // the part before the colon is a user, not a password
 				}
 				s, err := redisurl.Parse(strings.Replace(form, "%s", password, 1))
 				shown := s.Name + " " + s.URL

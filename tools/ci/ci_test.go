@@ -1,5 +1,5 @@
-// Package ci tests what docs/ci.md offers to users: the script of action.yml, and the scripts in
-// the workflow and in the GitLab jobs. For the rest of the YAML, tools/test.sh runs actionlint.
+// Package ci tests the scripts that docs/ci.md describes: the script in action.yml, and those in
+// the workflow and in the GitLab jobs. tools/test.sh checks the rest of the YAML with actionlint.
 package ci
 
 import (

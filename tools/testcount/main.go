@@ -133,7 +133,7 @@ func count(args []string, stdout, stderr io.Writer) int {
 	for _, text := range slices.Sorted(slices.Values(failures)) {
 		fmt.Fprintln(stdout, text)
 	}
-	// The first line is for programs, so it contains nothing else.
+	// The first line is for programs, so it contains only the two counts.
 	fmt.Fprintf(stdout, "%d passed, %d failed\n%d s: %d checks and %d tests, on %s\n", *good, *bad, *seconds, checks, tests, strings.Join(names, ", "))
 	return min(*bad, 1)
 }

@@ -119,7 +119,7 @@ func Ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Sleep waits for d. If ctx ends first, it returns ctx.Err().
+// Sleep waits for d or until ctx is done, and returns ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -38,7 +38,7 @@ type load struct {
 }
 
 // put starts callers, which continue until the test ends or stop is called. It checks that each
-// reply is OK, OVER_LIMIT or UNAVAILABLE, and in time.
+// reply is OK, OVER_LIMIT or UNAVAILABLE, and arrives in time.
 func put(t *testing.T, g *gateway) *load {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(g.dial(t, nil))

@@ -80,8 +80,8 @@ type reloader struct {
 	looked  time.Time
 }
 
-// config returns the current configuration. It checks whether the certificate files have changed at
-// most once a second.
+// config returns the current configuration. At most once a second, it checks whether the
+// certificate files have changed, and reloads them.
 func (r *reloader) config() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()

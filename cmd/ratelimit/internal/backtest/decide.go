@@ -44,7 +44,7 @@ type decider struct {
 	number int    // index of the trial
 	prefix string // prefix of the trial's keys
 	costs  bool   // whether the last word of take is the cost
-	take   []any  // the calls; their keys begin at the fourth word
+	take   []any  // FCALL and its arguments; the keys begin at index 3
 	peek   []any  // nil, and so is force, unless costs are charged after requests
 	force  []any  // its last word is the cost
 

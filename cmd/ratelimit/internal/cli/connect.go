@@ -50,7 +50,7 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// servers are the servers that a URL names, with the flags that select them in a suggested command.
+// servers holds the servers that a URL names, and the flags that select them in suggested commands.
 type servers struct {
 	redisurl.Servers
 	again string // flags for a suggested command

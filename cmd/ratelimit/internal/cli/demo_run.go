@@ -19,7 +19,7 @@ const columns = 40
 // pace is the clock of the demo. It also sends the requests.
 type pace interface {
 	now() time.Time
-	until(ctx context.Context, t time.Time) error // waits; returns an error if ctx ends first
+	until(ctx context.Context, t time.Time) error // waits until t or until ctx is done; returns ctx.Err()
 	send(f func())                                // calls f, which sends one request
 }
 

@@ -123,7 +123,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestRefusals checks the output for other errors from servers and in policies.
+// TestRefusals checks the output for errors from servers and errors in policies.
 func TestRefusals(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	rdb := admin(t, addr)

@@ -173,8 +173,8 @@ func TestPoliciesInterrupted(t *testing.T) {
 	}
 }
 
-// On a terminal, a pass and its faults fit on the screen, and the last table stays if no server
-// replies.
+// On a terminal, the table and the error of the last pass fit on the screen. If no server replies,
+// the last table stays.
 func TestPolicyScreen(t *testing.T) {
 	screen := &policyScreen{screen: screen{look: look{}}}
 	screen.Update(tea.WindowSizeMsg{Width: 30, Height: 5})
