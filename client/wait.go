@@ -14,7 +14,9 @@ import (
 // if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
 // taken, unless the text says that units could not be given back or are kept under an OnceKey.
 type LimitedError struct {
-	Key string // as sent, with the prefix; with several keys, the key that denied, or the first if that is unknown
+	// Key is the key that denied, with the client's prefix. If it is unknown which of several keys
+	// denied, Key is the first of them.
+	Key string
 
 	// RetryAfter is a lower bound on the time until the operation can succeed. It is 0 if this is
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.

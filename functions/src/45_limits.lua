@@ -248,9 +248,10 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
+-- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
+-- request. If the policy has a canary, the field canary of this result is the result of parse_side
+-- for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
