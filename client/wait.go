@@ -158,7 +158,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both joins err and why, either of which may be nil.
+// both returns an error that wraps err and why. It accepts nil for either of them.
 func both(err, why error) error {
 	switch {
 	case why == nil:

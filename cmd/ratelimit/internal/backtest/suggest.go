@@ -48,7 +48,7 @@ func (r *run) periods(found []*windows) []Period {
 			most int64
 		}
 		var worst []named
-		var all []int64 // for each key, the smallest n that never denies it; ascending
+		var all []int64 // the smallest n for each key that never denies the key, sorted
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
 			w.eachMost(i, func(key uint32, most int64) {
