@@ -47,7 +47,7 @@ type contender struct {
 	fill func(n int) []redis.Cmder
 }
 
-// aimed returns a copy of the contender with another aim.
+// aimed returns a copy of the contender with the given aim.
 func (c contender) aimed(aim float64) contender {
 	c.aim = aim
 	return c

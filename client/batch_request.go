@@ -144,9 +144,9 @@ func (b *batches) woken(c *caller) (Result, bool) {
 	return c.batch.result(now), true
 }
 
-// queues reports whether the last reply is younger than ttl and has a wait. The wait shows that a
-// leaky_bucket decides, because of an override or a redeployed policy. Each unit of a leaky_bucket
-// has its own wait.
+// queues reports whether a leaky_bucket currently decides on the key: the last reply is younger
+// than ttl, and it allowed a call that must wait. An override or a redeployed policy can set such a
+// limit. Each unit of a leaky_bucket has its own wait.
 func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
 	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
 }

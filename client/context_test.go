@@ -42,8 +42,8 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// A call whose context has already ended sends nothing and returns the context's error, with any
-// Redis client.
+// A call whose context has already ended sends nothing and returns the context's error. This holds
+// for every type of Redis client.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)

@@ -88,8 +88,8 @@ func (l *localLog) decided(ctx context.Context, why error) {
 		"decisions", l.count.Swap(0), "error", why)
 }
 
-// local decides a request in this process, for all keys or none, as a server does. why is the
-// reason that no server decided.
+// local decides a request in this process. As on a server, the request charges all of its keys or
+// none. why is the reason that no server decided.
 func (f *fallbacks) local(req Request, why error) (Result, error) {
 	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
@@ -192,8 +192,8 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// include adds a bucket to res. tokens is what the bucket has after the call, and key is the index
-// of its key.
+// include adds a bucket to res. tokens is the number of tokens in the bucket after the call, and
+// key is the index of its key.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
 	if left := max(0, int64(tokens)); left < res.Remaining {

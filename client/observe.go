@@ -38,7 +38,7 @@ type Observation struct {
 	Policy string
 
 	Began    time.Time     // start time by this process's clock
-	Duration time.Duration // until the call returned, retries included
+	Duration time.Duration // duration of the call, including retries
 	Outcome  Outcome
 	Source   Source // source of the decision; meaningless if the call returned an error
 	Err      error  // the error that the call returned, or the reason why no server decided (Result.Err)
@@ -88,8 +88,8 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// observers is the decider that reports takes to the observers. Calls that are not takes use its
-// method report.
+// observers is the decider that calls the functions of each Observer after a take. For other calls,
+// the Client calls its method report.
 type observers struct {
 	call    []func(context.Context, Observation)
 	breaker []func(BreakerChange)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostAsking is the largest number of callers of one queue that ask the server concurrently.
+// mostAsking is the maximum number of calls that one queue sends to the server concurrently.
 const mostAsking = 16
 
 // queues holds the queues of the waiting callers of this process, by name. A queue exists while a

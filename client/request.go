@@ -61,13 +61,14 @@ type Request struct {
 	// fits.
 	Force bool
 
-	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
-	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
-	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
-	// call can be repeated whenever its outcome is unknown; Take itself does so. For a call that
-	// was denied or has cost 0, nothing is kept: if it is repeated, it is decided again.
+	// OnceKey, if not empty, is a key for one piece of work, such as "{user:42}:once:" followed by
+	// an id. If the call is allowed and charged, the server stores its reply in this key for
+	// OnceTTL. During that time, every other [Client.Take] with this OnceKey gets the same reply
+	// and is not charged. So a call can be repeated whenever its outcome is unknown; Take itself
+	// does so. The reply is not stored if the call was denied or has cost 0. If such a call is
+	// repeated, it is decided again.
 	//
-	// The same holds for [Client.Refund]. A take and its refund need different keys: with the
+	// OnceKey also works for [Client.Refund]. A take and its refund need different keys: with the
 	// take's key, the refund gets the take's reply, and gives nothing back.
 	OnceKey string
 

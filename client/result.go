@@ -89,7 +89,7 @@ type Shadow struct {
 	Allowed    bool          // what Result.Allowed would have been
 	Taken      int64         // what Result.Taken would have been
 	RetryAfter time.Duration // what Result.RetryAfter would have been: 0, a wait, or [Never]
-	Index      int           // the key that would have been binding, counted from 1
+	Index      int           // what Result.Index would have been
 }
 
 // Source is the source of a decision.

@@ -53,7 +53,7 @@ type roundTrip struct {
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
 	err      error         // the error for commands that have neither a reply nor their own error
-	reported atomic.Bool   // its failure was reported to the breaker
+	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
 // sharesWith reports whether a call for a node may share a round trip. Probes and calls whose node

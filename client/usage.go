@@ -10,7 +10,7 @@ import (
 type Usage struct {
 	Allowed int64 // number of allowed calls
 	Denied  int64 // number of denied calls
-	Cost    int64 // sum of the costs of allowed calls, for their first limit
+	Cost    int64 // total cost of the allowed calls; if a call has several costs, the first counts
 
 	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 

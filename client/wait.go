@@ -14,7 +14,9 @@ import (
 // if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
 // taken, unless Error says that units could not be given back or are kept under an OnceKey.
 type LimitedError struct {
-	Key string // the key that denied, or the first key if that is unknown; includes the prefix
+	// Key is the key that denied, with the client's prefix. If it is unknown which of several keys
+	// denied, Key is the first of them.
+	Key string
 
 	// RetryAfter is a lower bound on the time until the operation can succeed. It is 0 if this is
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.
@@ -156,7 +158,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both joins err and why, either of which may be nil.
+// both returns an error that wraps err and why. It accepts nil for either of them.
 func both(err, why error) error {
 	switch {
 	case why == nil:

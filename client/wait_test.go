@@ -71,10 +71,10 @@ func TestWaitTogether(t *testing.T) {
 			crowd  int
 			within time.Duration
 		}{
-			// One caller asks alone, then 63 in groups of 16, one round trip per group.
+			// One call is sent alone, then 63 in groups of 16, one round trip per group.
 			{"64/m", 16, 50 * time.Millisecond},
-			// One caller asks alone, then 3 ask together. After that, one caller is allowed every
-			// 10 s. Each of these callers has been denied once before.
+			// One call is sent alone, then 3 together. After that, one call is allowed every 10 s.
+			// Each of these callers has been denied once before.
 			{"4/40s", 3, 60*10*time.Second + 30*time.Millisecond},
 		} {
 			v.inCrowd, v.calls["take"] = 0, 0
@@ -103,8 +103,8 @@ func TestWaitForMuch(t *testing.T) {
 	})
 }
 
-// If other processes wait for the same key, each unit is given once, and none is unused for long.
-// The number of calls does not grow with the square of the number of processes.
+// If other processes wait for the same key, each unit is granted once, and no unit stays unused for
+// long. The number of calls does not grow with the square of the number of processes.
 func TestWaitAmongProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		const processes, each = 50, 4
@@ -145,8 +145,8 @@ func TestWaitForABlock(t *testing.T) {
 	})
 }
 
-// A caller that leaves the queue, from any position, does not delay those behind it, and takes
-// nothing.
+// A caller that leaves the queue, from any position, takes no units and does not delay the callers
+// behind it.
 func TestWaitersLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		began := time.Now()
@@ -167,7 +167,8 @@ func TestWaitersLeave(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		time.Sleep(1500 * time.Millisecond) // the first caller is done, and the second leaves
+		// After 1.5 s, caller 0 has been served. Caller 1 is first in the queue when it leaves.
+		time.Sleep(1500 * time.Millisecond)
 		cancel()
 		all.Wait()
 		for i := range 10 {

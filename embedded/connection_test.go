@@ -284,8 +284,8 @@ func TestBadCallsOfFunctions(t *testing.T) {
 	}
 }
 
-// TestMiniredisFails checks that a panic in miniredis, which runs in the same process, ends neither
-// the process nor a client's transaction.
+// TestMiniredisFails checks that a panic in miniredis, which runs in the same process, does not end
+// the process or a client's transaction.
 func TestMiniredisFails(t *testing.T) {
 	s := Run(t)
 	conn := pipe(t, s)

@@ -34,7 +34,8 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// expireAt is like setExpiry, but deletes the key if the time at is not in the future.
+// expireAt makes a key expire at the given time. If that time is not in the future, it deletes the
+// key.
 func (s *Server) expireAt(db int, key string, at int64) {
 	if at <= s.clock.ms() {
 		s.keyspace.DB(db).Del(key)

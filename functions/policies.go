@@ -36,7 +36,10 @@ type Canary struct {
 
 // PolicyLimit is the limit of one key of a policy.
 type PolicyLimit struct {
-	Key   string // what the key identifies, such as "consumer", for readers and errors; optional for a single limit
+	// Key says what the limited key identifies, such as "consumer". It appears in errors and lists,
+	// and is optional if the policy has a single limit.
+	Key string
+
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
 }
 

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '632031bed9dd'
+local BUILD_ID = '58eadbd373c3'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -235,7 +235,7 @@ states.list = list
 local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
 local large = false -- whether this call must free its states
 
--- new returns the state at a position in the list, for its algorithm to fill in.
+-- new returns the state at a position in the list. The algorithm must then set its own fields.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -258,9 +258,9 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 
 ------------------------------------------------------------------- what one call may read
 
--- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
--- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
--- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A call may read more than its own limits would write, because a larger limit may have written the keys.
+-- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
+-- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -374,13 +374,14 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
--- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
---   the units that the old state counts, if its algorithm has the function spent
---   otherwise the units that the rate refills until the old state expires
--- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. If the call is
--- denied, its retry_after is the time until the old state expires. carry_over returns the error, or nil.
+-- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
+--   those that the old state counts as spent, if its algorithm has the function spent
+--   otherwise those that the rate refills before the old state expires
+-- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
+-- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
+-- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
+-- returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -742,8 +743,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
--- but a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
+-- is not a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -1334,9 +1335,10 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the parsed limit of a policy that has one limit and no canary, shadow or
--- track. For any other policy, it returns the table that parse_side returns. If the policy has a
--- canary, the table's field canary is the table for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
+-- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
+-- request. If the policy has a canary, the field canary of this result is the result of parse_side
+-- for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
@@ -2106,8 +2108,9 @@ do
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
--- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
--- of the state show the state's kind.
+-- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
+-- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
+-- the state.
 local LAST = 1279
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
@@ -2206,7 +2209,7 @@ local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
+local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
@@ -2990,8 +2993,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the number of the first entry from low to high that is later than since and has at
--- most this many units after it. If there is none, it returns high.
+-- search returns the number of an entry in the range from low to high: the first entry that is
+-- later than since and has at most `units` units after it. If there is none, search returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2

@@ -46,8 +46,8 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns the number of allowed calls that began after the time at, and whether a denied call
-// began after that time.
+// since returns the number of allowed calls that began after the given time, and whether a denied
+// call did.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -100,7 +100,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		if len(more) == 0 {
 			break
 		}
-		// Unlike check, this needs no probe, because the load follows at once.
+		// No probe is needed here, unlike in check, because the load follows immediately.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = f.refusal(ctx, m, o)

@@ -40,7 +40,8 @@ func hello(server, version, mode, role string) string {
 	return resp(list{"server", server, "version", version, "proto", 2, "id", 1, "mode", mode, "role", role, "modules", list{}})
 }
 
-// healthy replies like a primary without libraries that lets them be deleted, but not loaded.
+// healthy replies like a primary without libraries. FUNCTION DELETE succeeds, but FUNCTION LOAD
+// fails.
 func healthy(command string) string {
 	switch {
 	case strings.HasPrefix(command, "HELLO"):

@@ -192,7 +192,7 @@ func (h *holder) lost(err error) error {
 	return h.c.fail("FUNCTION LOAD", ErrOvertaken, err, lookAtStatus, "gave the lease of this deployment to another one, because it had expired")
 }
 
-// release deletes the lease. If that fails, it returns a note about it.
+// release deletes the lease. If the deletion fails, release returns a note for the report.
 func (h *holder) release(ctx context.Context) []*Error {
 	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
 	if err == nil || isReply(err, "ERR Library not found") {

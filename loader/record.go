@@ -117,7 +117,8 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		common.text = last.replaced // no library is left to replace; the library before the last deployment is the best alternative
+		// No library is left to replace. The best alternative is the one before the last deployment.
+		common.text = last.replaced
 	}
 	return func(m *member) record {
 		mine := next

@@ -85,8 +85,8 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	}
 }
 
-// If all servers but one already run a build, deploying it to the last one replaces nothing. The
-// deployment does not record the build itself as the build to go back to.
+// If all servers but an empty one already run a build, a deployment of that build replaces nothing.
+// So there is no build to roll back to.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

@@ -17,7 +17,7 @@ type session struct {
 
 	mu    sync.Mutex
 	conns map[string]*conn
-	seeds []string // nodes that replied; they are asked before the caller's addresses
+	seeds []string // nodes that replied; they are tried before the caller's addresses
 
 	reads map[string]*lastRead // a watch's last reads of each node; nil if the libraries are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record

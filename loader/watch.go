@@ -297,7 +297,7 @@ func (f *fleet) remember() {
 	f.s.last = before
 }
 
-// laterBuild describes a newer version on any node, or a last known deployment of another build. It
+// laterBuild describes a newer version on any node, or a later deployment of another build. It
 // returns "" if there is neither.
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {

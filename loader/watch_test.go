@@ -204,7 +204,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("when it is time", 1)
 	}
-	// If the build has remained for a minute, the next repair is immediate again.
+	// If the build stays loaded for a minute, the next repair is immediate again.
 	clock.round(t, 3*time.Minute)
 	put(t, addr, older)
 	for range looksPerRead { // the source code is not read in every round

@@ -69,7 +69,7 @@ func TestBoundsOfACall(t *testing.T) {
 }
 
 // TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
-// Once it has read more than 20,000 buckets, it reads no further state. A value of exactly
+// Once it has read more than 10,000 buckets, it reads no further state. A value of exactly
 // 2,500,000 bytes is read, but then rejected because no limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.
 
 type trial struct {
 	checker
-	known map[[2]string]functions.Effect // effects by the limits before and after
+	known map[[2]string]functions.Effect // cache of effects, keyed by the limits before and after
 }
 
 // side holds the limits of a policy or of its canary.

@@ -67,8 +67,8 @@ func Parse(name string, content []byte) (*File, error) {
 	return file, nil
 }
 
-// isTests reports whether a file with the field policies also has the field tests, which only a file
-// of tests has.
+// isTests reports whether the file has the field tests. Only a file of tests has it; such a file
+// may have the field policies, too.
 func isTests(root *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "tests" {

@@ -77,8 +77,8 @@ type Failure struct {
 }
 
 // Run runs the tests in the offline engine, with a library that has the file's policies. Each test
-// starts with an empty keyspace. If only is not nil, Run runs the tests whose names match it. An
-// error means that the tests could not be run.
+// starts with an empty keyspace. Run skips the tests whose names do not match the parameter only,
+// unless it is nil. Run returns an error if the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()

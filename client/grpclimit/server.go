@@ -70,9 +70,9 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 	}
 }
 
-// PerMessage also counts each message that a stream receives, except the first, which is included
-// in the opening. A message over the limit does not reach the handler: RecvMsg returns the error
-// that ends the call. An OnceKey applies only to the opening.
+// PerMessage also counts each message that a stream receives, except the first: the charge for
+// opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
+// returns the error that ends the call. An OnceKey applies only to the opening of the stream.
 func PerMessage() ServerOption {
 	return func(s *Server) error {
 		s.perMessage = true

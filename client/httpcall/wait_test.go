@@ -102,7 +102,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// An http.Client returns the error, and its Timeout sets the deadline.
+// If the wait would exceed the Timeout of an http.Client, the client returns a LimitedError.
 func TestThroughAClient(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}
@@ -118,8 +118,8 @@ func TestThroughAClient(t *testing.T) {
 	}
 }
 
-// A request whose context ends while it waits, whether first in line or not, is not sent, and the
-// next request moves up.
+// If the context of a waiting request ends, the request is not sent, and the requests behind it
+// move up. This holds for every position in the queue.
 func TestContextEndsInLine(t *testing.T) {
 	limiter, server, takes := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}

@@ -275,8 +275,8 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// Without OnError at most one line per second is logged, for any number of requests. A wrong limit
-// is logged separately, with the remedy.
+// Without OnError, the middleware logs at most one line per second, however many requests fail. A
+// wrong limit is logged separately, with the remedy.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer

@@ -78,7 +78,7 @@ type Lease struct {
 	LeaseID string `json:"lease_id"`
 }
 
-// NewLease returns the JSON of a decision about a lease of key.
+// NewLease returns the reply for a decision about a lease of key.
 func NewLease(key, id string, res client.Result) Lease {
 	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id}
 }
@@ -116,7 +116,7 @@ type OverrideEnded struct {
 
 // Reset is the reply to reset.
 type Reset struct {
-	Reset int64 `json:"reset"` // keys that existed
+	Reset int64 `json:"reset"` // number of keys that existed
 	Keys  int   `json:"keys"`
 }
 

@@ -1,4 +1,4 @@
--- Asks ratelimit-gateway whether a request may pass, for haproxy.cfg.
+-- Gets a decision from ratelimit-gateway for each request; haproxy.cfg runs this script.
 
 local gateway = "http://127.0.0.1:8080/check/api/address"
 

@@ -23,7 +23,7 @@ states.list = list
 local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
 local large = false -- whether this call must free its states
 
--- new returns the state at a position in the list, for its algorithm to fill in.
+-- new returns the state at a position in the list. The algorithm must then set its own fields.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -46,9 +46,9 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 
 ------------------------------------------------------------------- what one call may read
 
--- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
--- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
--- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A call may read more than its own limits would write, because a larger limit may have written the keys.
+-- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
+-- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -162,13 +162,14 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
--- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
---   the units that the old state counts, if its algorithm has the function spent
---   otherwise the units that the rate refills until the old state expires
--- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. If the call is
--- denied, its retry_after is the time until the old state expires. carry_over returns the error, or nil.
+-- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
+--   those that the old state counts as spent, if its algorithm has the function spent
+--   otherwise those that the rate refills before the old state expires
+-- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
+-- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
+-- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
+-- returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept

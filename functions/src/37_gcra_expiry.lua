@@ -61,8 +61,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
--- but a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
+-- is not a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity

@@ -248,9 +248,10 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the parsed limit of a policy that has one limit and no canary, shadow or
--- track. For any other policy, it returns the table that parse_side returns. If the policy has a
--- canary, the table's field canary is the table for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
+-- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
+-- request. If the policy has a canary, the field canary of this result is the result of parse_side
+-- for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end

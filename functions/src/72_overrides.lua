@@ -15,8 +15,9 @@
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
--- LAST is the last byte that the function read loads. An override has at most 1072 bytes, and 128 bytes
--- of the state show the state's kind.
+-- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
+-- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
+-- the state.
 local LAST = 1279
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 

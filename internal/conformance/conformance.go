@@ -232,7 +232,7 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. The first ones, as many as setup, prepare the server.
+// calls returns the case's commands. The first setup commands prepare the server.
 func (c *Case) calls() (calls [][]string, setup int) {
 	if c.Calls != nil {
 		return c.Calls, 0

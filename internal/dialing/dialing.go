@@ -57,7 +57,7 @@ var (
 type Class struct {
 	name   string
 	remedy string // for Go programs
-	Hint   string // for the command line
+	Hint   string // remedy for users of the command
 }
 
 func (c *Class) Error() string { return c.name }

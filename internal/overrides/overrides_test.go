@@ -28,7 +28,7 @@ func start(t *testing.T) (*embedded.Server, *redis.Client, *client.Client) {
 
 var check = redistest.Require
 
-// found runs a scan without pauses.
+// found returns the result of a scan without pauses.
 func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Snapshot {
 	t.Helper()
 	s := New(limit, match)

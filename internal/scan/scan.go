@@ -157,7 +157,7 @@ func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// looked counts the keys of a step.
+// looked adds one step to the number of keys that have been scanned.
 func (k *Keys) looked() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

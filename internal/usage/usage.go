@@ -91,7 +91,7 @@ func (r recent) rate(before recent) Rate {
 	}
 }
 
-// Snapshot holds what a scan has found so far. It does not change later.
+// Snapshot holds what a scan has found so far. It is immutable.
 type Snapshot struct {
 	Top     map[Order][]Record // the first records in each requested order
 	Sum     Count              // total over all keys with usage

@@ -52,9 +52,12 @@ func (m *Model) ms() int64 { return m.now / 1000 }
 
 // entry is the content of one key.
 type entry struct {
-	blocked int64 // end of the block, in ms since the epoch; kept after the block ends until the key is written again
-	until   int64 // when the content expires, in ms since the epoch
-	holds   any   // limiter, leases, reply or *usage; nil if the key is only blocked
+	// blocked is the end of the last block, in ms since the epoch. It remains after the block ends,
+	// until the key is written again.
+	blocked int64
+
+	until int64 // when the content expires, in ms since the epoch
+	holds any   // limiter, leases, reply or *usage; nil if the key is only blocked
 	override
 }
 

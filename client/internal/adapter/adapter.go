@@ -20,7 +20,7 @@ type Requests[C any] struct {
 	Name    string // the prefix of the keys
 	Limit   client.Limit
 	Key     func(C) (string, error)
-	Empty   error                          // the error for an empty key; nil: an empty key is not an error
+	Empty   error                          // the error for an empty key; nil if empty keys are valid
 	Change  func(C, *client.Request) error // nil: requests are not changed
 }
 

@@ -36,7 +36,7 @@ func TestBlockShortensNothing(t *testing.T) {
 func TestSleepInAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 1000 { // a select takes either case if both are ready
+	for range 1000 { // select chooses at random if both cases are ready
 		if err := adapter.Sleep(ctx, 0); !errors.Is(err, context.Canceled) {
 			t.Fatalf("Sleep returned %v, want %v", err, context.Canceled)
 		}

@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// strFormat implements string.format. In Lua, string.format uses C's printf.
+// strFormat implements string.format like Lua, which uses C's printf.
 func strFormat(L *lua.LState) int {
 	f := Text(L, 1)
 	arg := 1

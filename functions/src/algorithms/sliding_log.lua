@@ -44,8 +44,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the number of the first entry from low to high that is later than since and has at
--- most this many units after it. If there is none, it returns high.
+-- search returns the number of an entry in the range from low to high: the first entry that is
+-- later than since and has at most `units` units after it. If there is none, search returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2

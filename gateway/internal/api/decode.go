@@ -212,10 +212,10 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shown returns a value for an error: at most 60 bytes, printable.
+// shown returns a value in printable form, cut to 60 bytes, for an error message.
 func shown(value json.RawMessage) string { return printable.Line(remedy.Cut(string(value))) }
 
-// bad returns the error for a request that does not have the described form.
+// bad returns an error that is sent as BADARGS, with status 400.
 func bad(format string, args ...any) error {
 	return &invalid{http.StatusBadRequest, "BADARGS", fmt.Sprintf(format, args...)}
 }

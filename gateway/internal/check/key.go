@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
-// uriField is the header in which a proxy passes the path and query of the client's request. A
-// proxy can instead append the path, after /-, to the path of its own request.
+// uriField is the header in which a proxy sends the path and query of the client's request.
+// Alternatively, a proxy can append the client's path, after /-, to the path of its own request.
 const uriField = "X-Forwarded-Uri"
 
 // cutPath cuts a path at /-. It returns the keys, which come before /-, and the path of the client's

@@ -205,7 +205,7 @@ func write(t *testing.T, path, text string) string {
 
 const policyFile = "policies:\n  api:\n    limit: 3/m\n"
 
-// server runs a server with the policy api.
+// server starts a server whose library has a policy named "api".
 func server(t *testing.T, options ...embedded.Option) *embedded.Server {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}})))

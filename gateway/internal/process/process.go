@@ -72,7 +72,7 @@ type Gateway struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	deploy  func(context.Context) error // nil if others deploy the library
-	streams context.Context             // context of gRPC streams; ends before the drain, because clients do not end streams
+	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
 	close   []func()
 }

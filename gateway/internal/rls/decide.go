@@ -174,8 +174,8 @@ func of(r client.Result) client.KeyResult {
 	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
-// headers returns X-RateLimit fields for the status that is over its limit. If there is none, it
-// uses the status with the least remaining.
+// headers returns the X-RateLimit fields for one of the statuses: one that is over its limit or, if
+// there is none, the one with the smallest LimitRemaining.
 func headers(statuses []*rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	var least *rls.RateLimitResponse_DescriptorStatus
 	for _, status := range statuses {

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// limitOf is a limit of the model, with the name, the unit and the count that a status shows for
-// it.
+// limitOf is a limit of the model, with the name, unit and count that a descriptor's status
+// reports.
 type limitOf struct {
 	model.Policy
 	name, unit string

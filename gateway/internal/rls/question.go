@@ -20,7 +20,7 @@ type question struct {
 	limit client.Limit
 	key   string
 	hits  int64
-	back  bool // is_negative_hits: give the hits back
+	back  bool // whether the hits are given back (is_negative_hits)
 
 	together  bool // whether all descriptors are decided together: all are charged, or none
 	window    bool // whether the limit is a window like envoyproxy/ratelimit's

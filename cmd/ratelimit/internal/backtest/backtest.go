@@ -35,8 +35,11 @@ type Options struct {
 	Called   map[string]string // see accesslog.Options
 	Unsorted time.Duration     // how much older a line may be than an earlier line
 
-	Cost  string // field with the cost of each line; "" means that each line costs 1
-	After bool   // charge costs after requests: a request is allowed if one unit fits, and FORCE charges its cost
+	Cost string // field with the cost of each line; "" means that each line costs 1
+
+	// After charges costs after requests: a request is allowed if one unit fits, and its cost is
+	// then charged with FORCE.
+	After bool
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions

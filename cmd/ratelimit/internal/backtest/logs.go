@@ -26,7 +26,7 @@ type Log struct {
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early
-	latest      int64    // delay of the latest line in ms
+	latest      int64    // largest delay of a line behind an earlier line, in ms
 }
 
 // mostProblems is the maximum number of problems of one kind that are shown.

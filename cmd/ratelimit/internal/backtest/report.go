@@ -20,7 +20,7 @@ type Report struct {
 	Interrupted bool
 	Cost        string // the field with the costs; "" if each request costs 1
 
-	key string // the definition of the keys that Periods describes
+	key string // text of Options.Key, which defines the keys in Periods
 }
 
 // Result reports what one limit would have done.

@@ -305,7 +305,8 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	return file, err
 }
 
-// endable is a reader that ends with its context, even while it waits for a pipe without a writer.
+// endable is a reader whose Read returns an error as soon as ctx is done, even while it waits for a
+// named pipe that has no writer.
 type endable struct {
 	ctx  context.Context
 	from io.Reader

@@ -26,9 +26,9 @@ type Options struct {
 	Count    int64              // total number of decisions; 0: no limit
 	For      time.Duration      // time during which requests may start; 0: no limit
 	Keys     int                // number of keys
-	Zipf     float64            // above 1: the weight of key i is (1+i)^-Zipf; 0: all keys are equally likely
+	Zipf     float64            // Zipf exponent of the keys, above 1; 0: all keys are equally likely
 	Seed     uint64             // seed of the random keys
-	Kind     func(error) string // groups errors for counting; nil: by their text
+	Kind     func(error) string // returns an error's group for counting; by default its text
 	Progress func(Progress)     // if not nil, called several times a second
 }
 
