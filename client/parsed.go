@@ -254,9 +254,8 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	return keys, nil
 }
 
-// refillRate returns how many units per second the fastest rate of limit refills. If the rates are
-// unknown, or the algorithm does not refill steadily, it returns a number so large that no unit is
-// refunded.
+// refillRate returns how many units per second the fastest rate of limit refills. If the limit is
+// unknown, is not gcra, or has several keys, it returns a number so large that no unit is refunded.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {
