@@ -223,3 +223,23 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 		t.Errorf("%d members are left after 3000 leases of another length have lapsed, want 2 leases, and when they were given", n)
 	}
 }
+
+// TestBucketsOfAnotherAlgorithm checks that a call reads at most 10,000 buckets of sliding_window for a
+// limit with another algorithm.
+func TestBucketsOfAnotherAlgorithm(t *testing.T) {
+	server := offline{start(t)}
+	peek := []string{"FCALL_RO", "ratelimit_peek", "10"}
+	for _, key := range names(10) {
+		value := fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()) + strings.Repeat(",1", 999)
+		must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
+		peek = append(peek, key)
+	}
+	peek = append(peek, slices.Repeat([]string{"100000/d"}, 10)...)
+	if got, want := textOf(server.Do(peek...)), "[1 100000 98999 0 864864 1]"; got != want {
+		t.Errorf("10,000 buckets: got %s, want %s", got, want)
+	}
+	must[any](t)(server.Do("APPEND", names(1)[0], ",1"))
+	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 10000 buckets"; !strings.Contains(got, want) {
+		t.Errorf("10,001 buckets: got %s, want %s", got, want)
+	}
+}
