@@ -208,7 +208,7 @@ func (b *caseBuilder) many(name string, limits int, w workload) {
 	}, b.inUse().aimed(1.1))
 }
 
-// thrice measures three takes from each key, and compares the algorithm with gcra.
+// thrice adds a case in which each key gets three takes. It compares the algorithm with gcra.
 func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
 	build := func(lib *library, prefix, algorithm string) contender {
 		c := take(lib, prefix, algorithm, w)

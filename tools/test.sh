@@ -31,7 +31,7 @@ check() {
 	return 1
 }
 
-# give_up: ends the run if something is missing that all further stages need.
+# give_up: ends the run because all further stages would fail, for example if Go is missing.
 give_up() {
 	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
 	exit 1

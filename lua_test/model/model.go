@@ -26,8 +26,8 @@ type Side struct {
 	Canary bool
 }
 
-// Counts holds how many calls a side has allowed and denied. A shadow policy counts what it would
-// have decided.
+// Counts holds the numbers of calls that a policy or its canary has allowed and denied. A shadow
+// policy counts the decisions that it would have made.
 type Counts struct{ Allowed, Denied int64 }
 
 // count adds a call to the counts of p. A limit written in the call has no counts.
