@@ -2,7 +2,7 @@
 # Runs every check and every test of the project, for `make test`. It runs all stages even if one fails. It
 # prints the progress of the tests, and the whole output of stages that fail. Then it prints how many tests
 # ran on which servers. The last two lines are "N passed, N failed", and then the time, the counts and the
-# servers. The exit code is 0 only if something ran and nothing failed.
+# servers. The exit code is 0 only if at least one check or test ran and none failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available

@@ -78,7 +78,7 @@ func (m *Model) content(key string) any {
 	return nil
 }
 
-// blocked returns for how many ms the key is still blocked.
+// blocked returns how many ms remain until the key's block ends, or 0 if the key is not blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
 // put stores a key's content and keeps an active block and an active override.
