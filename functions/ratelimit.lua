@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '37f92e913651'
+local BUILD_ID = '4d8748a9ebe4'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2551,7 +2551,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- the shadow policy allows the call, which has a lease only if reply allows it
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
 end
 end
 
