@@ -20,7 +20,7 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of clientContenders; rates is empty for a contender that does not take part
+	figures map[clientScene][]*clientFigures // in the order of clientContenders; a contender that does not take part has no rates
 }
 
 // clientAims lists the aims of this project's client. Each aim is a minimum ratio of two

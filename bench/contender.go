@@ -160,7 +160,7 @@ type benchCase struct {
 	name string
 	note string // a remark printed with the figures
 	work workload
-	few  bool // for slow calls: each turn is a single call, and there are at most five rounds
+	few  bool // whether calls are slow: one call per turn, at most five rounds
 
 	// contenders[0] is the subject, with which all others are compared.
 	contenders []contender

@@ -102,8 +102,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim returns the aim and whether it was met, or "" if there is no aim. It compares the ratio as
-// printed, after rounding.
+// aim describes r's aim and says whether r met it, or returns "" if r has no aim. A ratio is
+// rounded as in the report before it is compared.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -181,8 +181,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure runs calls. It returns the server time in microseconds, or the number of instructions,
-// per decision.
+// measure calls the function calls. It returns the server time in microseconds, or the number of
+// instructions, per decision.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
 		if err := r.counter.start(ctx); err != nil {

@@ -53,8 +53,8 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	}
 	if s.opened {
 		// The first call to Done comes from go-redis, which only checks whether the context has
-		// ended. The check needs no timer. If Open did not make the Redis client, a hook or a dialer
-		// may call Done first, and wait on the channel.
+		// ended, so it needs no timer. If the caller made the Redis client, its hooks or its dialer
+		// may call Done first and wait on the channel, so every call needs the timer.
 		b.looks = 1
 	}
 	return b

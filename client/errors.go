@@ -83,7 +83,7 @@ type Error struct {
 	Op string
 
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
-	// no error reply: the connection failed, or the reply had a wrong shape.
+	// no error reply: the connection failed, or the reply was malformed.
 	Code string
 
 	// Keys are the keys of the call as sent, including the prefix.

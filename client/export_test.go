@@ -121,8 +121,8 @@ func SharedWaiting(c *Client) (calls, running int) {
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
-// TakeAfterWaiting continues a take that has waited for another call's request until the client's
-// timeout.
+// TakeAfterWaiting decides req like a call that shared another caller's request and waited until
+// the client's timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
 	return c.fallbacks.decide(ctx, req)

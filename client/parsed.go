@@ -134,7 +134,8 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	return entry
 }
 
-// keys returns the keys of limits in order, or the first limit that is not known.
+// keys returns the parsed keys of all limits, in order. If a limit is not known, keys returns only
+// that limit.
 func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -161,7 +161,7 @@ func (q *queue) advance() {
 	}
 }
 
-// first returns the waiters that may ask concurrently if enough units are left.
+// first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
 // rests returns the time at which the last resting waiter may ask again, or the zero Time if no

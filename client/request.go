@@ -21,8 +21,8 @@ const mostCost = 1 << 53
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy deployed with the library takes as many keys as it has limits, in their order. If the
-// policy has track, UsageKey is the key under which to track usage.
+// A policy that is deployed with the library takes one key for each of its limits, in the same
+// order. If the policy tracks usage, UsageKey is the key that stores the usage.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},

@@ -53,7 +53,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 	})
 }
 
-// A wait under a policy lasts as long as the limits of the policy require.
+// With a policy of several limits, a call waits until all of its limits allow it.
 func TestWaitForAPolicy(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))

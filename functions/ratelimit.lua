@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '58eadbd373c3'
+local BUILD_ID = '8272fa2efa0b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -166,9 +166,9 @@ end
 
 local last, last_text = 0, '0'
 
--- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
--- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
--- The last text is kept: the first takes of a limit all set the same expiry.
+-- argument formats a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
+-- a number, longer than string.format. Later versions are fast, so argument returns n unchanged. On
+-- Redis 7.0 it reuses the last text, because the first takes of a limit all set the same expiry.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -716,11 +716,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
--- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
--- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
--- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
--- relative expiry.
+-- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
+-- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
+-- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
+-- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
+-- expiry minus left. If value is nil, store sets a relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -1431,7 +1431,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- up to this sum of asks, a call exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -1537,8 +1537,9 @@ local function read_costs(args, at)
   return given
 end
 
--- read_options reads the arguments after the limits. allowed lists the options of the verb. It
--- returns the number of keys that the request needs, or nil and the error.
+-- read_options reads the arguments from position `at` on, which follow the limits. allowed has the
+-- options that the verb accepts. read_options returns the number of keys that the request needs, or
+-- nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   while at <= #args do
@@ -1881,9 +1882,9 @@ local function decide(keys, request, verb, peeks)
   return whole, changes, ENFORCED.charged
 end
 
--- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
--- request fails, decide returns only the error.
+-- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
+-- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
+-- allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -1990,7 +1991,7 @@ function tracking.note(key, allowed, cost)
   return nil
 end
 
--- check returns the error for a key that holds anything but a record, or nil.
+-- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err
@@ -2553,7 +2554,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
 end
 end
 
@@ -2656,8 +2657,9 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set for each key, or for those for which has returns true. It returns the number of
--- these keys, or the error.
+-- change calls set(key, content) for each key, with its content from list. If has is not nil,
+-- change skips the keys for which has(content) returns false. It returns the number of keys for
+-- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -2670,8 +2672,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements unblock and override_end. It calls set for each key for which has returns true,
--- and returns the number of these keys, or the error.
+-- remove implements the verbs unblock and override_end. They apply set to the keys for which
+-- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)

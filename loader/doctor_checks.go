@@ -101,8 +101,9 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	}
 }
 
-// lag looks for replicas that lag. m is the reply to INFO of the node at addr: a primary lists its
-// replicas, and a replica reports the state of the link to its primary.
+// lag looks for replicas that are disconnected or behind their primary. m is the reply to INFO of
+// the node at addr: a primary lists its replicas, and a replica reports the state of the link to
+// its primary.
 func (x *examination) lag(addr string, m map[string]string) {
 	const means = "a failover loses the latest counts, or the library"
 	find := func(format string, args ...any) {

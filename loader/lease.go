@@ -114,7 +114,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if len(found.leases) == 0 { // the lease is gone, or an unrelated library registers its function
+		if len(found.leases) == 0 { // the other lease is gone, or the function belongs to an unrelated library
 			if contested++; contested < 20 {
 				continue
 			}

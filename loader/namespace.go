@@ -246,7 +246,7 @@ func withoutNamespaces(text string) owned {
 	all, _ := functions.ReadPolicies(text)
 	own := slices.DeleteFunc(slices.Clone(all), func(p functions.Policy) bool { return p.Namespace() != "" })
 	if len(own) < len(all) {
-		text, _ = functions.Rebuild(text, own) // it succeeds, because the policies can be read
+		text, _ = functions.Rebuild(text, own) // cannot fail, because ReadPolicies has read the text
 	}
 	return owned{artifact{text: text, Library: describe(text)}, own}
 }

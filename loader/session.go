@@ -172,7 +172,8 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	return f
 }
 
-// set sets the members and the report's nodes.
+// set sorts members by address, and makes them the members of f. Their nodes become the nodes of
+// the report.
 func (f *fleet) set(members []*member) {
 	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
 	nodes := make([]Node, len(members))

@@ -60,8 +60,8 @@ func TestWatchRemembers(t *testing.T) {
 	round(loader.Repaired, 2, nil)
 }
 
-// If there is no record of a deployment, a watch that left a server alone continues to do so, even
-// if the server then loses everything.
+// A watch that left a server unchanged loads nothing on it, even after FUNCTION FLUSH, until a
+// deployment is recorded.
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))

@@ -11,10 +11,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Effects tries changes of policies on a library, in the offline engine. It makes calls under the
-// old limit, and then finds out how many units the new limit leaves and whether it denies calls.
-// Each change consists of the old and the new policy. If the old policy has no limits, the policy
-// is new, and Effects only checks it.
+// Effects returns the effect of each change of a policy on keys in use. It runs the library in the
+// offline engine: it makes calls under the old limit, and then checks how many units the new limit
+// leaves and whether it denies calls. Each change consists of the old and the new policy. If the
+// old policy has no limits, the policy is new, and Effects only checks it.
 func Effects(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 	server, err := embedded.Start(embedded.WithLibrary(library+parser), embedded.WithTime(timeOfChanges))
 	if err != nil {
@@ -188,7 +188,8 @@ type aboutLimit struct {
 	capacity int64 // the smallest capacity of all rates
 }
 
-// about asks the library about a limit.
+// about makes the library parse a limit. It returns the limit's capacity, and whether the limit is
+// for leases.
 func (t *trial) about(text string) (aboutLimit, error) {
 	parsed, err := t.parse(text)
 	switch {

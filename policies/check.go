@@ -16,15 +16,15 @@ import (
 
 // Findings holds the problems that Check found.
 type Findings struct {
-	// Wrong policies cannot be used, because the library refuses their limits. They must not be
-	// deployed.
+	// Wrong lists the problems of policies whose limits the library rejects. Such policies must not
+	// be deployed.
 	Wrong Problems
 
 	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
 	// or a burst is below the stated cost.
 	Doubtful Problems
 
-	// Notes list limits that never allow a call, such as 0/m. They are valid, but readers may
+	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
 	// overlook them.
 	Notes Problems
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// decisionFields lists the fields of a decision in the order of the reply. The last three are not
-// separate elements of the reply: with up_to, the element allowed is also called taken.
+// decisionFields lists the names of a decision's fields. The first nine are the elements of the
+// reply, in order. With up_to, taken and would_taken are the values of allowed and would_allowed.
+// The last one, error, is an error reply.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 

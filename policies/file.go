@@ -20,7 +20,7 @@ type File struct {
 	Policies []Policy
 }
 
-// Policy is a policy in a file. It keeps its position, for the messages of Check.
+// Policy is a policy in a file, with the positions of its parts for the messages of Check.
 type Policy struct {
 	functions.Policy
 	Description string  // for display; it is not part of the build

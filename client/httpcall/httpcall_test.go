@@ -169,8 +169,8 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	}
 }
 
-// A retry waits as long as the response says, even if no key is blocked, and the context ends the
-// wait.
+// A retry waits as long as the response says, even if no key is blocked. Canceling the context
+// stops the wait.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	to := &base{}

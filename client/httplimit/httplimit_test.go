@@ -187,7 +187,8 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
-// The fallback of the client applies first. Its decision has no fields.
+// The client's fallback applies before RefuseOnError. A response to a decision of the fallback has
+// no RateLimit field.
 func TestFallbackOfTheClient(t *testing.T) {
 	for _, tt := range []struct {
 		fallback   client.Fallback

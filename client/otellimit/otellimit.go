@@ -61,8 +61,8 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sends spans to provider instead of the global one. To turn spans off, give the
-// provider of go.opentelemetry.io/otel/trace/noop.
+// WithTracerProvider sends spans to provider instead of the global one. To turn spans off, use the
+// provider of package go.opentelemetry.io/otel/trace/noop.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *observer) error {
 		return adapter.Set(&o.tracers, provider, "WithTracerProvider(nil); give a provider, or leave it out for the global one")

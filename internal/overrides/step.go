@@ -174,7 +174,8 @@ func ofSet(member string) (o Override, ok bool) {
 	return Override{Limit: "concurrency " + match[2] + " lease=" + lease, Ends: at(match[1])}, true
 }
 
-// keep keeps the override of key, unless the override has ended. It drops a block that has ended.
+// keep adds o, the override of key, to s.found unless o has ended. It clears o.Blocked if the block
+// has ended.
 func (s *step) keep(key string, o Override) {
 	if o.Key, o.Read = key, s.now; !o.Ends.After(s.now) {
 		return

@@ -161,7 +161,7 @@ type first struct {
 	keys    map[string]bool
 }
 
-// add inserts a record, unless limit other records come before it.
+// add inserts r, and then removes the last record if there are more than limit.
 func (f *first) add(r Record, limit int) {
 	i, _ := slices.BinarySearchFunc(f.records, r, f.by.compare)
 	f.records = slices.Insert(f.records, i, r)

@@ -88,7 +88,7 @@ type Policy struct {
 	Limits        []Limit
 	Shadow, Track bool
 
-	// Canary, if not nil, replaces Limits and Shadow for Share of 1000 keys.
+	// Canary, if not nil, replaces Limits and Shadow for Share out of every 1000 keys.
 	Canary *Policy
 	Share  uint64
 

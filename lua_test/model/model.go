@@ -26,8 +26,8 @@ type Side struct {
 	Canary bool
 }
 
-// Counts holds how many calls a side has allowed and denied. A shadow policy counts what it would
-// have decided.
+// Counts holds the numbers of calls that a policy or its canary has allowed and denied. A shadow
+// policy counts the decisions that it would have made.
 type Counts struct{ Allowed, Denied int64 }
 
 // count adds a call to the counts of p. A limit written in the call has no counts.
@@ -81,7 +81,7 @@ func (m *Model) content(key string) any {
 	return nil
 }
 
-// blocked returns for how many ms the key is still blocked.
+// blocked returns how many ms remain until the key's block ends, or 0 if the key is not blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
 // put stores a key's content and keeps an active block and an active override.

@@ -120,8 +120,8 @@ func checkLength(L *lua.LState, n int) {
 	}
 }
 
-// meter ends a long loop in Go when the call's time is used up. One step takes about as long as
-// examining one byte.
+// meter counts the steps of a loop in Go, and raises an error in Lua when the call's time is used
+// up. A step takes about as long as examining one byte.
 type meter struct {
 	L *lua.LState
 	n int // steps since the last check of the call's time

@@ -35,7 +35,7 @@ type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
 	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
-	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
+	AllOrNone      bool          // charge no descriptor of a request if a limit from EnvoyConfig denies one
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
@@ -50,7 +50,7 @@ type Options struct {
 
 const (
 	drain      = 10 * time.Second     // maximum time for requests in progress during a shutdown
-	checkEvery = time.Second          // interval of checks until the first one passes
+	checkEvery = time.Second          // interval of readiness checks until one succeeds
 	pollEvery  = time.Second          // interval of checks for changed files
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
 	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response

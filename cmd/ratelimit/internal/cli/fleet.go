@@ -28,7 +28,7 @@ type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
-	cmd  *cobra.Command // command, which may have --wait
+	cmd  *cobra.Command // the command, if it has --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
@@ -54,7 +54,7 @@ func (o *deployFlags) waits(namespace string) bool {
 	return namespace == "" || o.cmd.Flags().Changed("wait")
 }
 
-// deploying is an option of deploy, plan and rollback.
+// deploying is an option that the methods Deploy, Plan and Rollback of a Loader accept.
 type deploying interface {
 	loader.DeployOption
 	loader.PlanOption

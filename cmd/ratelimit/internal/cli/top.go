@@ -172,7 +172,7 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-// printPass prints a pass, unless it has only an error.
+// printPass prints a pass. Without --json, it prints nothing if the pass has only an error.
 func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))
