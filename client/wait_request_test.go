@@ -72,8 +72,8 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// If the wait would end after the argument until, WaitRequest fails immediately, also for a caller
-// behind others in the queue. The error differs from the one for the context's deadline.
+// If the wait would last longer than the caller permits, WaitRequest fails immediately, even for a
+// caller behind others in the queue. The error differs from the one for the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
