@@ -166,7 +166,8 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
-// The deadline also bounds the call that gives back a turn for which the caller cannot wait.
+// If the wait for a turn would be too long, Wait gives the turn back. The deadline also bounds the
+// call that does this.
 func TestWaitGivesBackByTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit, bound = "leaky_bucket 2/m", 100 * time.Millisecond

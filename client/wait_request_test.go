@@ -138,7 +138,8 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
-// If the server does not reply, a caller waits for it once, not once for each caller ahead of it.
+// If the server does not reply, every caller in a queue is done within two timeouts, regardless of
+// its position.
 func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '57d06952c5af'
+local BUILD_ID = '4f00212716c9'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1705,7 +1705,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
