@@ -138,8 +138,8 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	})
 }
 
-// A LocalLimiter has only a share of the limit. A caller that wants more than the share is not
-// refused once the server is back.
+// A LocalLimiter has only a share of the limit. A caller that needs more units than this share
+// waits too, because the server may be back when its turn comes.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '4f00212716c9'
+local BUILD_ID = '94be3b1f95c0'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1097,7 +1097,7 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -3412,7 +3412,7 @@ do
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -3568,12 +3568,16 @@ end
 do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
---            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
---            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
---            "canary_limit", "canary_algorithms"
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
+--            Without a limit:
+--              "shadow_denied", { name, count, ... }
+--              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
+--              the canary's share in thousandths and the canary's allowed and denied
+--            With a limit:
+--              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
+--              "algorithms", { the name of the algorithm for each key, ... }
+--            With a policy that has a canary also:
+--              "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each

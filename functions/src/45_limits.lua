@@ -11,7 +11,7 @@
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
