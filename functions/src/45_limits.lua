@@ -45,8 +45,9 @@
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look, or its override
+--               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
+--                                             an ended block, or is in another form. found is the result of
+--                                             states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
