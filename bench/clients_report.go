@@ -134,7 +134,8 @@ func (s clientScene) String() string {
 }
 
 // table returns a table with a row per contender that takes part, and a column per number of
-// goroutines. The function cell returns the text for a scene and an index in clientContenders.
+// goroutines. cell returns the text of one cell. Its second argument is the contender's index in
+// clientContenders.
 func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
 	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {

@@ -213,8 +213,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	}
 }
 
-// In any span L no more units are admitted than the limit allows in L + ttl, even if a deployment
-// lowers the limit. Units taken before the deployment are spent within ttl.
+// In any time span of length L, at most as many units are admitted as the limit allows in L + ttl,
+// even if a deployment lowers the limit. Units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units per second, with a burst of the same size

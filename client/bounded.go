@@ -165,9 +165,9 @@ func (t timedOut) Error() string {
 
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// ended returns why ctx has ended, or nil. It also returns an error if the deadline has passed but
-// the context's own timer has not fired yet, which happens when a connection times out at the
-// deadline.
+// ended returns the reason why ctx is done, or nil if it is not done. It also returns an error if
+// the deadline has passed but the context's own timer has not fired yet. This happens when a
+// connection times out at the deadline.
 func ended(ctx context.Context) error {
 	if b, ok := ctx.(*bounded); ok {
 		if err := ended(b.Context); err != nil {

@@ -65,7 +65,9 @@ func (c *command) fill(ctx context.Context, call call) {
 	if len(call.keys) > 0 {
 		c.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	c.SetStepCount(1) // otherwise a cluster client asks a server for the step count, for up to 5 s, and ignores the context
+	// Otherwise a cluster client fetches the step count from a server. This may take 5 s, and
+	// ignores the context.
+	c.SetStepCount(1)
 }
 
 const (

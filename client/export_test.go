@@ -62,7 +62,7 @@ func Shrink(c *Client, n int) Tables {
 	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
 }
 
-// Learn makes c fetch the parsed form of a limit from a server, and waits for it.
+// Learn fetches the parsed form of a limit from a server and stores it in c.
 func Learn(c *Client, limit Limit) {
 	parsed, l := c.batches.parsed, limitOn{limit: limit}
 	parsed.mu.Lock()

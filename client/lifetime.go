@@ -13,7 +13,7 @@ import (
 type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
-	ctx     context.Context // ends with the client
+	ctx     context.Context // canceled when the client is closed
 	end     context.CancelFunc
 
 	mu   sync.Mutex // guards starting and closing

@@ -109,7 +109,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report it
 	rates     []parsedRate
-	canary    *parsedKey // if the limit is a policy with a canary
+	canary    *parsedKey // the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -183,9 +183,9 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
 // does not know which keys belong to it.
 //
-// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
-// calls come more often than once per ttl, the client asks the node again in the background before
-// the ttl has passed.
+// A policy may be redeployed, so its limits, as reported by the key's node, are valid only for ttl.
+// If calls come more often than once per ttl, the client fetches the limits again in the background
+// before the ttl has passed.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true

@@ -15,7 +15,7 @@ import (
 // is not known which commands were sent. In a cluster, it sends calls for several nodes together,
 // so all of them wait for one node that hangs.
 const (
-	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
+	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
 	mostConcurrent  = 2   // round trips per node; 1 is as fast, but a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )

@@ -72,8 +72,8 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// If the wait would end after the argument until, WaitRequest fails immediately, also for a caller
-// behind others in the queue. The error differs from the one for the context's deadline.
+// If the wait would last longer than the caller permits, WaitRequest fails immediately, even for a
+// caller behind others in the queue. The error differs from the one for the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -138,7 +138,8 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
-// If the server does not reply, a caller waits for it once, not once for each caller ahead of it.
+// If the server does not reply, every caller in a queue is done within two timeouts, regardless of
+// its position.
 func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {

@@ -57,8 +57,7 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 }
 
 // moment returns the expiry that an option such as EX 10 sets, in ms since 1970. It returns 0 if
-// option is not one of expiryUnits. If amount is invalid, it returns an error reply that names the
-// command.
+// option is not one of expiryUnits. If amount is invalid, it returns an error reply for command.
 func (s *Server) moment(option, amount, command string) (int64, engine.Reply) {
 	unit, ok := expiryUnits[option]
 	if !ok {

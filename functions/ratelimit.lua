@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8272fa2efa0b'
+local BUILD_ID = 'ed12c9230fbe'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -762,7 +762,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end
@@ -944,7 +944,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the names of all policies, once they have been sorted
+local sorted -- the sorted names of all policies; nil before the first call of policies.names
 
 -- names returns the sorted names of all policies.
 function policies.names()
@@ -1098,7 +1098,7 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -1132,8 +1132,9 @@ do
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look, or its override
+--               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
+--                                             an ended block, or is in another form. found is the result of
+--                                             states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
@@ -1579,8 +1580,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
--- limits that decide together.
+-- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
+-- the smallest capacity among the limits that decide together.
 function requests.limit_costs()
   local group_of, least = request.group_of, {}
   for i = 1, request.count do
@@ -1708,7 +1709,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -3418,7 +3419,7 @@ do
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -3574,12 +3575,16 @@ end
 do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
---            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
---            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
---            "canary_limit", "canary_algorithms"
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
+--            Without a limit:
+--              "shadow_denied", { name, count, ... }
+--              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
+--              the canary's share in thousandths and the canary's allowed and denied
+--            With a limit:
+--              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
+--              "algorithms", { the name of the algorithm for each key, ... }
+--            With a policy that has a canary also:
+--              "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each

@@ -228,7 +228,7 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 	return ""
 }
 
-// undo restores the nodes that were written to. It continues after ctx has ended.
+// undo restores the nodes that were written to, even if ctx is done.
 func (f *fleet) undo(ctx context.Context, lease *holder) {
 	ctx = context.WithoutCancel(ctx)
 	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {

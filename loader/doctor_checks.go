@@ -136,8 +136,8 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// optionalProbes maps permissions that deployments do not need to the information that is missing
-// without them. Managed servers often refuse these commands.
+// optionalProbes contains permissions that a deployment does not need. The value for a permission
+// is what Doctor cannot find out without it. Managed servers often refuse these commands.
 var optionalProbes = map[string]string{
 	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
 }

@@ -52,9 +52,9 @@ var (
 	ErrSlots         = errors.New("slots are not served")          // the cluster does not serve all slots
 )
 
-// Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it
-// with the Err values above and with the error from the connection or the context. errors.As finds
-// the server's reply, a redis.Error.
+// Error says what is wrong with one node, or with a call, and what to do. errors.Is matches the
+// Err values above, and the error from the connection or the context. errors.As finds the server's
+// reply, a redis.Error.
 type Error struct {
 	Class   error  // one of the Err values, or nil
 	Addr    string // the node, or "" if the error is not about a single node

@@ -230,7 +230,7 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 
 // library is a library on a node, as FUNCTION LIST describes it.
 type library struct {
-	name, code string // the code only with WITHCODE
+	name, code string // code is empty if FUNCTION LIST was called without WITHCODE
 	functions  []string
 }
 

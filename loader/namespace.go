@@ -59,7 +59,8 @@ func (l *Loader) owns(build artifact) (owned, error) {
 	return owned{build, list}, nil
 }
 
-// namespaced matches a policy of a namespace, even in source code that ReadPolicies cannot parse.
+// namespaced matches the name of a policy in a namespace, even in source code that ReadPolicies
+// cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
 // over combines base, the library that a node runs now, with the build, and returns the library

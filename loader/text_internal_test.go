@@ -66,7 +66,8 @@ func TestLeaseIsOver(t *testing.T) {
 	}
 }
 
-// The names are parsed from the source code, and match the names that a server lists.
+// functionsOf finds the functions that source code registers. A server that loads the library lists
+// the same functions.
 func TestFunctionsOf(t *testing.T) {
 	got := functionsOf("redis.register_function('a', f)\nredis.register_function{\n  callback = f,\n  function_name = \"b\" }\nredis.register_function( 'a', f)")
 	if strings.Join(got, " ") != "a b" {

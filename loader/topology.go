@@ -229,8 +229,8 @@ func readShards(reply any, host string, tls bool) []shard {
 	return shards
 }
 
-// readSlots parses a reply to CLUSTER SLOTS: first and last slot, then the nodes, the primary
-// first. It returns nil if the reply is malformed.
+// readSlots parses a reply to CLUSTER SLOTS. Each entry contains the first and the last slot of a
+// range, its primary, and the replicas. readSlots returns nil if the reply is malformed.
 func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
 	var shards []shard
@@ -268,9 +268,9 @@ func readSlots(reply any, host string, _ bool) []shard {
 
 func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
-// reachable returns the address for connecting to a node that announces endpoint. If the node does
-// not know its own name, or announces a loopback address although the client is not on its machine,
-// reachable uses the host of the node that was asked.
+// reachable returns the address for connecting to a node that announces endpoint and ip. host is
+// the host of the node that sent the reply. reachable uses host if the node announces neither a
+// name nor an address, or if it announces a loopback address and host is not one.
 func reachable(endpoint, ip, host string, port int64) string {
 	name := endpoint
 	if name == "" || name == "?" {

@@ -254,8 +254,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither:
-		// laterBuild detects that the lost library was another build, and the load follows anyway.
+		// f.check would also look for lost policies and probe the node. A watch needs neither. If
+		// the node has lost another build, laterBuild reports that build. If a probe would fail,
+		// the load fails.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:

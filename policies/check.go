@@ -73,7 +73,7 @@ func (c *checker) policy(p Policy) {
 		return
 	}
 	of := Policy{at: &yaml.Node{}}
-	if p.canary != nil { // the policy comes from a file
+	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
 	if !leases {

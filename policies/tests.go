@@ -50,8 +50,8 @@ type call struct {
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
-	key   string // for the field each: the key as the test names it
-	index int64  // for the field each: the number of the key, from 1
+	key   string // name of the key if the expectation is in the field "each"; otherwise ""
+	index int64  // number of this key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
 	text  string // the beginning of an error
 	count bool   // want is how many calls are allowed

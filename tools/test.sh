@@ -90,8 +90,8 @@ prepared=$!
 
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
-# Compile the packages once; otherwise tests that run at once would all compile the same packages. go vet
-# reports the errors.
+# Compile the packages once. Otherwise each of several concurrent test runs would compile the same
+# packages. go vet reports the errors.
 for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
 
 # single lists packages and modules whose code and tests start no goroutine. Their tests run without the race

@@ -102,7 +102,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // how many responses have the status; later ones have 200
+		respond int // number of responses with the status above; the next ones have status 200
 		sent    int64
 		want    int
 	}{

@@ -173,8 +173,8 @@ func TestHangUpBeforeTheDecision(t *testing.T) {
 	c.wantUsed(516)
 }
 
-// TestServe checks that streams may finish within the grace period when the program ends, and are
-// then cut off and settled.
+// TestServe checks the end of the program. Streams may finish within the grace period. Streams that
+// last longer are cut off and settled.
 func TestServe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

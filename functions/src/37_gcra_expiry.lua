@@ -80,7 +80,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end

@@ -172,8 +172,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
--- limits that decide together.
+-- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
+-- the smallest capacity among the limits that decide together.
 function requests.limit_costs()
   local group_of, least = request.group_of, {}
   for i = 1, request.count do

@@ -50,7 +50,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group

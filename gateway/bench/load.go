@@ -72,9 +72,9 @@ func (l load) turn(ctx context.Context, p *process, sum *result) error {
 	return errors.Join(errs...)
 }
 
-// caller sends the requests of one caller until end. At a fixed rate, the latency of a request is
-// measured from the time at which the request was due, so it includes the wait for a slow response
-// to the previous request.
+// caller sends requests, one after another, until the time end. At a fixed rate, the latency of a
+// request is measured from the time at which the request was due, so it includes the wait for a
+// slow response to the previous request.
 func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, sum *result) error {
 	latency := hdrhistogram.New(1, 60_000_000, 3)
 	gap := time.Duration(0)

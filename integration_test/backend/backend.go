@@ -98,7 +98,7 @@ func (b *Backend) RealTime() {
 	}
 }
 
-// Primaries returns the nodes that take writes. The other nodes are their replicas.
+// Primaries returns the nodes that accept writes. The other nodes are their replicas.
 func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) {
 	var nodes []*Node
 	for _, n := range b.Nodes {

@@ -27,7 +27,7 @@ type Fleet struct {
 	Backends []*Backend
 
 	dir      string
-	library  string // the clock shim, or "" if it does not work
+	library  string // path of the clock shim, or "" if it does not work
 	launcher launcher
 	once     sync.Once
 	stopErr  error

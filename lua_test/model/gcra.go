@@ -6,7 +6,7 @@ func init() {
 	Algorithms["gcra"] = &Algorithm{Options: bursts, Open: openGCRA, Refuses: tooFine}
 }
 
-// bursts holds, for algorithms whose capacity can differ from n, the options that set it.
+// bursts contains the option burst, for algorithms whose capacity can differ from n.
 var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 	return numbered("burst", 1, 2, 37, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N)
 }}

@@ -143,9 +143,9 @@ type Algorithm struct {
 // state is the state of one rate at a given time. It is immutable: its methods return new states.
 type state interface {
 	left() int64          // how many units can be taken
-	owes() int64          // units that FORCE can take: those left, and the debt that may still be added
+	owes() int64          // how many units FORCE can take, including units that are not left
 	take(c int64) state   // c must be at most left() or, with FORCE, owes(); it may be 0
-	refund(c int64) state // never adds more than the rate has spent
+	refund(c int64) state // c may exceed the units spent; the rest is then dropped
 }
 
 // counts is a state that counts the units taken.

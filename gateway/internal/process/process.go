@@ -254,7 +254,7 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
-	debug.FreeOSMemory() // reading large files takes ten times as much memory as their rules
+	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {
 		g.options.Log.Warn(notice)

@@ -23,7 +23,7 @@ func (e *engine) setTime(at int64) {
 	}
 }
 
-// decide makes a call that returns a decision.
+// decide runs a command and returns the decision in its reply.
 func (e *engine) decide(words []any) ([]any, error) {
 	reply, err := e.server.Do(words...)
 	if err != nil {

@@ -29,9 +29,9 @@ const (
 	exitDiffers = 2
 )
 
-// Execute runs one command line (without the program's name) and returns the exit code. If ctx
-// ends, Execute stops early and cleans up. env returns the value of an environment variable, or ""
-// if it is not set.
+// Execute runs one command line (without the program's name) and returns the exit code. If ctx is
+// canceled, Execute stops early and cleans up. env returns the value of an environment variable, or
+// "" if it is not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// nodeName returns the name for a node with the given address. For a primary behind Sentinels,
-// go-redis has no address.
+// nodeName returns the display name of a node. For a primary behind Sentinels, this is s.Name,
+// because addr is not its address.
 func (s servers) nodeName(addr string) string {
 	if s.Master != "" {
 		return s.Name

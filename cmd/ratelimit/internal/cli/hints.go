@@ -134,7 +134,7 @@ func (a *app) again(command string, args ...string) string {
 		}
 		if cmd.Flags().Lookup("redis") != nil {
 			if a.named.URL == "" {
-				_, _ = a.parseServers() // the command failed before it parsed its URL; a later command reports an error in the URL
+				_, _ = a.parseServers() // the command failed before it parsed its URL; the next command will report an error in it
 			}
 			line += a.named.again
 		}

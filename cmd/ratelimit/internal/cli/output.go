@@ -115,7 +115,8 @@ func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	return a.printf("\nwrote %s\n", html.name)
 }
 
-// refuse adds to err the flag that names the report's file. It returns nil if err is nil.
+// refuse returns an error that wraps err and names the flag for the report's file, or nil if err is
+// nil.
 func (f reportFile) refuse(err error) error {
 	if err == nil {
 		return nil

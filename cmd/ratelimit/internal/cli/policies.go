@@ -105,7 +105,8 @@ type verifiedLimit struct {
 	Limit string `json:"limit"`
 }
 
-// checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
+// checkPolicies reads and checks files. The report contains the problems in the files. The error
+// means that a file could not be read or that the check failed to run.
 func checkPolicies(names ...string) (policyReport, error) {
 	report := policyReport{File: strings.Join(names, ", "), Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
 	file, err := policies.Read(names...)
