@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 const (
@@ -129,7 +131,7 @@ func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	}
 	pause := k.Wait
 	if pause == nil {
-		pause = wait
+		pause = sleep.For
 	}
 	for cursor := uint64(0); ; {
 		began := time.Now()
@@ -170,17 +172,6 @@ func (k *Keys) looked() {
 // part of it that the network round trips took.
 func pauseAfter(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Gone reports whether err is the error reply for a key that is now of another type or on another

@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures the gateway. Main sets the options from flags.
@@ -230,13 +231,13 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			said = err.Error()
 			g.options.Log.Warn("not ready", "error", err)
 		}
-		pause(ctx, checkEvery)
+		_ = sleep.For(ctx, checkEvery)
 	}
 }
 
 // follow reloads the Envoy configuration files when they change, until ctx ends.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
-	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
+	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
 		}
@@ -260,14 +261,4 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		g.options.Log.Warn(notice)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // columns is the number of columns of the chart. In a demo of the usual 8 s, a column is 200 ms. In
@@ -29,13 +30,7 @@ type realPace struct{ slots chan struct{} }
 func (p realPace) now() time.Time { return time.Now() }
 
 func (p realPace) until(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+	return sleep.For(ctx, time.Until(t))
 }
 
 func (p realPace) send(f func()) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -115,10 +116,7 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 			return
 		}
 		show(look)
-		select {
-		case <-ctx.Done():
-		case <-time.After(interval):
-		}
+		_ = sleep.For(ctx, interval)
 	}
 }
 

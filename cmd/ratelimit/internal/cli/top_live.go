@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -55,10 +56,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 		if err == nil {
 			before = &found
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(f.interval):
-		}
+		_ = sleep.For(ctx, f.interval)
 	}
 }
 
