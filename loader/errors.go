@@ -181,10 +181,6 @@ func noFunctions(c *conn, a about, err error) *Error {
 	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "use Redis 7.0 or later, or Valkey", "runs %s %s, which has no functions", a.engine, a.version)
 }
 
-func noLua(c *conn, a about) *Error {
-	return c.fail("FUNCTION STATS", ErrNoLua, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.engine, a.version)
-}
-
 func readOnly(c *conn, primary string, err error) *Error {
 	e := c.fail("FUNCTION LOAD", ErrReadOnly, err, strings.TrimSpace("connect to its primary "+primary), "is a read-only replica")
 	e.Primary = primary

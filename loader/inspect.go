@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // Status inspects every primary and compares what it runs with build. It changes nothing. If the
@@ -109,7 +110,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 	reply, err := c.do(ctx, "HELLO", "2")
 	switch {
 	case err == nil:
-		m := fields(reply)
+		m := respmap.Of(reply)
 		if m == nil || text(m, "server") == "" {
 			return about{}, garbage(c, "HELLO", reply)
 		}
@@ -166,7 +167,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 		}
 		return failure(c, "FUNCTION STATS", err)
 	}
-	engines := fields(fields(reply)["engines"])
+	engines := respmap.Of(respmap.Of(reply)["engines"])
 	if engines == nil {
 		return garbage(c, "FUNCTION STATS", reply)
 	}
@@ -175,7 +176,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 			return nil
 		}
 	}
-	return noLua(c, a)
+	return c.fail("FUNCTION STATS", ErrNoLua, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.engine, a.version)
 }
 
 // read reads the libraries on the node, and copies them to the report.
@@ -247,11 +248,11 @@ func (c *conn) libraries(ctx context.Context, args ...any) ([]library, error) {
 	}
 	list := make([]library, len(entries))
 	for i, entry := range entries {
-		m := fields(entry)
+		m := respmap.Of(entry)
 		registered, ok := m["functions"].([]any)
 		list[i] = library{name: text(m, "library_name"), code: text(m, "library_code")}
 		for _, f := range registered {
-			list[i].functions = append(list[i].functions, text(fields(f), "name"))
+			list[i].functions = append(list[i].functions, text(respmap.Of(f), "name"))
 		}
 		if !ok || list[i].name == "" || slices.Contains(list[i].functions, "") || list[i].code == "" && len(args) > 0 {
 			return nil, garbage(c, step, reply)

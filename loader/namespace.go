@@ -271,9 +271,6 @@ func namespacesIn(text string) []string {
 	return slices.Compact(names)
 }
 
-// namespaceOf returns the namespace in the name of a policy.
-func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
-
 func uncomposed(c *conn, err error) *Error {
 	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
 }

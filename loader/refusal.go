@@ -3,6 +3,8 @@ package loader
 import (
 	"context"
 	"slices"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
@@ -56,7 +58,7 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 func (f *fleet) removes(m *member) []string {
 	names := removedPolicies(m.text, f.want.text)
 	if len(names) > 0 && f.explained(m) {
-		names = slices.DeleteFunc(names, func(name string) bool { return namespaceOf(name) != f.s.l.namespace })
+		names = slices.DeleteFunc(names, func(name string) bool { return functions.Policy{Name: name}.Namespace() != f.s.l.namespace })
 	}
 	return names
 }

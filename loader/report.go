@@ -142,10 +142,6 @@ func failed(nodes []Node) []Node {
 	return list
 }
 
-func sortNodes(nodes []Node) {
-	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
-}
-
 // compareAddrs compares addresses: first by host, then numerically by port.
 func compareAddrs(a, b string) int {
 	if d := len(a) - len(b); d != 0 && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {

@@ -160,7 +160,7 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	var shards []shard
 	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
-		sortNodes(f.report.Nodes)
+		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 		return f
 	}
 	members := s.inspectAll(ctx, want, shards)
@@ -220,7 +220,12 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 }
 
 // err returns a [*PartialError] if any node has an error, or nil.
-func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
+func (f *fleet) err(op string) error {
+	if len(failed(f.report.Nodes)) == 0 {
+		return nil
+	}
+	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes}
+}
 
 // leader returns the node on which a deployment takes its lease. All deployments must choose the
 // same node. It is the primary of the lowest slot, because in a failover its replica takes over

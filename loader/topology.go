@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // Topology is the arrangement of the servers: one server, a cluster or a ring.
@@ -180,7 +182,7 @@ func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard
 	for _, entry := range list {
-		m := fields(entry)
+		m := respmap.Of(entry)
 		nodes, ok := m["nodes"].([]any)
 		if !ok {
 			return nil
@@ -200,7 +202,7 @@ func readShards(reply any, host string, tls bool) []shard {
 		first := len(shards)
 		var replicas []string
 		for _, n := range nodes {
-			node := fields(n)
+			node := respmap.Of(n)
 			primary := text(node, "role") == "master"
 			if primary && len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
 				continue
