@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // Effects tries changes of policies on a library, in the offline engine. It makes calls under the
@@ -162,7 +163,7 @@ func (t *trial) try(from, to string) functions.Effect {
 	}
 	switch {
 	case denied:
-		return functions.Effect{Keys: "denied, for up to " + spanText(longest.Milliseconds()), Denied: true}
+		return functions.Effect{Keys: "denied, for up to " + span.Text(longest), Denied: true}
 	case left >= b.capacity:
 		return functions.Effect{Keys: "start anew"}
 	}
@@ -171,7 +172,7 @@ func (t *trial) try(from, to string) functions.Effect {
 		return functions.Effect{Keys: keys}
 	}
 	if before := t.after(from, from, a, a, a.capacity).wait; exhausted > before {
-		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, spanText(exhausted.Milliseconds()), spanText(before.Milliseconds()))
+		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, span.Text(exhausted), span.Text(before))
 	}
 	return functions.Effect{Keys: keys}
 }

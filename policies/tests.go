@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
@@ -239,7 +240,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	}
 	if at, ok := given["at"]; ok {
 		if c.after = f.At; c.after < before {
-			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, spanText(before.Milliseconds()))
+			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, span.Text(before))
 			c.after = before
 		}
 	}
