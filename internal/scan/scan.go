@@ -174,10 +174,34 @@ func pauseAfter(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
 
-// Gone reports whether err is the error reply for a key that is now of another type or on another
-// server.
-func Gone(err error) bool {
-	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+// Ask sends a command for each of keys in one round trip, and calls read with the replies. It skips
+// keys that are now of another type or on another server. It also skips keys that the user may not
+// read, and returns their number.
+func Ask(ctx context.Context, rdb *redis.Client, keys []string, command func(key string) []any, read func(key string, reply any) error) (refused int64, _ error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	pipe := rdb.Pipeline()
+	replies := make([]*redis.Cmd, len(keys))
+	for i, key := range keys {
+		replies[i] = pipe.Do(ctx, command(key)...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, reply := range replies {
+		switch err := reply.Err(); {
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			refused++
+			continue
+		case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+			continue
+		case err != nil && !errors.Is(err, redis.Nil):
+			return refused, err
+		}
+		if err := read(keys[i], reply.Val()); err != nil {
+			return refused, err
+		}
+	}
+	return refused, nil
 }
 
 // BadReply returns an error for a reply that no Redis server sends. Its message starts like
