@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 //go:embed page
@@ -163,7 +164,10 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key, in base64url")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readUsage(ctx, c, string(key)) })
+	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) {
+		u, err := c.Usage(ctx, string(key))
+		return reply.NewUsage(u), err
+	})
 }
 
 // answer sends the result of read as JSON.

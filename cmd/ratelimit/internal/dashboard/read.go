@@ -31,12 +31,6 @@ func readLimiter(ctx context.Context, c *client.Client, keys []string, limit str
 	return reply.NewDecision(req, res), nil
 }
 
-// readUsage reads the counts of a usage key, for /usage.
-func readUsage(ctx context.Context, c *client.Client, key string) (any, error) {
-	u, err := c.Usage(ctx, key)
-	return reply.NewUsage(u), err
-}
-
 // scan scans the usage keys. The first scan is shown while it runs.
 func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.Snapshot, error) {
 	return usage.New(rows, "", usage.Orders...).RunShown(ctx, rdb, 500*time.Millisecond, func(found usage.Snapshot) {
