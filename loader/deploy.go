@@ -220,7 +220,6 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	return failure(c, "FUNCTION LOAD", err)
 }
 
-// holderOf returns the name of the library that registers a function.
 func (c *conn) holderOf(ctx context.Context, function string) string {
 	if found, err := c.taken(ctx, []string{function}); err == nil && len(found) > 0 {
 		return found[0].Library
@@ -247,7 +246,6 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// revert restores the libraries that one node had before the deployment.
 func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {

@@ -119,7 +119,6 @@ func (c *conn) fail(step string, class, err error, remedy, problem string, args 
 	}
 }
 
-// userName returns the user's name on the server.
 func (c *conn) userName() string {
 	if c.user == "" {
 		return "default"
@@ -127,7 +126,6 @@ func (c *conn) userName() string {
 	return c.user
 }
 
-// failure returns the error for a step that failed.
 func failure(c *conn, step string, err error) *Error {
 	const again = ", then try again"
 	code := codeOf(err)
@@ -258,7 +256,6 @@ func garbage(c *conn, step string, reply any) *Error {
 	return c.fail(step, ErrBadReply, nil, "check that it is a Redis or Valkey server", "answers %s with %s", step, shown)
 }
 
-// stateAfter returns the state of a node that could not be read.
 func stateAfter(err error) State {
 	if errors.Is(err, ErrUnreachable) {
 		return Unreachable

@@ -89,7 +89,6 @@ func (f *fleet) wantLast() bool {
 	return true
 }
 
-// about is a server's description of itself.
 type about struct {
 	engine, version string
 	mode            string // standalone, cluster or sentinel
@@ -207,12 +206,10 @@ func (m *member) show(found held, want artifact) {
 	}
 }
 
-// inspected reports whether the state of the node's library is known.
 func (m *member) inspected() bool {
 	return m.node.State == Same || m.node.State == Different || m.node.State == Absent
 }
 
-// readHeld reads the library, its record and its leases on the node.
 func (c *conn) readHeld(ctx context.Context) (held, error) {
 	var found held
 	libraries, err := c.libraries(ctx, "LIBRARYNAME", functions.Name+"*", "WITHCODE")

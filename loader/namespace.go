@@ -202,7 +202,6 @@ func (r record) namespaceRecords() map[string]namespaceRecord {
 	return found
 }
 
-// with returns a copy of r with a new entry for a namespace.
 func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
@@ -213,7 +212,6 @@ func (r record) with(namespace string, of namespaceRecord) record {
 	return r
 }
 
-// of returns the number of the last deployment of a namespace.
 func (r record) of(namespace string) int64 {
 	all := r.namespaceRecords()
 	if namespace == "" && len(all) == 0 {
@@ -252,7 +250,6 @@ func withoutNamespaces(text string) owned {
 	return owned{artifact{text: text, Library: describe(text)}, own}
 }
 
-// policiesIn returns the policies of a namespace in the source code of a library.
 func policiesIn(text, namespace string) []functions.Policy {
 	list, _ := functions.ReadPolicies(text)
 	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })

@@ -31,7 +31,6 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	})
 }
 
-// refusal returns the reason why the build must not be loaded on the node, or nil.
 func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 	want, running := f.want, m.node.Running
 	switch {

@@ -11,7 +11,6 @@ func text(m map[string]any, field string) string {
 	return s
 }
 
-// info parses a reply to INFO.
 func info(reply any) map[string]string {
 	s, _ := reply.(string)
 	m := map[string]string{}

@@ -131,7 +131,6 @@ func (r Report) Changed() int {
 	return n
 }
 
-// failed lists the nodes that have an error.
 func failed(nodes []Node) []Node {
 	var list []Node
 	for _, n := range nodes {

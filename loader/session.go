@@ -49,7 +49,6 @@ func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
 }
 
-// conn returns the connection to a node.
 func (s *session) conn(addr string) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,6 @@ func (s *session) drop(addr string) {
 	}
 }
 
-// read returns the libraries on a node.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
 	if s.reads == nil {
 		return c.readHeld(ctx)
@@ -171,7 +169,6 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	return f
 }
 
-// set sets the members and the report's nodes.
 func (f *fleet) set(members []*member) {
 	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
 	nodes := make([]Node, len(members))
@@ -268,7 +265,6 @@ func (f *fleet) deploymentsOf(namespace string) int64 {
 	return most
 }
 
-// filter returns the members for which keep returns true.
 func (f *fleet) filter(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }

@@ -189,7 +189,6 @@ type aboutLimit struct {
 	capacity int64 // the smallest capacity of all rates
 }
 
-// about asks the library about a limit.
 func (t *trial) about(text string) (aboutLimit, error) {
 	parsed, err := t.parse(text)
 	switch {

@@ -47,7 +47,6 @@ type call struct {
 	expect []expectation
 }
 
-// expectation is one expected field.
 type expectation struct {
 	at    *yaml.Node // the value
 	field string

@@ -98,7 +98,6 @@ func Address(opts ...AddressOption) Key {
 // mostProxies bounds the number of entries that are read. Real chains have fewer trusted proxies.
 const mostProxies = 64
 
-// client returns the address of the request's client.
 func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 	addr, known := parseAddr(r.RemoteAddr)
 	if known && !a.trusts(addr) {

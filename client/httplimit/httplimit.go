@@ -129,7 +129,6 @@ func (m Middleware) Check(ctx context.Context) error {
 	return l.Requests.Check(ctx, slices.Sorted(maps.Keys(l.policies))...)
 }
 
-// limited is a handler behind a middleware.
 type limited struct {
 	*middleware
 	next http.Handler

@@ -161,7 +161,6 @@ func (s *step) keep(key string, o Override) {
 	s.found = append(s.found, o)
 }
 
-// at returns the time ms milliseconds after the epoch.
 func at(ms string) time.Time {
 	n, _ := strconv.ParseInt(ms, 10, 64) // cannot fail, because there are few digits
 	return time.UnixMilli(n).UTC()

@@ -114,7 +114,6 @@ func (k *Keys) Progress() Progress {
 	return k.progress
 }
 
-// node scans one server.
 func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without DBSIZE, the progress is unknown
 		k.mu.Lock()
@@ -159,7 +158,6 @@ func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// looked counts the keys of a step.
 func (k *Keys) looked() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

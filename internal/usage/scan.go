@@ -155,7 +155,6 @@ func (s *Scan) keep(r Record) {
 	}
 }
 
-// first holds the records that come first in one order.
 type first struct {
 	by      Order
 	records []Record // sorted

@@ -61,7 +61,6 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 	return httplimit.Join(list...), nil
 }
 
-// single parses a key that consists of one word.
 func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 	kind, name, _ := strings.Cut(word, ":")
 	switch {

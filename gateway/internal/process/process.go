@@ -126,7 +126,6 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	return g.serve(ctx, grpcPort, httpPort, watcher)
 }
 
-// serve runs the servers and the background work until ctx or a server ends.
 func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -193,7 +192,6 @@ func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamSe
 	return serve(service, bounded{stream, ctx})
 }
 
-// bounded is a stream with its own context.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -244,7 +242,6 @@ func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	}
 }
 
-// reload loads the Envoy configuration files if they have changed.
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 	config, err := watcher.Check()
 	if config == nil && err == nil {

@@ -89,7 +89,6 @@ func (s *Server) each(ctx context.Context, list []*question) error {
 	return errors.Join(errs...)
 }
 
-// distinct reports whether no key occurs twice.
 func distinct(list []*question) bool {
 	for i, q := range list {
 		for _, other := range list[:i] {
@@ -137,7 +136,6 @@ func (s *Server) all(ctx context.Context, list []*question) (bool, error) {
 	return result.Allowed, nil
 }
 
-// one decides one descriptor separately.
 func (s *Server) one(ctx context.Context, q *question) error {
 	var result client.Result
 	var err error

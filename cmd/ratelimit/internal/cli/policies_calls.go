@@ -134,7 +134,6 @@ func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, r
 	return shown.last.err
 }
 
-// policyScreen is the content of the terminal.
 type policyScreen struct {
 	screen
 	last policyLook
@@ -160,7 +159,6 @@ func (p *policyScreen) View() tea.View {
 	return p.view("ratelimit policies", "", p.last.fault, lines)
 }
 
-// policiesReport is the output of policies --json.
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
@@ -214,7 +212,6 @@ func (a *app) printPolicyCalls(look policyLook) error {
 	return a.write(look.table)
 }
 
-// policyTable formats the fleet's calls for each policy as a table.
 func (a *app) policyTable(fleet policycalls.Fleet) string {
 	if len(fleet.Policies) == 0 {
 		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
@@ -282,7 +279,6 @@ func policyRow(name, kind string, limits []string, calls policycalls.Calls) []st
 	return row
 }
 
-// deniedPercent formats the share of the calls that were denied, in percent.
 func deniedPercent(calls usage.Count) string {
 	percent := 100 * float64(calls.Denied) / float64(calls.Allowed+calls.Denied)
 	switch {

@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// testReport is the output of test --json.
 type testReport struct {
 	OK     bool               `json:"ok"`
 	Tests  int                `json:"tests"`

@@ -47,7 +47,6 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 	}
 }
 
-// topScreen is the content of the terminal.
 type topScreen struct {
 	screen
 	pass pass // has the keys in every order

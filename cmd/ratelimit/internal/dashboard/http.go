@@ -113,7 +113,6 @@ func local(host string) bool {
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// events sends each state as a server-sent event.
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	states, leave, ok := d.view()
 	if !ok {
@@ -170,7 +169,6 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// answer sends the result of read as JSON.
 func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(context.Context, *client.Client) (any, error)) {
 	var content any
 	rdb, err := d.connection(r.Context())
@@ -188,7 +186,6 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(con
 	_ = json.NewEncoder(w).Encode(content)
 }
 
-// refuse sends the reason as an error.
 func refuse(w http.ResponseWriter, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnprocessableEntity)

@@ -16,7 +16,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// readLimiter reads the state of a limiter, for /peek.
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {
 	req := client.Request{Keys: keys}
 	for range keys {

@@ -137,7 +137,6 @@ func (r *run) keys(worker uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }
 }
 
-// work makes the decisions of one worker, one after another.
 func (r *run) work(ctx context.Context, key func() int) {
 	for {
 		n := r.next.Add(1) - 1
@@ -207,7 +206,6 @@ func (r *run) message(err error) {
 	}
 }
 
-// watch reports the progress until the run is over.
 func (r *run) watch(over <-chan struct{}) {
 	ticker := time.NewTicker(progressing)
 	defer ticker.Stop()
