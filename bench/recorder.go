@@ -53,15 +53,12 @@ func (r *recorder) pass(ask func() error) error {
 	return ask()
 }
 
-// DialHook implements redis.Hook.
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook implements redis.Hook.
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// ProcessHook implements redis.Hook.
 func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if r.passing || cmd.Name() != "evalsha" {

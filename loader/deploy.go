@@ -209,13 +209,15 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &known):
 		return err
-	case isCode(err, "READONLY"):
+	case codeOf(err) == "READONLY":
 		return readOnly(c, c.primaryOf(ctx), err)
 	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
 		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
 		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case isReply(err, "ERR Error "), isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
-		return refusedText(c, err)
+	case isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
+	case isReply(err, "ERR Error "):
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
 	}
 	return failure(c, "FUNCTION LOAD", err)
 }

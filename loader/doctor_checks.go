@@ -27,7 +27,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
 	if err != nil {
-		if isCode(err, "NOPERM") {
+		if codeOf(err) == "NOPERM" {
 			x.skip("whether the library responds", c.address(), "grant +fcall_ro|"+functions.Name+"_info")
 			return
 		}

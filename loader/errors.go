@@ -104,8 +104,6 @@ func replyText(err error) string {
 
 func isReply(err error, prefix string) bool { return strings.HasPrefix(replyText(err), prefix) }
 
-func isCode(err error, code string) bool { return codeOf(err) == code }
-
 func codeOf(err error) string {
 	code, _, _ := strings.Cut(replyText(err), " ")
 	return code
@@ -147,7 +145,7 @@ func failure(c *conn, step string, err error) *Error {
 		return c.fail(step, ErrOutOfMemory, err, "raise its maxmemory or free memory"+again, "is out of memory and accepts no library")
 	case "MISCONF", "NOREPLICAS":
 		remedy := "see its log: it cannot write to its disk"
-		if isCode(err, "NOREPLICAS") {
+		if codeOf(err) == "NOREPLICAS" {
 			remedy = "start its replicas, or lower its min-replicas-to-write"
 		}
 		return c.fail(step, ErrNotWritable, err, remedy+again, "accepts no writes now (%s)", replyText(err))
@@ -235,13 +233,6 @@ const lookAtStatus = "call Status to see what the nodes run"
 
 func cameBetween(c *conn) *Error {
 	return c.fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
-}
-
-func refusedText(c *conn, err error) *Error {
-	if strings.Contains(replyText(err), "FUNCTION LOAD timeout") {
-		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
-	}
-	return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
 }
 
 func overwritten(c *conn) *Error {

@@ -120,7 +120,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 			mode:    text(m, "mode"),
 			replica: role == "replica" || role == "slave",
 		}, nil
-	case !isCode(err, "ERR"): // not a reply to the command itself
+	case codeOf(err) != "ERR": // not a reply to the command itself
 		return about{}, failure(c, "HELLO", err)
 	}
 	reply, err = c.do(ctx, "INFO")

@@ -66,7 +66,7 @@ func (f *fleet) removes(m *member) []string {
 // it parses the library, and what probe sends does not even name a library.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
-	if err == nil || isCode(err, "ERR") {
+	if err == nil || codeOf(err) == "ERR" {
 		return nil
 	}
 	return m.loadFailure(ctx, err)

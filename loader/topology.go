@@ -157,7 +157,7 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
-	if err != nil && (isCode(err, "NOPERM") || isCode(err, "ERR")) {
+	if err != nil && (codeOf(err) == "NOPERM" || codeOf(err) == "ERR") {
 		if older, err2 := c.do(ctx, "CLUSTER", "SLOTS"); err2 == nil {
 			reply, err = older, nil
 			step, read = "CLUSTER SLOTS", readSlots

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
+	"slices"
 )
 
 // An AddressOption configures how [Address] finds the client's address.
@@ -136,12 +137,7 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 }
 
 func (a *addresses) trusts(addr netip.Addr) bool {
-	for _, network := range a.trusted {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.trusted, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // cutLast cuts text around its last separator, or, if quotes is true, around the last one outside

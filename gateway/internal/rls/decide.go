@@ -10,6 +10,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"slices"
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
@@ -91,10 +92,8 @@ func (s *Server) each(ctx context.Context, list []*question) error {
 
 func distinct(list []*question) bool {
 	for i, q := range list {
-		for _, other := range list[:i] {
-			if other.key == q.key {
-				return false
-			}
+		if slices.ContainsFunc(list[:i], func(other *question) bool { return other.key == q.key }) {
+			return false
 		}
 	}
 	return true

@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
+	"slices"
 )
 
 func (a *app) policiesCommand() *cobra.Command {
@@ -139,7 +140,6 @@ type policyScreen struct {
 	last policyLook
 }
 
-// Update implements tea.Model.
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
 		if look.table == "" {
@@ -150,7 +150,6 @@ func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return p, p.update(msg)
 }
 
-// View implements tea.Model.
 func (p *policyScreen) View() tea.View {
 	var lines []string
 	if p.last.table != "" {
@@ -216,10 +215,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	if len(fleet.Policies) == 0 {
 		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
 	}
-	rates := false
-	for _, p := range fleet.Policies {
-		rates = rates || p.PerSec != nil
-	}
+	rates := slices.ContainsFunc(fleet.Policies, func(p policycalls.Policy) bool { return p.PerSec != nil })
 	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
 	for _, p := range fleet.Policies {
 		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Calls))
