@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// clientsReport is the result of `bench clients`.
 type clientsReport struct {
 	server  string
 	began   time.Time

@@ -70,7 +70,6 @@ func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmde
 	return c
 }
 
-// outcome is a contender's decision.
 type outcome struct {
 	allowed bool
 	used    int64 // units of the limit that are in use after the call, or unknown

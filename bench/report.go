@@ -64,7 +64,6 @@ func newReport(version string, libraries []*library, p plan) report {
 	return r
 }
 
-// add adds the figures of one case.
 func (r *report) add(c benchCase, figures []turns) {
 	report := caseReport{Name: c.name, Note: c.note}
 	if c.work.count > 0 {

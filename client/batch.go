@@ -69,7 +69,6 @@ type batches struct {
 	table[string, *keyBatch]
 }
 
-// keyBatch holds the units of one key.
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent

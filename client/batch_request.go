@@ -10,7 +10,6 @@ import (
 // does not take the last units of a limit.
 const shareOfRemaining = 8
 
-// request is a request for units of a key.
 type request struct {
 	number uint64
 	want   int64         // units requested

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is a call to a library function.
 type call struct {
 	verb string   // function name without "ratelimit_"
 	keys []string // prefix included
@@ -105,7 +104,6 @@ func (c *command) Clone() redis.Cmder {
 	return clone
 }
 
-// send sends the command through rdb, and returns its reply.
 func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply any, err error) {
 	defer recovered(&err)
 	if err := rdb.Process(ctx, c); err != nil {

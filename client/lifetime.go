@@ -114,7 +114,6 @@ func (c *Client) close() error {
 
 var errClosed = errors.New("the client is closed")
 
-// afterClose returns the error for a call on a closed client.
 func afterClose(op string, keys []string) *Error {
 	return &Error{
 		Op: op, Keys: keys, Err: errClosed, class: ErrUnavailable,

@@ -207,7 +207,6 @@ func (r Request) check() error {
 	return nil
 }
 
-// cost returns the number of units that the request takes from the key at index key.
 func (r Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
@@ -218,7 +217,6 @@ func (r Request) cost(key int) int64 {
 	return r.Costs[key]
 }
 
-// largest returns the largest of the costs.
 func (r Request) largest() int64 {
 	if len(r.Costs) == 0 {
 		return 1

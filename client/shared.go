@@ -38,7 +38,6 @@ func WithoutSharedRoundTrips() Option {
 	}
 }
 
-// roundTrips holds the shared round trips of one node.
 type roundTrips struct {
 	calls atomic.Int64 // calls in progress, shared or not
 
@@ -74,7 +73,6 @@ func (s *server) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-// sendShared sends cmd in a shared round trip.
 func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply any, written bool, err error) {
 	t, ok := node.join(s, cmd, ctx.deadline)
 	if !ok {

@@ -16,7 +16,6 @@ const (
 	ok            = engine.Status("OK")
 )
 
-// setOptions holds the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get bool
 	expiry      string // one of expiryUnits, KEEPTTL, PERSIST, or "" if there is none
@@ -123,7 +122,6 @@ func (s *Server) store(n int, key, value string, at int64) {
 	}
 }
 
-// cmdSetEx returns the handler for SETEX or PSETEX.
 func cmdSetEx(unit, name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		at, e := s.moment(unit, args[1], name)

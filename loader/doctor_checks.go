@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // library checks that text, the library on the node, is a build of the ratelimit library and
@@ -26,12 +27,12 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
 	if err != nil {
-		if isCode(err, "NOPERM") {
+		if codeOf(err) == "NOPERM" {
 			x.skip("whether the library responds", c.address(), "grant +fcall_ro|"+functions.Name+"_info")
 			return
 		}
 		err = failure(c, step, err)
-	} else if _, speaks := fields(reply)["contract"].(int64); !speaks {
+	} else if _, speaks := respmap.Of(reply)["contract"].(int64); !speaks {
 		err = garbage(c, step, reply)
 	}
 	if err != nil {
@@ -92,7 +93,7 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 		x.unread(c, "the snapshots", "CONFIG GET", "+config|get", err)
 		return
 	}
-	settings := fields(reply)
+	settings := respmap.Of(reply)
 	if settings == nil {
 		x.failed("reach", garbage(c, "CONFIG GET", reply), unreached)
 	} else if save, has := settings["save"]; has && save == "" {

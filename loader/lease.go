@@ -28,7 +28,6 @@ const (
 	leaseFunction = functions.Name + "_lease"
 )
 
-// lease is the content of a lease library.
 type lease struct {
 	name    string // name of the library
 	who     string // who deploys, for display
@@ -203,7 +202,6 @@ func (h *holder) release(ctx context.Context) []*Error {
 	return []*Error{e}
 }
 
-// timeMS returns the server's time in ms since the epoch.
 func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	reply, err := c.do(ctx, "TIME")
 	if err != nil {

@@ -202,7 +202,6 @@ func (r record) namespaceRecords() map[string]namespaceRecord {
 	return found
 }
 
-// with returns a copy of r with a new entry for a namespace.
 func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
@@ -252,7 +251,6 @@ func withoutNamespaces(text string) owned {
 	return owned{artifact{text: text, Library: describe(text)}, own}
 }
 
-// policiesIn returns the policies of a namespace in the source code of a library.
 func policiesIn(text, namespace string) []functions.Policy {
 	list, _ := functions.ReadPolicies(text)
 	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })
@@ -270,9 +268,6 @@ func namespacesIn(text string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-// namespaceOf returns the namespace in the name of a policy.
-func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
 
 func uncomposed(c *conn, err error) *Error {
 	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 func TestNewer(t *testing.T) {
@@ -84,9 +85,9 @@ func TestFunctionsOf(t *testing.T) {
 		t.Fatalf("%v, %v", reply, err)
 	}
 	var listed []string
-	list, _ := fields(libraries[0])["functions"].([]any)
+	list, _ := respmap.Of(libraries[0])["functions"].([]any)
 	for _, f := range list {
-		listed = append(listed, text(fields(f), "name"))
+		listed = append(listed, text(respmap.Of(f), "name"))
 	}
 	slices.Sort(listed)
 	if names := functionsOf(functions.Source()); len(names) == 0 || !slices.Equal(names, listed) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // Topology is the arrangement of the servers: one server, a cluster or a ring.
@@ -155,7 +157,7 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
-	if err != nil && (isCode(err, "NOPERM") || isCode(err, "ERR")) {
+	if err != nil && (codeOf(err) == "NOPERM" || codeOf(err) == "ERR") {
 		if older, err2 := c.do(ctx, "CLUSTER", "SLOTS"); err2 == nil {
 			reply, err = older, nil
 			step, read = "CLUSTER SLOTS", readSlots
@@ -180,7 +182,7 @@ func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard
 	for _, entry := range list {
-		m := fields(entry)
+		m := respmap.Of(entry)
 		nodes, ok := m["nodes"].([]any)
 		if !ok {
 			return nil
@@ -200,7 +202,7 @@ func readShards(reply any, host string, tls bool) []shard {
 		first := len(shards)
 		var replicas []string
 		for _, n := range nodes {
-			node := fields(n)
+			node := respmap.Of(n)
 			primary := text(node, "role") == "master"
 			if primary && len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
 				continue

@@ -323,15 +323,8 @@ func (f *fleet) laterBuild() string {
 
 // isDeployed reports whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
-	if f.s.last.deployed == f.want.Digest {
-		return true
-	}
-	for _, m := range f.members {
-		if m.record.deployed == f.want.Digest {
-			return true
-		}
-	}
-	return false
+	return f.s.last.deployed == f.want.Digest ||
+		slices.ContainsFunc(f.members, func(m *member) bool { return m.record.deployed == f.want.Digest })
 }
 
 // underWay describes a deployment that holds a lease. It returns "" if there is none. except is the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // Effects returns the effect of each change of a policy on keys in use. It runs the library in the
@@ -162,7 +163,7 @@ func (t *trial) try(from, to string) functions.Effect {
 	}
 	switch {
 	case denied:
-		return functions.Effect{Keys: "denied, for up to " + spanText(longest.Milliseconds()), Denied: true}
+		return functions.Effect{Keys: "denied, for up to " + span.Text(longest), Denied: true}
 	case left >= b.capacity:
 		return functions.Effect{Keys: "start anew"}
 	}
@@ -171,7 +172,7 @@ func (t *trial) try(from, to string) functions.Effect {
 		return functions.Effect{Keys: keys}
 	}
 	if before := t.callAfter(from, from, a, a, a.capacity).wait; exhausted > before {
-		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, spanText(exhausted.Milliseconds()), spanText(before.Milliseconds()))
+		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, span.Text(exhausted), span.Text(before))
 	}
 	return functions.Effect{Keys: keys}
 }
@@ -188,8 +189,6 @@ type aboutLimit struct {
 	capacity int64 // the smallest capacity of all rates
 }
 
-// about makes the library parse a limit. It returns the limit's capacity, and whether the limit is
-// for leases.
 func (t *trial) about(text string) (aboutLimit, error) {
 	parsed, err := t.parse(text)
 	switch {

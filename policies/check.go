@@ -144,7 +144,6 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 	return leases, accepted
 }
 
-// lease checks the rules that apply only to policies for leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
@@ -140,7 +142,7 @@ func (e expectation) show(value int64, policy *Policy) string {
 	case strings.HasSuffix(e.field, "_after") && value == -1:
 		return "never"
 	case strings.HasSuffix(e.field, "_after"):
-		return spanText(value)
+		return span.Text(time.Duration(value) * time.Millisecond)
 	case strings.HasSuffix(e.field, "index") && policy != nil && value >= 1 && value <= int64(len(policy.Limits)):
 		if name := policy.Limits[value-1].Key; name != "" {
 			return fmt.Sprintf("%d (%s)", value, name)

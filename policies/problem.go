@@ -13,7 +13,6 @@ type Problems = yamlfile.Problems
 // maxBytes is the size limit of a file; ten thousand policies take half of it.
 const maxBytes = 2 << 20
 
-// source is a file that is being parsed.
 type source struct{ yamlfile.Source }
 
 func newSource(name string) *source {

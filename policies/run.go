@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // sides is Lua code that adds a function to the library. The function chooses which side decides
@@ -270,7 +271,7 @@ func (c call) String() string {
 		words = append(words, c.limit)
 	}
 	if c.has("for") {
-		words = append(words, "for", spanText(c.span.Milliseconds()))
+		words = append(words, "for", span.Text(c.span))
 	}
 	if c.upTo {
 		words = append(words, "up to", fmt.Sprint(c.costs[0]))
@@ -289,5 +290,5 @@ func (c call) String() string {
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")
 	}
-	return strings.Join(words, " ") + " at " + spanText(c.after.Milliseconds())
+	return strings.Join(words, " ") + " at " + span.Text(c.after)
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
@@ -46,7 +47,6 @@ type call struct {
 	expect []expectation
 }
 
-// expectation is one expected field.
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
@@ -239,7 +239,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	}
 	if at, ok := given["at"]; ok {
 		if c.after = f.At; c.after < before {
-			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, spanText(before.Milliseconds()))
+			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, span.Text(before))
 			c.after = before
 		}
 	}

@@ -245,7 +245,6 @@ func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error)
 	return nil
 }
 
-// retryStatus returns a status with a RetryInfo.
 func retryStatus(code codes.Code, text string, after time.Duration) *status.Status {
 	st := status.New(code, text)
 	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {

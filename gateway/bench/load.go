@@ -22,7 +22,6 @@ type load struct {
 	perSecond            float64 // 0: each caller sends its next request as soon as it has a response
 }
 
-// result sums up the turns of a process.
 type result struct {
 	mu        sync.Mutex
 	latency   *hdrhistogram.Histogram // in µs

@@ -203,7 +203,6 @@ func (b *Backend) dismissSpares(ctx context.Context) error {
 	return nil
 }
 
-// stop stops every server of the backend, and releases its resources.
 func (b *Backend) stop() error {
 	var errs []error
 	for _, n := range slices.Concat(b.Nodes, b.extra) {

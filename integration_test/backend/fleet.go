@@ -107,7 +107,6 @@ func (f *Fleet) startLocal(ctx context.Context) error {
 	return f.startAll(ctx, plans, "process")
 }
 
-// plan is a backend to start.
 type plan struct {
 	name string
 	spec spec

@@ -51,7 +51,7 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
 		}
-		return Secret(kind, name, v), nil
+		return kind + ":" + Escape(name) + "~" + digest(v), nil
 	}}
 }
 

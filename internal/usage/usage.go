@@ -25,7 +25,6 @@ const (
 // Orders lists all orders.
 var Orders = []Order{Total, Denied, Last, Newest, Oldest}
 
-// compare orders two records.
 func (o Order) compare(a, b Record) int {
 	order := 0
 	switch o {

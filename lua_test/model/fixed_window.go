@@ -33,7 +33,6 @@ func refusesWindow(l Limit) bool {
 	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.calendar() && !r.has("align=clock") })
 }
 
-// window is the state of fixed_window: a count, and the end of the window.
 type window struct {
 	n     int64
 	count int64

@@ -195,10 +195,8 @@ func (l Limit) Refused() bool {
 			return l.algorithm().Leases || len(l.Rates) > 1 || len(r.Options) > 0 || slices.Contains([]string{"w", "mo", "y"}, period)
 		}
 	}
-	for _, r := range l.Rates {
-		if r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 {
-			return true
-		}
+	if slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 }) {
+		return true
 	}
 	a := l.algorithm()
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most

@@ -61,7 +61,6 @@ type entry struct {
 	override
 }
 
-// limiter is the state of a limit.
 type limiter struct {
 	algorithm *Algorithm
 	rates     []state // by position; nil means that the rate is full
@@ -152,7 +151,6 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 	panic(fmt.Sprintf("no such verb: %q", c.Verb))
 }
 
-// reset deletes keys and returns how many existed.
 func (m *Model) reset(keys []string) any {
 	held := int64(0)
 	for _, key := range keys {
@@ -183,7 +181,6 @@ func (m *Model) block(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// unblock lifts blocks and returns how many were active.
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {

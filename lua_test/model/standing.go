@@ -39,7 +39,6 @@ func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }
 
-// left returns how many units can be taken now.
 func (s *standing) left() int64 {
 	if s.blocked > 0 {
 		return 0

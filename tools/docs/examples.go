@@ -91,7 +91,6 @@ func All(root string) ([]Document, error) {
 	return all, nil
 }
 
-// parse parses the blocks of a document.
 func parse(name, text string) (Document, error) {
 	document := Document{Name: name}
 	marks := map[string]string{}

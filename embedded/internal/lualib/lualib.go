@@ -113,7 +113,6 @@ func call(L *lua.LState, f lua.LValue, args ...lua.LValue) lua.LValue {
 	return result
 }
 
-// checkLength raises an error if n exceeds MaxString.
 func checkLength(L *lua.LState, n int) {
 	if n > MaxString {
 		L.RaiseError("the embedded server makes no string of more than %d MiB", MaxString>>20)

@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures the gateway. Main sets the options from flags.
@@ -125,7 +126,6 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	return g.serve(ctx, grpcPort, httpPort, watcher)
 }
 
-// serve runs the servers and the background work until ctx is done or a server fails.
 func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -192,7 +192,6 @@ func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamSe
 	return serve(service, bounded{stream, ctx})
 }
 
-// bounded is a stream with its own context.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -230,20 +229,19 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			said = err.Error()
 			g.options.Log.Warn("not ready", "error", err)
 		}
-		pause(ctx, checkEvery)
+		_ = sleep.For(ctx, checkEvery)
 	}
 }
 
 // follow reloads the Envoy configuration files when they change, until ctx ends.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
-	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
+	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
 		}
 	}
 }
 
-// reload loads the Envoy configuration files if they have changed.
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 	config, err := watcher.Check()
 	if config == nil && err == nil {
@@ -260,14 +258,4 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		g.options.Log.Warn(notice)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

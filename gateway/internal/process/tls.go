@@ -70,7 +70,6 @@ func (f TLSFiles) stamp() string {
 	return stamp
 }
 
-// reloader keeps the current configuration.
 type reloader struct {
 	files   TLSFiles
 	log     *slog.Logger

@@ -59,7 +59,6 @@ func (s servers) faults(err error, rights string) error {
 	return found
 }
 
-// joined joins several errors in one line.
 type joined []error
 
 func (j joined) Unwrap() []error { return j }
@@ -72,7 +71,6 @@ func (j joined) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// atNode is the error from a call to one of several nodes.
 type atNode struct {
 	name string
 	err  error

@@ -144,7 +144,6 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 	return report, nil, err
 }
 
-// printReport prints the report on each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
@@ -188,7 +187,6 @@ func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
 
-// name describes a library.
 func name(l loader.Library) string {
 	switch {
 	case l.Digest == "":
@@ -204,7 +202,6 @@ var refusals = []error{
 	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrNoNewest, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }
 
-// loaded describes what a deployment did to a node.
 func loaded(n loader.Node, _ loader.Library) string {
 	switch {
 	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):

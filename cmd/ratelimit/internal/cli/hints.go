@@ -53,7 +53,6 @@ var hints = []struct {
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 }
 
-// hint returns the hint for err, or "" if there is none.
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error

@@ -19,7 +19,6 @@ const (
 	topRights = "+scan +hmget +time +ping"
 )
 
-// topFlags are the flags of top.
 type topFlags struct {
 	by       string
 	limit    int
