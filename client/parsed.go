@@ -60,7 +60,7 @@ func WithLimits(policies ...functions.Policy) Option {
 	}
 }
 
-// readPolicy reads the limits of a policy. It returns nil for a policy of leases.
+// readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
 func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	for _, limit := range policy.Limits {
 		key, err := readLimit(limit.Limit)

@@ -34,7 +34,7 @@ import (
 type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
-	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
+	EnvoyConfig    string        // folder of configuration files in the format of envoyproxy/ratelimit; "" for none
 	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
