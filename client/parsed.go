@@ -96,7 +96,7 @@ type limitOn struct {
 // parsedLimit is the parsed form of a limit: from this process if the field written is true, else
 // from a server.
 type parsedLimit struct {
-	keys        []parsedKey // one per key of the limit; nil: not known
+	keys        []parsedKey // one for each key of the limit, or nil if not known
 	keysAt      time.Time   // when the request that returned keys was sent
 	checkedAt   time.Time   // when the latest request with a reply, even an error, was sent
 	usedAt      time.Time   // when a call last used the entry

@@ -29,7 +29,7 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial; 0: unknown
+	most int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
 // waiter is a caller in a queue.

@@ -66,7 +66,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // The watch notices a missing library or a new deployment in the next round. If a library was
 // loaded without a deployment, it may take ten rounds to notice, because it does not read the
 // source code in every round. A step takes at most a second, even if [WithTimeout] allows more, so
-// that a node that hangs does not delay repairs of the others.
+// that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {

@@ -95,7 +95,7 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 	return m.Name, nil
 }
 
-// fields writes the response fields of one middleware, which can be rewritten until the response
+// fields writes the response fields of one middleware. It can rewrite them until the response
 // begins.
 type fields struct {
 	*middleware
