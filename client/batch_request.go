@@ -93,7 +93,7 @@ const (
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides c's call without a request if possible. Otherwise it returns what c does next.
+// enter decides c's call without a request if possible. Otherwise it returns the next step of c.
 func (b *batches) enter(c *caller) (Result, step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ type mode int
 
 const (
 	once       mode = iota // not read-only: sent once
-	repeatable             // not read-only, but charged only once: sent again if the reply is lost
+	repeatable             // not read-only, but safe to repeat: sent again if the reply is lost
 	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 

@@ -322,8 +322,8 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt marks the error if the call writes, because the server may have executed the call despite
-// the error.
+// doubt marks the error as [ErrOutcomeUnknown] if the call writes, because the server may have
+// executed the call despite the error.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true

@@ -251,7 +251,7 @@ func TestLeaseWaits(t *testing.T) {
 				t.Fatalf("%d ran as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
 			}
 		}
-		// The first caller in the queue asks once or twice a second.
+		// The first caller in the queue calls the server once or twice a second.
 		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
 			t.Errorf("asked %d times, want %d at most", asked, most)
 		}

@@ -38,7 +38,7 @@ func WithDenialMemory(longest time.Duration) Option {
 type memory struct {
 	server  *server
 	next    decider
-	longest time.Duration // 0: denials are not remembered
+	longest time.Duration // 0 if denials are not remembered
 	forgets atomic.Uint64 // how often forget was called
 	table[string, *denial]
 }

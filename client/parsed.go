@@ -60,7 +60,7 @@ func WithLimits(policies ...functions.Policy) Option {
 	}
 }
 
-// readPolicy reads the limits of a policy. It returns nil for a policy of leases.
+// readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
 func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	for _, limit := range policy.Limits {
 		key, err := readLimit(limit.Limit)
@@ -96,7 +96,7 @@ type limitOn struct {
 // parsedLimit is the parsed form of a limit: from this process if the field written is true, else
 // from a server.
 type parsedLimit struct {
-	keys        []parsedKey // one per key of the limit; nil: not known
+	keys        []parsedKey // one for each key of the limit, or nil if not known
 	keysAt      time.Time   // when the request that returned keys was sent
 	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry

@@ -29,7 +29,7 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial; 0: unknown
+	most int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
 type waiter struct {
@@ -88,9 +88,9 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
-// waiters that cannot wait that long, and waiters that request more units than the limit can hold.
-// most is the capacity of the limit.
+// rest makes w, which was denied, and the waiters behind it wait until the given time before they
+// call the server. Of the waiters behind w, it refuses those with an earlier deadline and those
+// that request more than most units, the capacity of the limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (w *waiter) refuse() bool {
 	return true
 }
 
-// beyond reports whether w wants more than the limit holds.
+// beyond reports whether w requests more units than the capacity of the limit, if that is known.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
 type turn struct {

@@ -74,9 +74,9 @@ type Request struct {
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
 	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
-	// repetitions. A minute is long enough for those of Take; if your own callers retry, OnceTTL
-	// must be longer than all their retries take. Take repeats a call only in the first half of
-	// this time.
+	// retries. A minute is long enough if only Take itself retries, which it does only in the first
+	// half of this time. If your program repeats the call too, OnceTTL must be longer than the time
+	// within which it does.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.

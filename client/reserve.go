@@ -110,7 +110,8 @@ func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	return e
 }
 
-// giveBack calls Cancel even if ctx has ended. If ctx has not ended, its deadline applies.
+// giveBack calls Cancel even if ctx is done. If ctx is not done, its deadline applies to Cancel,
+// but its cancellation does not.
 func (r *Reservation) giveBack(ctx context.Context) error {
 	back := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {

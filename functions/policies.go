@@ -52,7 +52,7 @@ type Effect struct {
 	// Denied reports whether calls are denied although the new limit has room for them, or because
 	// the policy now takes another number of keys.
 	Denied  bool
-	Refused string // why the library cannot take the new policy, or ""
+	Refused string // why the library rejects the new policy, or ""
 }
 
 // Percent returns the share as a percentage, such as "5%" or "0.5%".

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ed12c9230fbe'
+local BUILD_ID = '1febfa6dfe5d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -489,7 +489,7 @@ do
 --                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
-local LONG = 8192 -- bytes: the texts of a longer value are read one by one
+local LONG = 8192 -- bytes; the texts in a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
 -- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
@@ -687,7 +687,8 @@ do
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
--- part_of returns the k of a value, and text_of returns the value for a k.
+-- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
+-- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
 end, {})
@@ -1939,8 +1940,9 @@ local function fields(key, ...)
   return values
 end
 
--- These are the minute of the last decision, and its fields for allowed and denied calls. They are
--- cached because most calls come in the same minute.
+-- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
+-- that count its calls. They are cached because most decisions are made in the same minute as the one
+-- before.
 local current, allowed_now, denied_now = 0, '', ''
 
 -- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
@@ -2159,7 +2161,8 @@ local form = { load = states.load_other, write = write }
 
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
--- broken, read returns nil. value is the rest of the key's value, if it has been read.
+-- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
+-- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
@@ -2586,8 +2589,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list
--- with the result of the function `of` for each key, or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what
+-- the keys hold, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then

@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// check determines, without writing anything, whether every node can take the build, and sets Err
-// on each node that cannot. With probe, it also tests the user's permission to load libraries and
-// the node's memory.
+// check determines whether every node can load the build, and sets Err on each node that cannot. It
+// writes nothing. If probe is true, it also tests the user's permission to load libraries and the
+// node's memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	f.tryChanges()
 	// During another deployment, a node may have the new record but not yet the new library. So do

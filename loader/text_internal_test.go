@@ -26,7 +26,7 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// A record returns the kept text byte for byte; the tests of Rollback show the same on a real
+// A library in a record is read back byte for byte. The tests of Rollback check this on a real
 // server.
 func TestRecord(t *testing.T) {
 	for _, replaced := range []string{

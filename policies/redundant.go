@@ -26,8 +26,8 @@ func redundantRates(l limit) []string {
 	return redundant
 }
 
-// implied reports whether b always allows the calls that a allows. If the bounds of the algorithm
-// are not exact, implied may return false even if b does.
+// implied reports whether b allows every call that a allows. If the bounds of the algorithm are not
+// exact, implied may return false although b allows them all.
 func implied(algorithm string, a, b rate) bool {
 	equal := a
 	equal.text = b.text

@@ -5,7 +5,8 @@
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
--- part_of returns the k of a value, and text_of returns the value for a k.
+-- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
+-- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
 end, {})

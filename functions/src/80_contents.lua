@@ -23,8 +23,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list
--- with the result of the function `of` for each key, or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what
+-- the keys hold, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then

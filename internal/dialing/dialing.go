@@ -86,8 +86,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Class, e.Err}
 }
 
-// PasswordError says why there is no password to log in with, and what to do. It wraps nothing,
-// because go-redis returns the innermost error of a failed login.
+// PasswordError reports why no password is available to log in with, and what to do. It wraps no
+// error, because go-redis returns the innermost error of a failed login.
 type PasswordError struct{ Problem, Remedy string }
 
 // Error returns the problem and the remedy in one line.

@@ -38,9 +38,9 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret returns a Key whose value is a hash of what value returns. maker is the name of the
-// exported function, such as "Header"; in lower case it is part of the key. example is a sample
-// argument, for errors.
+// Secret returns a Key that contains a hash of the result of value. maker is the name of the
+// exported function that calls Secret, such as "Header"; its lower-case form is part of the key.
+// example is a sample argument for error messages.
 func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
 	if name == "" {
 		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}

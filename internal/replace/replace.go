@@ -1,5 +1,5 @@
 // Package replace replaces files atomically. A file keeps its old content until the new content is
-// complete, and also if writing fails.
+// complete. If writing fails, it keeps the old content.
 package replace
 
 import (
@@ -101,7 +101,7 @@ func create(name string) (file *os.File, target string, err error) {
 // follow resolves a symbolic link. The link's target need not exist. follow returns any other name
 // unchanged.
 func follow(name string) (string, error) {
-	for range 40 { // the same maximum as in Linux
+	for range 40 { // Linux also follows at most 40 links
 		link, err := os.Readlink(name)
 		if err != nil {
 			return name, nil

@@ -73,8 +73,8 @@ type Rate struct {
 	Denied  float64 `json:"denied"`
 }
 
-// rate returns the rate of calls since an earlier reading of the counts. The parameter before is
-// this reading. If before is zero or too old, rate returns the rate of the last full minute.
+// rate returns the rate of calls between two readings of the counts, before and r. If before is
+// zero or too old, rate returns the rate of the last full minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {

@@ -103,8 +103,8 @@ func (m *Model) store(key string, e entry) {
 	}
 }
 
-// SetTime sets the clock and removes expired keys. A server does the same if a test reads all keys
-// after each move.
+// SetTime sets the clock and removes expired keys. A server removes an expired key only when it is
+// read, so tests read all keys of the server after setting its clock.
 func (m *Model) SetTime(us int64) {
 	m.now = us
 	for key, e := range m.keys {

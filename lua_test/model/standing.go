@@ -73,7 +73,8 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns, for a rate in debt after FORCE, the time in ms until a unit is left.
+// debtor returns the time in ms until a rate that may be in debt after FORCE has a unit available,
+// or -1 if it never has.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():

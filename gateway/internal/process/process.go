@@ -35,8 +35,8 @@ import (
 type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
-	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
-	AllOrNone      bool          // charge no descriptor of a request if a limit from EnvoyConfig denies one
+	EnvoyConfig    string        // folder of configuration files in the format of envoyproxy/ratelimit; "" for none
+	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port

@@ -236,8 +236,8 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders makes one decider for each trial on each engine. It returns them by trial and, as jobs,
-// by engine.
+// deciders creates a decider for each trial on each engine. It returns them twice: by trial, and as
+// jobs by engine.
 func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	deciders := make([][]*decider, len(trials))
 	jobs := make([][]job, len(r.engines))

@@ -60,7 +60,7 @@ type stage struct {
 	rdb    redis.UniversalClient
 	prefix string // prefix of every key
 	where  string // for display
-	own    bool   // whether it is an embedded server
+	own    bool   // whether the server is embedded
 	close  func()
 }
 

@@ -128,9 +128,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// onFleet calls a method of a Loader that returns a Report or a Plan. failed is the error for the
-// nodes that failed, which are also in the report. err is any other error. If err is not nil, there
-// is no report.
+// onFleet calls a method of a Loader that returns a Report or a Plan. If nodes failed, the report
+// contains them, and failed is their error. err is any other error; then there is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {

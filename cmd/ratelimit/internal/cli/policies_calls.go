@@ -109,7 +109,8 @@ func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rd
 	return look
 }
 
-// eachLookAtPolicies shows a reading now, and a new one after each interval, until ctx ends.
+// eachLookAtPolicies calls show with a new reading at once, and again after each interval, until
+// ctx is done.
 func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration, show func(policyLook)) {
 	for ctx.Err() == nil {
 		look := a.lookAtPolicies(ctx, reader, rdb, s)

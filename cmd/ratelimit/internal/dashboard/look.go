@@ -71,7 +71,7 @@ const (
 // look polls the servers once and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // whether the servers are unreachable, so that further errors add nothing
+	dead := false // whether a server is unreachable; later errors would only repeat this
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
