@@ -110,7 +110,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	wantAllowed(t, others, 10)
 }
 
-// A caller that waits for another caller's request stops waiting when its own context ends.
+// A caller that waits for another caller's request stops waiting when its own context is done.
 func TestBatchWaitEnds(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))

@@ -116,7 +116,6 @@ func (b *breakers) newBreaker(address string) *breaker {
 	return made
 }
 
-// report reports a state change to the observers.
 func (b *breakers) report(node string, from, to gobreaker.State) {
 	for _, f := range b.onChange {
 		f(BreakerChange{Node: node, From: from.String(), To: to.String()})
@@ -157,7 +156,7 @@ func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	return err
 }
 
-// errSaysNothing stands for an error that says nothing about the node.
+// errSaysNothing replaces an error that the breaker must not count, as reported by saysNothing.
 var errSaysNothing = errors.New("says nothing about the node")
 
 // replied reports whether a call got a reply, even an error reply.

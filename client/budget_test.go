@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 		name           string
 		actual         int64
 		want           client.Result
-		remaining, all int64 // units left, and requests sent: the take, and the correction
+		remaining, all int64 // units left, and number of requests sent
 	}{
 		{"less", 2, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1}, 8, 2},
 		{"nothing", 0, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1}, 10, 2},

@@ -41,7 +41,6 @@ type decider interface {
 	decide(ctx context.Context, req Request) (Result, error)
 }
 
-// start prepares c to send calls through rdb.
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.server.start(rdb, c.observers.breaker)
 	c.takes = c.server
@@ -189,9 +188,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // blocked. The keys of a shadow policy are refunded separately from the others. Given the request
 // of an allowed [Client.Take], Refund gives back the same units. See [Client.RefundN].
 //
-// It counts nothing in req.UsageKey. With an OnceKey, which must differ from that of the Take, it
-// gives the units back once, and retries as Take does if a reply is lost. If the library on the
-// server is too old for this, the error is [ErrNotDeployed].
+// It counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
+// Take, Refund gives the units back only once, and retries as Take does if a reply is lost. If the
+// library on the server is too old to refund with an OnceKey, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", req)

@@ -204,7 +204,7 @@ func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	cancel()
 }
 
-// One unreachable shard does not block calls to the others.
+// One unreachable shard does not block calls to other shards.
 func TestBreakerOfEachNode(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)

@@ -117,7 +117,7 @@ func testHealingFails(t *testing.T) {
 	for _, tt := range []struct {
 		pause time.Duration
 		times int64
-	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is called again
+	}{{time.Second - 1, 1}, {1, 2}} { // the healer is called again after a second
 		time.Sleep(tt.pause)
 		_, _ = c.Allow(t.Context(), "k", perDay)
 		if n := h.times.Load(); n != tt.times {

@@ -19,12 +19,12 @@ const longestPoll = time.Second
 
 // Wait waits until it has acquired the lease, and then returns nil. It cannot predict when a lease
 // becomes available, because other holders may renew theirs or release them early. So it waits
-// until ctx ends, and then returns a [*LimitedError]. Other errors are those of [Lease.Acquire].
+// until ctx is done, and then returns a [*LimitedError]. Other errors are those of [Lease.Acquire].
 // After an [ErrOutcomeUnknown] the lease may be held until it expires.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
 // first of them calls the server as soon as the same Client releases a lease of this key and limit.
-// To notice releases by other processes, it calls about once a second.
+// It also calls the server about once a second, to notice releases by other processes.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
 		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
@@ -49,17 +49,17 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // If no lease is available, Hold returns a [*LimitedError] immediately and does not run f. To wait
 // for a lease, call [Lease.Wait] first; its context can have a different deadline.
 //
-// The context of f ends with ctx, or when the lease is lost. The lease is lost if a renewal finds
-// that it is not held, if no renewal succeeds before it expires, or if the Client is closed. Then
-// [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
-// error, joined with the error from f. Hold measures the expiry by this process's monotonic clock,
-// from just before it sent the last successful renewal. If this clock and the server's run at the
-// same speed, the lease does not expire on the server earlier. f should return soon after its
-// context ends, because another caller may then acquire a lease.
+// The context of f is canceled when ctx is done or the lease is lost. The lease is lost if a
+// renewal finds that it is not held, if no renewal succeeds before it expires, or if the Client is
+// closed. Then [context.Cause] returns an [ErrLeaseLost] that says how the lease was lost. Hold
+// returns the same error, joined with the error from f. Hold measures the lease time with the
+// monotonic clock of this process, from just before it sent the last successful renewal. So the
+// lease does not expire earlier on the server, unless the server's clock runs faster. f should
+// return soon after its context is canceled, because another caller may then acquire a lease.
 //
-// Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
-// because the lease then expires on the server. If another Hold of the same Lease is running, the
-// error is [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
+// Hold renews the lease until f returns, even if ctx is done. It ignores a failed release, because
+// the lease then expires on the server. If another Hold of the same Lease is running, the error is
+// [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))

@@ -60,7 +60,7 @@ func WithLimits(policies ...functions.Policy) Option {
 	}
 }
 
-// readPolicy reads the limits of a policy. It returns nil for a policy of leases.
+// readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
 func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	for _, limit := range policy.Limits {
 		key, err := readLimit(limit.Limit)
@@ -96,7 +96,7 @@ type limitOn struct {
 // parsedLimit is the parsed form of a limit: from this process if the field written is true, else
 // from a server.
 type parsedLimit struct {
-	keys        []parsedKey // one per key of the limit; nil: not known
+	keys        []parsedKey // one for each key of the limit, or nil if not known
 	keysAt      time.Time   // when the request that returned keys was sent
 	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry
@@ -109,7 +109,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report it
 	rates     []parsedRate
-	canary    *parsedKey // if the limit is a policy with a canary
+	canary    *parsedKey // the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -134,7 +134,8 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	return entry
 }
 
-// keys returns the keys of limits in order, or the first limit that is not known.
+// keys returns the parsed keys of all limits, in order. If a limit is not known, keys returns only
+// that limit.
 func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,9 +183,9 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
 // does not know which keys belong to it.
 //
-// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
-// calls come more often than once per ttl, the client asks the node again in the background before
-// the ttl has passed.
+// A policy may be redeployed, so its limits, as reported by the key's node, are valid only for ttl.
+// If calls come more often than once per ttl, the client fetches the limits again in the background
+// before the ttl has passed.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true

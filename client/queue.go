@@ -29,10 +29,9 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial; 0: unknown
+	most int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
-// waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
@@ -51,7 +50,6 @@ const (
 	rejected                   // refused: its turn would come too late or never
 )
 
-// join adds a waiter to the end of the named queue.
 func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +88,9 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
-// waiters that cannot wait that long, and waiters that request more units than the limit can hold.
-// most is the capacity of the limit.
+// rest makes w, which was denied, and the waiters behind it wait until the given time before they
+// call the server. Of the waiters behind w, it refuses those with an earlier deadline and those
+// that request more than most units, the capacity of the limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +159,7 @@ func (q *queue) advance() {
 	}
 }
 
-// first returns the waiters that may ask concurrently if enough units are left.
+// first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
 // rests returns the time at which the last resting waiter may ask again, or the zero Time if no
@@ -186,10 +184,9 @@ func (w *waiter) refuse() bool {
 	return true
 }
 
-// beyond reports whether w wants more than the limit holds.
+// beyond reports whether w requests more units than the capacity of the limit, if that is known.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-// turn describes the wait of a caller in a queue.
 type turn struct {
 	verb     string
 	keys     []string // keys as sent

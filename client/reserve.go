@@ -40,7 +40,6 @@ func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64)
 	return c.reservation(req, res), nil
 }
 
-// reservation returns the Reservation for a decision just made.
 func (c *Client) reservation(req Request, res Result) *Reservation {
 	return &Reservation{client: c, req: req, res: res, act: time.Now().Add(res.RetryAfter)}
 }
@@ -111,7 +110,8 @@ func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	return e
 }
 
-// giveBack calls Cancel even if ctx has ended. If ctx has not ended, its deadline applies.
+// giveBack calls Cancel even if ctx is done. If ctx is not done, its deadline applies to Cancel,
+// but its cancellation does not.
 func (r *Reservation) giveBack(ctx context.Context) error {
 	back := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {

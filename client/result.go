@@ -35,9 +35,10 @@ type Result struct {
 	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
 	// before proceeding, and with Force it is the wait until one unit is available. If not Allowed,
 	// it is the shortest wait after which the same call would be allowed (with UpTo: a call for one
-	// unit) if nothing else is taken. It is in whole milliseconds, rounded up, and the longest over
-	// all limits that deny. It is [Never], which is -1, if the call can never be allowed; check for
-	// Never before you wait. For the HTTP header Retry-After, round it up to seconds.
+	// unit) if no other call takes units. If several limits deny, it is the longest of their waits.
+	// It is in whole milliseconds, rounded up. It is [Never], which is -1, if the call can never be
+	// allowed; check for Never before you wait. For the HTTP header Retry-After, round it up to
+	// seconds.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until every limit of the call is full again if nothing else is taken,

@@ -52,17 +52,18 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] immediately, and takes nothing, if n is above the capacity of the
 // limit. It does the same if the wait for units, or for the end of a block, is known to exceed the
-// deadline of ctx. It also returns a LimitedError as soon as ctx ends. If a leaky_bucket gives the
-// caller a turn that comes too late, WaitN gives the turn back. A later caller may then get the
-// same turn as a caller that is already in the queue. Other errors are those of [Client.AllowN]. A
-// [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil; with FailClosed, it
-// asks again every one to two seconds.
+// deadline of ctx. It also returns a LimitedError as soon as ctx is done. If the caller cannot wait
+// for its turn in the queue of a leaky_bucket, WaitN gives the turn back. A caller that arrives
+// later may then get the same turn as a caller that is already in the queue. Other errors are those
+// of [Client.AllowN]. A [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil;
+// with FailClosed, it retries every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
-// first of them asks the server; the others ask only if its last reply left enough units for all.
-// There is no order among Clients: a caller that was denied asks again after RetryAfter. If it is
-// denied again, because another caller was faster, it adds up to RetryAfter at random, then up to
-// twice that, and so on, at most a second.
+// first of them calls the server. The others call it at the same time only if the last reply left
+// enough units for all of them. Callers of different Clients are served in no particular order: a
+// caller that was denied retries after RetryAfter. If it is denied again, it also waits for a
+// random time, which is at most RetryAfter, then at most twice that, and so on, but never more than
+// a second.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
 	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
 }

@@ -31,8 +31,8 @@ func halfDeployed(t *testing.T, f three, on int, deploy func()) {
 	}
 }
 
-// If it is not known which policies of other namespaces are the newest, a watch loads nothing on an
-// empty server.
+// A watch loads nothing on an empty server if it cannot determine the newest policies of the other
+// namespaces.
 func TestEmptyServerBesideServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	unreadable := strings.Replace(set(t, "payments/api 1/m").Text(), "'1/m' }", "'1/m'}", 1)

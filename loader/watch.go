@@ -47,11 +47,11 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
-// Watch inspects every primary repeatedly (see [WithInterval]) until ctx ends, and loads build on
+// Watch inspects every primary repeatedly (see [WithInterval]) until ctx is done. It loads build on
 // primaries that lost it or never had it, for example after FUNCTION FLUSH, after a restart without
-// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report,
-// from one goroutine, for each change that it sees, and for each node at the beginning. It returns
-// ctx.Err(), or an error if build is invalid.
+// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report
+// for each node at the beginning, and then for each change that it sees. It never calls report
+// concurrently. It returns ctx.Err(), or an error if build is invalid.
 //
 // A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
 // reason: another build was deployed after this one; any node runs a newer version or a higher
@@ -63,10 +63,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
 // for loads that fail.
 //
-// The watch notices a missing library or a new deployment in the next round. It notices a library
-// that was loaded without a deployment within ten rounds, because the source code is not read in
-// every round. A step takes at most a second, even if [WithTimeout] allows more, so that a node
-// that hangs does not delay repairs of the others.
+// The watch notices a missing library or a new deployment in the next round. If a library was
+// loaded without a deployment, it may take ten rounds to notice, because it does not read the
+// source code in every round. A step takes at most a second, even if [WithTimeout] allows more, so
+// that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -105,7 +105,7 @@ type watch struct {
 type sight struct {
 	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported
-	loads    int    // number of recent loads that replaced that library
+	loads    int    // number of successive loads that replaced that library
 	notUntil time.Time
 }
 
@@ -254,8 +254,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither:
-		// laterBuild detects that the lost library was another build, and the load follows anyway.
+		// f.check would also look for lost policies and probe the node. A watch needs neither. If
+		// the node has lost another build, laterBuild reports that build. If a probe would fail,
+		// the load fails.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
@@ -322,15 +323,8 @@ func (f *fleet) laterBuild() string {
 
 // isDeployed reports whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
-	if f.s.last.deployed == f.want.Digest {
-		return true
-	}
-	for _, m := range f.members {
-		if m.record.deployed == f.want.Digest {
-			return true
-		}
-	}
-	return false
+	return f.s.last.deployed == f.want.Digest ||
+		slices.ContainsFunc(f.members, func(m *member) bool { return m.record.deployed == f.want.Digest })
 }
 
 // underWay describes a deployment that holds a lease. It returns "" if there is none. except is the

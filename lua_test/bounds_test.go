@@ -150,9 +150,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 }
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all leases lapse too far in the future. If all have the same length, a single
-// call shortens them all. With several lengths, each call shortens 2000. Granting a lease with
-// another length records the lengths of 1000 leases.
+// clock back, so that all leases lapse too far in the future. If all leases have the same length, a
+// single call shortens them all. Otherwise each call shortens 2000. The first lease of another
+// length makes the library record when each of 1000 leases was granted.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

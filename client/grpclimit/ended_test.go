@@ -28,8 +28,8 @@ func endedContexts(t *testing.T) map[codes.Code]context.Context {
 	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
 }
 
-// callContext is the key under which the context of a call to the limiter holds the context of the
-// gRPC call.
+// callContext is a context key. Its value in the context of a call to the limiter is the gRPC
+// call's context.
 type callContext struct{}
 
 // callers holds the state of a test in which callers give up before the decision.

@@ -1,4 +1,4 @@
--- Gets a decision from ratelimit-gateway for each request; haproxy.cfg runs this script.
+-- Asks ratelimit-gateway whether to allow a request. haproxy.cfg loads this file.
 
 local gateway = "http://127.0.0.1:8080/check/api/address"
 

@@ -64,7 +64,8 @@ local form = { load = states.load_other, write = write }
 
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
--- broken, read returns nil. value is the rest of the key's value, if it has been read.
+-- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
+-- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)

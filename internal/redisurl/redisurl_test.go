@@ -143,8 +143,8 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestPasswordFromElsewhere checks that a name without a password is the user name if the password
-// comes from elsewhere.
+// TestPasswordFromElsewhere checks that ann in redis://ann@h is the user name if the password is
+// set separately.
 func TestPasswordFromElsewhere(t *testing.T) {
 	for _, given := range []string{"redis://ann@h", "redis-sentinel://ann@h/name"} {
 		s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(given))

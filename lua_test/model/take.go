@@ -156,8 +156,8 @@ func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	return append(fields, each)
 }
 
-// decision returns the six elements of a reply, which the enforced limits determine. With a shadow
-// policy, three more contain the result of enforcing all limits.
+// decision returns the first six elements of a reply, which depend on the enforced limits only. If
+// shadows is true, it adds three elements: the decision if all limits were enforced.
 func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {

@@ -119,7 +119,7 @@ func WantBlocked(t testing.TB, limiter *client.Client, key string, want time.Dur
 	}
 }
 
-// Cancelled returns a context that was canceled.
+// Cancelled returns a canceled copy of ctx.
 func Cancelled(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()

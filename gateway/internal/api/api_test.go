@@ -54,7 +54,7 @@ func newHandler(t *testing.T, limiter *client.Client) http.Handler {
 	return New(Options{Limiter: limiter, Metrics: metrics.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 }
 
-// send sends a request with header lines: name, value, name, value.
+// send sends a request. header alternates the names and values of header fields.
 func send(t *testing.T, h http.Handler, method, name, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, Prefix+name, strings.NewReader(body))

@@ -236,7 +236,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A log may contain the keys of a policy, but no line with the key for suggestions.
+// A backtest works even if no line of the log has the key for suggestions.
 func TestSuggestionsForAKeyThatDoesNotOccur(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "5/h"}, {Key: "b", Limit: "2/h"}}})))
 	opts := options(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Period holds the results for one period: the curve of n, the busiest keys, and the suggested
-// limit.
+// Period holds the results for one period: what each n would deny, the busiest keys, and the
+// suggested limit.
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request

@@ -114,7 +114,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// If one server is dead, a pass shows the keys of the others and reports the fault.
+// If one server is unreachable, a pass shows the keys of the other servers and reports the fault.
 func TestTopOfAServerThatDies(t *testing.T) {
 	addr := fakeredis.Run(t, func(words []string) string {
 		switch strings.ToUpper(words[0]) {
