@@ -16,7 +16,7 @@ type windows struct {
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
-	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
+	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
 
 // peak adds up the costs of one key's requests within the last period. Its field most is the

@@ -35,7 +35,7 @@ type onTerminal struct {
 	person   *os.File // the end at which the test types
 	terminal *os.File
 	screen   redistest.Output // what the program wrote
-	read     chan struct{}    // closed when everything is in screen
+	read     chan struct{}    // closed when screen contains all output
 }
 
 func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {

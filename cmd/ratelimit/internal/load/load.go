@@ -21,7 +21,7 @@ import (
 // Options configures a run. Count or For, or both, end the run.
 type Options struct {
 	Workers  int                // number of concurrent requests
-	Rate     float64            // requests per second in an open loop; 0: a closed loop
+	Rate     float64            // requests per second in an open loop, or 0 for a closed loop
 	Ramp     *Ramp              // if not nil, replaces Rate
 	Count    int64              // total number of decisions; 0: no limit
 	For      time.Duration      // time during which requests may start; 0: no limit
