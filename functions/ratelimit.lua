@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '05a36cdf5e24'
+local BUILD_ID = '9752ff6118df'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -185,7 +185,7 @@ local MOST_KNOWN = 5000 -- results in one generation
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
 -- previous generation, and the old previous generation is dropped. A result found in the previous
 -- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts as value.size results.
+-- last 5,000. If sized is true, a result counts result.size times.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -705,8 +705,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -2252,8 +2253,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
--- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -3421,7 +3423,8 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then

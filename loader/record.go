@@ -26,7 +26,7 @@ type record struct {
 	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
 	policies   string // names of the build's policies, separated by commas
 	namespaces string // JSON of namespaceRecords
-	replaced   string // source code of the library that the last deployment without a namespace replaced; "" if there was none
+	replaced   string // source code of the library replaced by the last deployment without a namespace, or ""
 }
 
 const textMark = "\nlocal TEXT = "

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings holds the problems that Check found.
+// Findings lists the problems that Check found.
 type Findings struct {
 	// Wrong policies cannot be used, because the library refuses their limits. They must not be
 	// deployed.

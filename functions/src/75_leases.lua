@@ -71,8 +71,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
--- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')

@@ -83,8 +83,8 @@ const (
 	progressing  = 100 * time.Millisecond
 )
 
-// Run makes decisions until the run is over or ctx ends. Calls interrupted by the end of ctx are
-// not counted.
+// Run makes decisions until the run is over or ctx is done. Calls interrupted by ctx are not
+// counted.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r := &run{ask: ask, o: o, report: Report{latency: newHistogram(), Steps: o.steps()}, began: time.Now()}
 	var workers, watcher sync.WaitGroup
