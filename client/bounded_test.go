@@ -92,7 +92,7 @@ func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	return rdb
 }
 
-// inTime runs call, and fails the test if call takes longer than late.
+// inTime runs call. It fails the test if call takes longer than the constant late.
 func inTime(t *testing.T, name string, call func() error) error {
 	t.Helper()
 	began := time.Now()

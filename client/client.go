@@ -34,7 +34,7 @@ type Client struct {
 //	fallbacks  fallback.go  decide if no server does
 //	batches    batch.go     spend units that were taken before (WithBatches)
 //	memory     memory.go    repeats a recent denial (WithDenialMemory)
-//	server     server.go    asks a server
+//	server     server.go    sends the take to a Redis server
 //
 // Other calls, such as a peek, go directly to the server.
 type decider interface {

@@ -30,7 +30,7 @@ const (
 	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 
-// command is the FCALL of a call. It is executed at most once, unless it writes nothing.
+// command is the FCALL of a call. A command that writes is executed at most once.
 type command struct {
 	*redis.Cmd
 	readOnly bool

@@ -87,7 +87,8 @@ func readLimit(text string) (parsedKey, error) {
 	return key, err
 }
 
-// limitOn is a limit as one node parses it. If node is empty, all nodes parse the limit alike.
+// limitOn identifies an entry of parsedLimits. Each node has its own entries, because nodes may
+// parse a limit differently. An entry with an empty node applies to all nodes.
 type limitOn struct {
 	limit Limit
 	node  string // address
@@ -121,7 +122,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, creating it if necessary. p.mu must be held.
+// get returns the entry for l, and creates it if necessary. p.mu must be held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {

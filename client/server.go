@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the last decider of a take, and the only one of other calls. It sends a call to the
-// server that holds its keys:
+// server is the last decider of a take. All other calls go to it directly. It sends a call to the
+// Redis server that holds the call's keys:
 //
 //	decide, execute   convert a request into a call, and its reply into a result
 //	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)

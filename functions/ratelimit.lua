@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1febfa6dfe5d'
+local BUILD_ID = '23cd69bee57b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -185,7 +185,7 @@ local MOST_KNOWN = 5000 -- results in one generation
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
 -- previous generation, and the old previous generation is dropped. A result found in the previous
 -- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts as value.size results.
+-- last 5,000. If sized is true, a result counts result.size times.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -400,10 +400,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
@@ -622,11 +622,11 @@ do
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
--- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
+-- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
 -- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
--- burst again.
+-- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
+-- granted again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
@@ -707,8 +707,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -862,9 +863,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It
--- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
--- decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
+-- cost is 0, or the key holds anything but a possible state of such a limit, it calls
+-- decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -1044,7 +1045,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -1515,7 +1517,7 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that is not the number of limits.
+-- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -1775,11 +1777,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
--- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
--- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
--- until one unit fits.
+-- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
+-- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
+-- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
+-- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
+-- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -2259,8 +2261,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It returns
--- nil if a lease or an override is in effect, there is no block, or the key is not a set of leases.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -2531,7 +2534,8 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+-- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
+-- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
@@ -2641,9 +2645,10 @@ local function blocked_until(key, content)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
--- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
--- millisecond, because Valkey would drop the key at once.
+-- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
+-- keeps its block. If override is nil, the key gets no override. If the state, the block and the
+-- override all end by the current millisecond, put deletes the key, because Valkey would delete it
+-- at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -3428,7 +3433,8 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then

@@ -105,7 +105,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 type examination struct {
 	mu        sync.Mutex
 	Diagnosis                    // Findings and Unchecked have one entry for each node
-	partly    bool               // whether the user may not list the nodes of the cluster
+	partly    bool               // whether the user lacks permission to list the nodes of the cluster
 	replicas  []string           // addresses
 	follows   map[string]patient // each replica's primary, by the replica's address; empty if the primary was not examined
 	times     []clockReading

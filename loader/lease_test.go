@@ -249,8 +249,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A deployment whose lease has expired stops if another deployment has started since, and restores
-// nothing.
+// If the lease of a deployment has expired and another deployment has started, the first deployment
+// stops and restores nothing.
 func TestLeaseIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

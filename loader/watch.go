@@ -159,8 +159,9 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// sees reports the state of a node, and returns whether the node should be repaired now. verdict is
-// the reason why the node must be left as it is, or nil.
+// sees reports whether a node should be repaired now. If the node needs no repair or must not be
+// repaired, sees reports an event instead. verdict is the reason why the node must be left as it
+// is, or nil.
 func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {

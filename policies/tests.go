@@ -206,7 +206,7 @@ func (s *source) time(n *yaml.Node) time.Time {
 	return t
 }
 
-// call decodes one item of calls. before is the time of the previous call.
+// call decodes one element of the field calls. before is the time of the previous call.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
 	var f struct {
 		At     time.Duration `yaml:"at"`

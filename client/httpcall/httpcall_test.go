@@ -73,7 +73,7 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limitertest.WantBlocked(t, limiter, key, 30*time.Second)
 }
 
-// A response with a shorter time does not shorten a block; a response with a longer time extends
+// A Retry-After that ends before a block does not shorten the block. A longer Retry-After extends
 // it.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {

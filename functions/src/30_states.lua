@@ -188,10 +188,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then

@@ -34,7 +34,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then

@@ -154,7 +154,7 @@ func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, wa
 	return nil
 }
 
-// drain closes the ports, and waits for the requests in progress until ctx ends.
+// drain closes the ports, and waits until the requests in progress are finished or ctx is done.
 func (g *Gateway) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -184,7 +184,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.setReady(false)
 }
 
-// stream serves a gRPC stream, for health or reflection, until g.streams ends.
+// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -258,4 +258,14 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		g.options.Log.Warn(notice)
 	}
 	return nil
+}
+
+// pause waits for d, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

@@ -139,7 +139,7 @@ type table struct {
 	numbers map[string]uint32
 	names   []string
 	counts  []uint32 // requests of each key
-	units   []int64  // sum of the costs of each key's requests; empty while each request costs 1
+	units   []int64  // sum of the costs of each key's requests; empty if all requests so far cost 1
 	scratch []byte
 }
 
