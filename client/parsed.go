@@ -93,10 +93,10 @@ type limitOn struct {
 	node  string // address
 }
 
-// parsedLimit is the parsed form of a limit: from this process if the field written is true, else
-// from a server.
+// parsedLimit is the parsed form of a limit. If written is true, this process has parsed the limit;
+// otherwise, a server has.
 type parsedLimit struct {
-	keys        []parsedKey // one per key of the limit; nil: not known
+	keys        []parsedKey // one per key of the limit; nil if the parsed form is unknown
 	keysAt      time.Time   // when the request that returned keys was sent
 	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry

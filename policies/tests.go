@@ -53,7 +53,7 @@ type expectation struct {
 	key   string // for the field each: the key as the test names it
 	index int64  // for the field each: the number of the key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // the beginning of an error
+	text  string // for the field error: the expected beginning of the error
 	count bool   // want is how many calls are allowed
 }
 

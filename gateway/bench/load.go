@@ -22,7 +22,7 @@ type load struct {
 	perSecond            float64 // 0: each caller sends its next request as soon as it has a response
 }
 
-// result sums up the turns of a process.
+// result adds up the measurements from all turns of a process.
 type result struct {
 	mu        sync.Mutex
 	latency   *hdrhistogram.Histogram // in µs

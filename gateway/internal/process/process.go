@@ -77,7 +77,7 @@ type Gateway struct {
 	close   []func()
 }
 
-// Run runs a gateway until ctx ends, and then lets the requests in progress finish. It calls
+// Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
 // listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
 	registry := prometheus.NewRegistry()
@@ -234,7 +234,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 	}
 }
 
-// follow reloads the Envoy configuration files when they change, until ctx ends.
+// follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
 		if err := g.reload(watcher); err != nil {

@@ -104,7 +104,7 @@ func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor
 	return int64(max(1, request.HitsAddend))
 }
 
-// override takes the limit from the request.
+// override sets the limit to the one in the request's descriptor.
 func (q *question) override(i int, domain string, descriptor *entries.RateLimitDescriptor, override *entries.RateLimitDescriptor_RateLimitOverride) error {
 	unit := rls.RateLimitResponse_RateLimit_Unit(override.Unit)
 	multiplier := max(1, override.GetUnitMultiplier().GetValue())

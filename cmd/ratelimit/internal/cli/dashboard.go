@@ -73,7 +73,7 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 	return cmd
 }
 
-// dashboard serves the page until ctx ends.
+// dashboard serves the page until ctx is done.
 func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
 	listener, err := net.Listen("tcp", listen)
 	if errors.Is(err, syscall.EADDRINUSE) {

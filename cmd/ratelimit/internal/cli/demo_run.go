@@ -69,7 +69,7 @@ func (s *show) keys() []string {
 	return all
 }
 
-// play sends every request at its time, and calls frame at the end of each column. It drops
+// play sends each request when it is due, and calls frame at the end of each column. It drops
 // requests that are a second late, because the server is slow or the program was stopped.
 func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame func() error) error {
 	type request struct {
@@ -119,7 +119,7 @@ func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame fu
 	return context.Cause(playing)
 }
 
-// column returns the column of a time.
+// column returns the index of the chart's column for a time since the start.
 func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
 
 // ask sends one request and counts its reply.

@@ -217,7 +217,7 @@ func TestRamp(t *testing.T) {
 }
 
 // A single worker that needs 20 ms per decision can make 50 decisions a second. At higher rates,
-// latencies grow, and some decisions that are due are not begun.
+// latencies grow, and some decisions are never started.
 func TestRampBeyondWhatIsPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
