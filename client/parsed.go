@@ -209,8 +209,8 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && keys[0].batchable()
 }
 
-// on returns limit as parsed by the node of key, and a client of that node. A policy may be
-// deployed on some nodes only. All nodes parse any other limit alike.
+// on returns the limitOn for limit on the node of key, and a client of that node. Only a policy
+// needs its own entry per node, because it may be deployed on some nodes only.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb

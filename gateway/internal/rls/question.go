@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// question holds a descriptor's request and its answer.
+// question is one descriptor of a request, and the answer for it.
 type question struct {
 	label string // for metrics
 	name  string // of the rule

@@ -67,7 +67,7 @@ func (a *app) write(text string) error {
 	return a.unwritten
 }
 
-// reportFile is the output file of a report, named by a flag.
+// reportFile describes the file into which a command writes a report, and the flag that names it.
 type reportFile struct{ flag, name, what, begin string }
 
 // page returns the output file of --html.

@@ -103,7 +103,7 @@ func TestRateAboveWhatIsPossible(t *testing.T) {
 	}
 }
 
-// The chart ends with the last whole second if only the last replies came after it.
+// The chart omits the last second if the run ended within the first tenth of that second.
 func TestLastSecondOfThePicture(t *testing.T) {
 	for _, tt := range []struct {
 		reply time.Duration
