@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// clientsReport is the result of `bench clients`.
 type clientsReport struct {
 	server  string
 	began   time.Time
@@ -20,7 +19,7 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of clientContenders; rates is empty for a contender that does not take part
+	figures map[clientScene][]*clientFigures // in the order of clientContenders; a contender that does not take part has no rates
 }
 
 // clientAims lists the aims of this project's client. Each aim is a minimum ratio of two
@@ -134,7 +133,8 @@ func (s clientScene) String() string {
 }
 
 // table returns a table with a row per contender that takes part, and a column per number of
-// goroutines. The function cell returns the text for a scene and an index in clientContenders.
+// goroutines. cell returns the text of one cell. Its second argument is the contender's index in
+// clientContenders.
 func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
 	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {

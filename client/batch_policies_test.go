@@ -128,8 +128,8 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 	}
 }
 
-// If a policy becomes a shadow policy while a client batches it, units from its shadow decisions
-// are not spent.
+// If a policy becomes a shadow policy, a client does not spend units that come from shadow
+// decisions. The server then decides every call.
 func TestShadowUnitsAreNotSpent(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -213,8 +213,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	}
 }
 
-// In any span L no more units are admitted than the limit allows in L + ttl, even if a deployment
-// lowers the limit. Units taken before the deployment are spent within ttl.
+// In any time span of length L, at most as many units are admitted as the limit allows in L + ttl,
+// even if a deployment lowers the limit. Units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units per second, with a burst of the same size
@@ -284,8 +284,8 @@ func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	return nodes, c
 }
 
-// If a deployment has reached only one shard, each shard's own report decides whether its keys are
-// batched.
+// While a deployment has reached only some shards, the client batches a key according to the policy
+// on the key's own shard.
 func TestPoliciesAreKnownByShard(t *testing.T) {
 	_, c := onShards(t, "100000/m", "leaky_bucket 100000/m")
 	batched := map[string]int{}

@@ -10,7 +10,6 @@ import (
 // does not take the last units of a limit.
 const shareOfRemaining = 8
 
-// request is a request for units of a key.
 type request struct {
 	number uint64
 	want   int64         // units requested
@@ -42,7 +41,7 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 type caller struct {
 	single
 	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
-	entered uint64    // batch.requests when the call arrived; a denial of a later request also denies the call
+	entered uint64    // number of the last request when the call arrived; if a later request is denied, so is the call
 	request *request  // the request that the call sends or waits for
 }
 

@@ -54,8 +54,8 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	}
 	if s.opened {
 		// The first call to Done comes from go-redis, which only checks whether the context has
-		// ended. The check needs no timer. If Open did not make the Redis client, a hook or a dialer
-		// may call Done first, and wait on the channel.
+		// ended, so it needs no timer. If the caller made the Redis client, its hooks or its dialer
+		// may call Done first and wait on the channel, so every call needs the timer.
 		b.looks = 1
 	}
 	return b
@@ -166,9 +166,9 @@ func (t timedOut) Error() string {
 
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// ended returns why ctx has ended, or nil. It also returns an error if the deadline has passed but
-// the context's own timer has not fired yet, which happens when a connection times out at the
-// deadline.
+// ended returns the reason why ctx is done, or nil if it is not done. It also returns an error if
+// the deadline has passed but the context's own timer has not fired yet. This happens when a
+// connection times out at the deadline.
 func ended(ctx context.Context) error {
 	if b, ok := ctx.(*bounded); ok {
 		if err := ended(b.Context); err != nil {

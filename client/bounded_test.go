@@ -173,7 +173,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 	}
 }
 
-// A call that never gets a connection also ends within its bound, and nothing is counted.
+// A call that never gets a connection fails with ErrUnavailable within the client's timeout.
 func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {

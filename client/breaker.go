@@ -116,7 +116,6 @@ func (b *breakers) newBreaker(address string) *breaker {
 	return made
 }
 
-// report reports a state change to the observers.
 func (b *breakers) report(node string, from, to gobreaker.State) {
 	for _, f := range b.onChange {
 		f(BreakerChange{Node: node, From: from.String(), To: to.String()})

@@ -23,7 +23,7 @@ type Hold struct {
 	once   string // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
-	fixed   bool         // whether any correction was made or may have been made
+	fixed   bool         // whether left is final: a correction may have been made, or none was needed
 	left    []correction // corrections still to be made
 	unknown time.Time    // when left[0] was first sent, if its outcome is unknown
 	err     error        // the error that made the outcome of left[0] unknown
@@ -42,12 +42,12 @@ func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int
 	return c.HoldRequest(ctx, one(key, limit, estimate))
 }
 
-// HoldRequest is Hold for several keys and for policies. The costs of req are the estimate. If req
-// has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
+// HoldRequest is like Hold, but for several keys and for policies. The costs of req are the
+// estimate. If req has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
-// No such key can be made if the first key contains "}" and has no hash tag, such as "{}x"; the
-// error is then [ErrBadKeys].
+// If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in
+// its slot, and the error is [ErrBadKeys].
 func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {

@@ -151,7 +151,6 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	return &Error{Err: errors.Join(all...), class: wrong[0].class, sentence: strings.Join(texts, "; and ")}
 }
 
-// infoCommand returns a call to ratelimit_info.
 func infoCommand(ctx context.Context, args ...any) *command {
 	cmd := &command{}
 	cmd.fill(ctx, call{verb: "info", args: args, mode: readOnly})
@@ -220,7 +219,6 @@ func listed(names []string) string {
 	return "@" + strings.Join(names, ", @")
 }
 
-// fault returns an error with this class and the formatted sentence.
 func fault(class error, format string, args ...any) *Error {
 	text := fmt.Sprintf(format, args...)
 	return &Error{Err: errors.New(text), class: class, sentence: text}

@@ -41,7 +41,6 @@ type decider interface {
 	decide(ctx context.Context, req Request) (Result, error)
 }
 
-// start prepares c to send calls through rdb.
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.server.start(rdb, c.observers.breaker)
 	c.takes = c.server

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is a call to a library function.
 type call struct {
 	verb string   // function name without "ratelimit_"
 	keys []string // prefix included
@@ -65,7 +64,9 @@ func (c *command) fill(ctx context.Context, call call) {
 	if len(call.keys) > 0 {
 		c.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	c.SetStepCount(1) // otherwise a cluster client asks a server for the step count, for up to 5 s, and ignores the context
+	// Otherwise a cluster client fetches the step count from a server. This may take 5 s, and
+	// ignores the context.
+	c.SetStepCount(1)
 }
 
 const (
@@ -103,7 +104,6 @@ func (c *command) Clone() redis.Cmder {
 	return clone
 }
 
-// send sends the command through rdb, and returns its reply.
 func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply any, err error) {
 	defer recovered(&err)
 	if err := rdb.Process(ctx, c); err != nil {

@@ -83,7 +83,7 @@ type Error struct {
 	Op string
 
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
-	// no error reply: the connection failed, or the reply had a wrong shape.
+	// no error reply: the connection failed, or the reply was malformed.
 	Code string
 
 	// Keys are the keys of the call as sent, including the prefix.
@@ -149,7 +149,7 @@ var refusals = map[string]error{
 
 // replies classifies the server's own errors, and five of the library's, by prefix. The first match
 // applies. Each error means that nothing was changed, except the two with noCommand: the function
-// may have changed something before that command.
+// may have run other commands before the one that the server refused.
 var replies = []struct {
 	prefix           string
 	class            error

@@ -293,8 +293,8 @@ func ExampleClient_Hold() {
 	// come back in 27m0s
 }
 
-// The application chooses what to do without a decision. The error says whether the call may have
-// been counted.
+// If no server decides, the application chooses what to do. The error says whether the call may
+// have been counted.
 func ExampleError() {
 	limiter, stop := newLimiter()
 	defer stop()

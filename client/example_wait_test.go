@@ -98,7 +98,7 @@ func ExampleLease_Hold() {
 	}
 	err := lease.Hold(ctx, func(ctx context.Context) error {
 		fmt.Println("exporting")
-		return ctx.Err() // ctx ends if the lease is lost
+		return ctx.Err() // ctx is canceled if the lease is lost
 	})
 	fmt.Println(err)
 	// Output:

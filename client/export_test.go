@@ -62,7 +62,7 @@ func Shrink(c *Client, n int) Tables {
 	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
 }
 
-// Learn makes c fetch the parsed form of a limit from a server, and waits for it.
+// Learn fetches the parsed form of a limit from a server and stores it in c.
 func Learn(c *Client, limit Limit) {
 	parsed, l := c.batches.parsed, limitOn{limit: limit}
 	parsed.mu.Lock()
@@ -121,8 +121,8 @@ func SharedWaiting(c *Client) (calls, running int) {
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
-// TakeAfterWaiting continues a take that has waited for another call's request until the client's
-// timeout.
+// TakeAfterWaiting decides req like a call that shared another caller's request and waited until
+// the client's timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
 	return c.fallbacks.decide(ctx, req)

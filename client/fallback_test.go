@@ -173,8 +173,8 @@ func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	}
 }
 
-// With a server that accepts connections and never replies, callers that wait for a batch get the
-// fallback, even if the context of the caller that requests the batch ends soon.
+// If the server accepts connections but never replies, callers that wait for a batch get the
+// fallback. They get it even if the caller that requested the batch gives up early.
 func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
 	for range 5 {

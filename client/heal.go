@@ -79,7 +79,6 @@ func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	return next
 }
 
-// runHealer calls the healer, and completes h with its result.
 func (s *server) runHealer(node *breaker, h *healing) {
 	ctx, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
 	defer cancel()

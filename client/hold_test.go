@@ -74,7 +74,8 @@ func TestHoldPanics(t *testing.T) {
 	})
 }
 
-// However a lease is lost, the function's context ends, and Hold returns ErrLeaseLost.
+// If a lease is lost for any reason, the function's context is canceled, and Hold returns
+// ErrLeaseLost.
 func TestHoldLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {

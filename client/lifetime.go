@@ -13,7 +13,7 @@ import (
 type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
-	ctx     context.Context // ends with the client
+	ctx     context.Context // canceled when the client is closed
 	end     context.CancelFunc
 
 	mu   sync.Mutex // guards starting and closing
@@ -114,7 +114,6 @@ func (c *Client) close() error {
 
 var errClosed = errors.New("the client is closed")
 
-// afterClose returns the error for a call on a closed client.
 func afterClose(op string, keys []string) *Error {
 	return &Error{
 		Op: op, Keys: keys, Err: errClosed, class: ErrUnavailable,

@@ -36,7 +36,6 @@ func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
 
-// check returns an error if the fallback is invalid.
 func (f Fallback) check() error {
 	if f.kind == localLimiter && !(f.share > 0 && f.share <= 1) {
 		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.share)
@@ -66,7 +65,6 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// localLog logs decisions of a LocalLimiter, at most once a minute.
 type localLog struct {
 	logger *slog.Logger // nil: slog.Default()
 	minute throttle.Throttle

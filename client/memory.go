@@ -43,7 +43,6 @@ type memory struct {
 	table[string, *denial]
 }
 
-// denial is the last denial of a key.
 type denial struct {
 	limit Limit
 	cost  int64 // 1 for a call with UpTo, because not even one unit was available
@@ -68,7 +67,6 @@ func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
 	return res, err
 }
 
-// recall returns the remembered denial that applies to the call, if there is one.
 func (m *memory) recall(a single) (Result, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

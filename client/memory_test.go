@@ -216,8 +216,8 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// The tables are bounded, regardless of the number of keys and limits, and shrink when keys are no
-// longer used. The tables are smaller here, so that the test is fast.
+// The tables have a maximum size, regardless of the number of keys and limits, and shrink when keys
+// are no longer used. The test lowers the maximum, to be fast.
 func TestTablesAreBounded(t *testing.T) {
 	const part = 16
 	at := time.UnixMilli(0)

@@ -16,7 +16,7 @@ import (
 // concurrent use, and not call the Client.
 type Observer struct {
 	// Call is called after each call that the Client completes. ctx is the caller's context, which
-	// may have ended.
+	// may already be done.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state.

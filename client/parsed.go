@@ -109,7 +109,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report it
 	rates     []parsedRate
-	canary    *parsedKey // if the limit is a policy with a canary
+	canary    *parsedKey // the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -134,7 +134,8 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	return entry
 }
 
-// keys returns the keys of limits in order, or the first limit that is not known.
+// keys returns the parsed keys of all limits, in order. If a limit is not known, keys returns only
+// that limit.
 func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,9 +183,9 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
 // does not know which keys belong to it.
 //
-// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
-// calls come more often than once per ttl, the client asks the node again in the background before
-// the ttl has passed.
+// A policy may be redeployed, so its limits, as reported by the key's node, are valid only for ttl.
+// If calls come more often than once per ttl, the client fetches the limits again in the background
+// before the ttl has passed.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true
@@ -254,9 +255,8 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	return keys, nil
 }
 
-// refillRate returns how many units per second the fastest rate of limit refills. If the rates are
-// unknown, or the algorithm does not refill steadily, it returns a number so large that no unit is
-// refunded.
+// refillRate returns how many units per second the fastest rate of limit refills. If the limit is
+// unknown, is not gcra, or has several keys, it returns a number so large that no unit is refunded.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {

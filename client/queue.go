@@ -32,7 +32,6 @@ type queue struct {
 	most int64 // the capacity of the limit, according to the last denial; 0: unknown
 }
 
-// waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
@@ -51,7 +50,6 @@ const (
 	rejected                   // refused: its turn would come too late or never
 )
 
-// join adds a waiter to the end of the named queue.
 func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +159,7 @@ func (q *queue) advance() {
 	}
 }
 
-// first returns the waiters that may ask concurrently if enough units are left.
+// first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
 // rests returns the time at which the last resting waiter may ask again, or the zero Time if no
@@ -189,7 +187,6 @@ func (w *waiter) refuse() bool {
 // beyond reports whether w wants more than the limit holds.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-// turn describes the wait of a caller in a queue.
 type turn struct {
 	verb     string
 	keys     []string // keys as sent

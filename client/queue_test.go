@@ -18,7 +18,7 @@ func TestWaitingInAQueue(t *testing.T) {
 			places[name] = s.join("k", 1, time.Time{})
 		}
 	}
-	// woken checks which waiters were signaled that they may ask or need not rest any longer.
+	// woken checks which waiters have been woken since the last check.
 	woken := func(step string, want ...string) {
 		t.Helper()
 		var got []string

@@ -21,8 +21,8 @@ const mostCost = 1 << 53
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy deployed with the library takes as many keys as it has limits, in their order. If the
-// policy has track, UsageKey is the key under which to track usage.
+// A policy that is deployed with the library takes one key for each of its limits, in the same
+// order. If the policy tracks usage, UsageKey is the key that stores the usage.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},
@@ -207,7 +207,6 @@ func (r Request) check() error {
 	return nil
 }
 
-// cost returns the number of units that the request takes from the key at index key.
 func (r Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
@@ -218,7 +217,6 @@ func (r Request) cost(key int) int64 {
 	return r.Costs[key]
 }
 
-// largest returns the largest of the costs.
 func (r Request) largest() int64 {
 	if len(r.Costs) == 0 {
 		return 1

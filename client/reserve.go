@@ -40,7 +40,6 @@ func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64)
 	return c.reservation(req, res), nil
 }
 
-// reservation returns the Reservation for a decision just made.
 func (c *Client) reservation(req Request, res Result) *Reservation {
 	return &Reservation{client: c, req: req, res: res, act: time.Now().Add(res.RetryAfter)}
 }

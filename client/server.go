@@ -33,7 +33,6 @@ type server struct {
 	lifetime *lifetime
 }
 
-// start prepares s to send calls through rdb.
 func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange)) {
 	s.rdb = rdb
 	s.punctual = punctual(rdb)
@@ -41,7 +40,6 @@ func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange
 	s.lifetime = newLifetime()
 }
 
-// keys returns keys with the client's prefix.
 func (s *server) keys(given []string) []string {
 	if s.prefix == "" {
 		return given
@@ -62,7 +60,6 @@ func (s *server) decide(ctx context.Context, req Request) (Result, error) {
 	return s.execute(ctx, "take", req)
 }
 
-// execute sends req as a take, peek or refund.
 func (s *server) execute(ctx context.Context, verb string, req Request) (Result, error) {
 	call := call{verb: verb, keys: s.keys(req.keys(verb))}
 	switch {
@@ -78,7 +75,6 @@ func (s *server) execute(ctx context.Context, verb string, req Request) (Result,
 	return s.decision(ctx, call, req)
 }
 
-// decision sends a take, peek, refund, acquire or renew.
 func (s *server) decision(ctx context.Context, call call, req Request) (Result, error) {
 	return ask(ctx, s, call, "an array of at least 6 integers", func(reply any) (Result, bool) { return parseResult(reply, req) })
 }

@@ -15,7 +15,7 @@ import (
 // is not known which commands were sent. In a cluster, it sends calls for several nodes together,
 // so all of them wait for one node that hangs.
 const (
-	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
+	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
 	mostConcurrent  = 2   // round trips per node; 1 is as fast, but a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
@@ -38,7 +38,6 @@ func WithoutSharedRoundTrips() Option {
 	}
 }
 
-// roundTrips holds the shared round trips of one node.
 type roundTrips struct {
 	calls atomic.Int64 // calls in progress, shared or not
 
@@ -74,7 +73,6 @@ func (s *server) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-// sendShared sends cmd in a shared round trip.
 func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply any, written bool, err error) {
 	t, ok := node.join(s, cmd, ctx.deadline)
 	if !ok {

@@ -34,7 +34,6 @@ func (t *table[K, V]) shrink(needed func(V) bool) {
 	}
 }
 
-// drop removes the entries of keys.
 func (t *table[K, V]) drop(keys []K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -98,7 +98,8 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 
-// A library that does not have UPTO parses that argument as a cost.
+// If the library is too old to have UPTO, it rejects that argument as an invalid cost. AllowAtMost
+// then returns ErrNotDeployed, and nothing is counted.
 func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {

@@ -269,7 +269,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Under a shadow policy an Acquire beyond the limit is allowed but holds no lease.
+// With a shadow policy, Acquire allows a call beyond the limit, but takes no lease.
 func TestShadowLease(t *testing.T) {
 	ctx := t.Context()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

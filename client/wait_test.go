@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// served records the callers that were served, and the time of each since the beginning.
+// served records the order in which callers were served, and how long after the beginning each was
+// served.
 type served struct {
 	mu    sync.Mutex
 	who   []int

@@ -62,7 +62,6 @@ func (s *Server) planExpiry(db int, key string) {
 	heap.Push(&s.expiry.queue, due{at, k})
 }
 
-// expire deletes the keys that have expired.
 func (s *Server) expire() {
 	now := s.clock.ms()
 	q := &s.expiry.queue

@@ -21,7 +21,7 @@ type Policy struct {
 	Name   string        // 1 to 64 characters from a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
-	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
+	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
 	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
 }
 

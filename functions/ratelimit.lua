@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'db3b649540fb'
+local BUILD_ID = '2d15ee97b2ca'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -166,9 +166,9 @@ end
 
 local last, last_text = 0, '0'
 
--- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
--- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
--- The last text is kept: the first takes of a limit all set the same expiry.
+-- argument formats a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
+-- a number, longer than string.format. Later versions are fast, so argument returns n unchanged. On
+-- Redis 7.0 it reuses the last text, because the first takes of a limit all set the same expiry.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -716,11 +716,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
--- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
--- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
--- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
--- relative expiry.
+-- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
+-- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
+-- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
+-- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
+-- expiry minus left. If value is nil, store sets a relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -762,7 +762,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end
@@ -944,7 +944,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the names of all policies, once they have been sorted
+local sorted -- the sorted names of all policies; nil before the first call of policies.names
 
 -- names returns the sorted names of all policies.
 function policies.names()
@@ -1098,7 +1098,7 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -1132,8 +1132,9 @@ do
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look, or its override
+--               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
+--                                             an ended block, or is in another form. found is the result of
+--                                             states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
@@ -1431,7 +1432,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- up to this sum of asks, a call exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -1537,8 +1538,9 @@ local function read_costs(args, at)
   return given
 end
 
--- read_options reads the arguments after the limits. allowed lists the options of the verb. It
--- returns the number of keys that the request needs, or nil and the error.
+-- read_options reads the arguments from position `at` on, which follow the limits. allowed has the
+-- options that the verb accepts. read_options returns the number of keys that the request needs, or
+-- nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   while at <= #args do
@@ -1578,8 +1580,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
--- limits that decide together.
+-- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
+-- the smallest capacity among the limits that decide together.
 function requests.limit_costs()
   local group_of, least = request.group_of, {}
   for i = 1, request.count do
@@ -1707,7 +1709,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1881,9 +1883,9 @@ local function decide(keys, request, verb, peeks)
   return whole, changes, ENFORCED.charged
 end
 
--- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
--- request fails, decide returns only the error.
+-- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
+-- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
+-- allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -1990,7 +1992,7 @@ function tracking.note(key, allowed, cost)
   return nil
 end
 
--- check returns the error for a key that holds anything but a record, or nil.
+-- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err
@@ -2553,7 +2555,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
 end
 end
 
@@ -2656,8 +2658,9 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set for each key, or for those for which has returns true. It returns the number of
--- these keys, or the error.
+-- change calls set(key, content) for each key, with its content from list. If has is not nil,
+-- change skips the keys for which has(content) returns false. It returns the number of keys for
+-- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -2670,8 +2673,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements unblock and override_end. It calls set for each key for which has returns true,
--- and returns the number of these keys, or the error.
+-- remove implements the verbs unblock and override_end. They apply set to the keys for which
+-- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)
@@ -3416,7 +3419,7 @@ do
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -3572,12 +3575,16 @@ end
 do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
---            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
---            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
---            "canary_limit", "canary_algorithms"
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
+--            Without a limit:
+--              "shadow_denied", { name, count, ... }
+--              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
+--              the canary's share in thousandths and the canary's allowed and denied
+--            With a limit:
+--              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
+--              "algorithms", { the name of the algorithm for each key, ... }
+--            With a policy that has a canary also:
+--              "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each

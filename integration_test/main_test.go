@@ -33,7 +33,7 @@ var (
 
 	excludedMu sync.Mutex
 	excluded   = map[string][]string{} // kinds of tests that could not run, by backend
-	notRun     = map[string][]string{} // names of these tests, by backend
+	notRun     = map[string][]string{} // names of the tests that could not run, by backend
 )
 
 // dialing names a function of go-redis that a goroutine may still run after the tests. A pool that

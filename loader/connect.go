@@ -68,7 +68,6 @@ func originOfRing(o *redis.RingOptions) origin {
 	}
 }
 
-// conn is a connection to one node.
 type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration

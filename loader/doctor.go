@@ -134,7 +134,6 @@ func (x *examination) find(check, addr string, class error, found, means, do str
 	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
 
-// skip records a check that was not made on the node at addr.
 func (x *examination) skip(what, addr, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -109,8 +109,8 @@ func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 	}
 }
 
-// The user of a managed cluster may not list the nodes, nor run administrative commands. Doctor
-// makes the checks that the user's permissions allow.
+// In a managed cluster, the user lacks the permissions to list the nodes and to run administrative
+// commands. Doctor runs the checks that the user's permissions allow.
 func doctorWithTheRightsOfAService(t *testing.T, cluster []string) {
 	for _, addr := range cluster {
 		mustRun(t, at(t, addr), "ACL", "SETUSER", "service", "reset", "on", ">x", "~*", "+@all", "-config", "-acl", "-cluster", "+cluster|slots", "-wait", "-role")

@@ -85,8 +85,8 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
 }
 
-// In a namespace, new policies are checked with the servers' code if it differs from the code of
-// the build.
+// A deployment to a namespace keeps the servers' code, even if the build has other code. So new
+// policies are checked with the servers' code.
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -28,7 +28,6 @@ const (
 	leaseFunction = functions.Name + "_lease"
 )
 
-// lease is the content of a lease library.
 type lease struct {
 	name    string // name of the library
 	who     string // who deploys, for display
@@ -114,7 +113,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if len(found.leases) == 0 { // the lease is gone, or an unrelated library registers its function
+		if len(found.leases) == 0 { // the other lease is gone, or the function belongs to an unrelated library
 			if contested++; contested < 20 {
 				continue
 			}
@@ -203,7 +202,6 @@ func (h *holder) release(ctx context.Context) []*Error {
 	return []*Error{e}
 }
 
-// timeMS returns the server's time in ms since the epoch.
 func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	reply, err := c.do(ctx, "TIME")
 	if err != nil {

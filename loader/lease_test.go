@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// leaseOfAnn returns the library of a lease that another deployment holds.
+// leaseOfAnn returns a library that represents a lease held by another deployment.
 func leaseOfAnn(from, until time.Time) string {
 	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
@@ -207,7 +207,7 @@ func TestDeleteOfWhatWasLookedAt(t *testing.T) {
 	}
 }
 
-// leaseOf returns the name of the lease on a server, "" for none.
+// leaseOf returns the name of the lease on a server, or "" if there is none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()
 	for name := range texts(t, addr) {

@@ -348,8 +348,8 @@ func TestNamespacesComeBackOneByOne(t *testing.T) {
 	}
 }
 
-// The size limits of a build apply to all namespaces together. A deployment removes no policy from
-// a library if its policies cannot be read.
+// The size limits of a build apply to all namespaces together. If the policies in a server's
+// library cannot be read, a deployment fails, because it could not keep them.
 func TestNamespacesThatDoNotFit(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

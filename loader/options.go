@@ -105,7 +105,6 @@ func To(build string) RollbackOption {
 	})
 }
 
-// options holds the options of all calls.
 type options struct {
 	downgrade      bool
 	removePolicies bool

@@ -22,14 +22,6 @@ type PartialError struct {
 	Notes []*Error
 }
 
-// newPartialError returns nil if no node has an error.
-func newPartialError(op string, report Report) error {
-	if len(failed(report.Nodes)) == 0 {
-		return nil
-	}
-	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
-}
-
 // Error returns the node's message if there is only one node. Otherwise it returns a summary,
 // followed by the messages of the failed nodes. A message that several nodes have in common appears
 // once, with all their addresses.

@@ -3,6 +3,8 @@ package loader
 import (
 	"context"
 	"slices"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
@@ -29,7 +31,6 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	})
 }
 
-// refusal returns the reason why the build must not be loaded on the node, or nil.
 func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 	want, running := f.want, m.node.Running
 	switch {
@@ -56,7 +57,7 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 func (f *fleet) removes(m *member) []string {
 	names := removedPolicies(m.text, f.want.text)
 	if len(names) > 0 && f.explained(m) {
-		names = slices.DeleteFunc(names, func(name string) bool { return namespaceOf(name) != f.s.l.namespace })
+		names = slices.DeleteFunc(names, func(name string) bool { return functions.Policy{Name: name}.Namespace() != f.s.l.namespace })
 	}
 	return names
 }
@@ -65,7 +66,7 @@ func (f *fleet) removes(m *member) []string {
 // checks permission, memory and role before it parses the text.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
-	if err == nil || isCode(err, "ERR") {
+	if err == nil || codeOf(err) == "ERR" {
 		return nil
 	}
 	return m.loadFailure(ctx, err)

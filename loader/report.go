@@ -131,7 +131,6 @@ func (r Report) Changed() int {
 	return n
 }
 
-// failed lists the nodes that have an error.
 func failed(nodes []Node) []Node {
 	var list []Node
 	for _, n := range nodes {
@@ -140,10 +139,6 @@ func failed(nodes []Node) []Node {
 		}
 	}
 	return list
-}
-
-func sortNodes(nodes []Node) {
-	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 }
 
 // compareAddrs compares addresses: first by host, then numerically by port.

@@ -50,7 +50,6 @@ func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
 }
 
-// conn returns the connection to a node.
 func (s *session) conn(addr string) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,6 @@ func (s *session) drop(addr string) {
 	}
 }
 
-// read returns the libraries on a node.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
 	if s.reads == nil {
 		return c.readHeld(ctx)
@@ -161,7 +159,7 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	var shards []shard
 	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
-		sortNodes(f.report.Nodes)
+		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 		return f
 	}
 	members := s.inspectAll(ctx, want, shards)
@@ -172,7 +170,6 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	return f
 }
 
-// set sets the members and the report's nodes.
 func (f *fleet) set(members []*member) {
 	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
 	nodes := make([]Node, len(members))
@@ -221,7 +218,12 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 }
 
 // err returns a [*PartialError] if any node has an error, or nil.
-func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
+func (f *fleet) err(op string) error {
+	if len(failed(f.report.Nodes)) == 0 {
+		return nil
+	}
+	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes}
+}
 
 // leader returns the node on which a deployment takes its lease. All deployments must choose the
 // same node. It is the primary of the lowest slot, because in a failover its replica takes over
@@ -264,7 +266,6 @@ func (f *fleet) deploymentsOf(namespace string) int64 {
 	return most
 }
 
-// filter returns the members for which keep returns true.
 func (f *fleet) filter(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }

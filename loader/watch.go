@@ -254,8 +254,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither:
-		// laterBuild detects that the lost library was another build, and the load follows anyway.
+		// f.check would also look for lost policies and probe the node. A watch needs neither. If
+		// the node has lost another build, laterBuild reports that build. If a probe would fail,
+		// the load fails.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
@@ -322,15 +323,8 @@ func (f *fleet) laterBuild() string {
 
 // isDeployed reports whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
-	if f.s.last.deployed == f.want.Digest {
-		return true
-	}
-	for _, m := range f.members {
-		if m.record.deployed == f.want.Digest {
-			return true
-		}
-	}
-	return false
+	return f.s.last.deployed == f.want.Digest ||
+		slices.ContainsFunc(f.members, func(m *member) bool { return m.record.deployed == f.want.Digest })
 }
 
 // underWay describes a deployment that holds a lease. It returns "" if there is none. except is the

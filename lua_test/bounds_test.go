@@ -150,9 +150,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 }
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all leases lapse too far in the future. If all have the same length, a single
-// call shortens them all. With several lengths, each call shortens 2000. Granting a lease with
-// another length records the lengths of 1000 leases.
+// clock back, so that all leases lapse too far in the future. If all leases have the same length, a
+// single call shortens them all. Otherwise each call shortens 2000. The first lease of another
+// length makes the library record when each of 1000 leases was granted.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
@@ -221,5 +221,25 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	renew("1m")
 	if n := do("ZCARD", "k"); n != 4 {
 		t.Errorf("%d members are left after 3000 leases of another length have lapsed, want 2 leases, and when they were given", n)
+	}
+}
+
+// TestBucketsOfAnotherAlgorithm checks that a call reads at most 10,000 buckets of sliding_window for a
+// limit with another algorithm.
+func TestBucketsOfAnotherAlgorithm(t *testing.T) {
+	server := offline{start(t)}
+	peek := []string{"FCALL_RO", "ratelimit_peek", "10"}
+	for _, key := range names(10) {
+		value := fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()) + strings.Repeat(",1", 999)
+		must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
+		peek = append(peek, key)
+	}
+	peek = append(peek, slices.Repeat([]string{"100000/d"}, 10)...)
+	if got, want := textOf(server.Do(peek...)), "[1 100000 98999 0 864864 1]"; got != want {
+		t.Errorf("10,000 buckets: got %s, want %s", got, want)
+	}
+	must[any](t)(server.Do("APPEND", names(1)[0], ",1"))
+	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 10000 buckets"; !strings.Contains(got, want) {
+		t.Errorf("10,001 buckets: got %s, want %s", got, want)
 	}
 }

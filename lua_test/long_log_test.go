@@ -75,8 +75,9 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// TestALongTextBesideAnother compares a key with two rates, whose value is so long that the texts of
-// the rates are read one by one, with two keys of one rate each.
+// TestALongTextBesideAnother makes the same calls on one key with two rates and on two keys with
+// one rate each, and compares the replies. The value of the first key is too long to be read at
+// once, so its rates are read one by one.
 func TestALongTextBesideAnother(t *testing.T) {
 	for _, c := range []struct {
 		first, second string // limits
@@ -110,8 +111,8 @@ func bigEndian(bytes int, number uint64) string {
 	return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
 }
 
-// TestTheLargestLog checks that a stored log has at most 100,000,000 units. More units show that it is
-// broken.
+// TestTheLargestLog checks that the library accepts a stored log with 100,000,000 units, and
+// rejects one with more units.
 func TestTheLargestLog(t *testing.T) {
 	const us = 1700000000000000
 	server := start(t)
@@ -150,7 +151,7 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 	const (
 		us   = 1700000000000000>>32<<32 | 0x3a31373a // the lower bytes spell ":17:"
 		sums = 246952198016                          // sums wrap around to 0 at this number
-		past = (0x3a31373a00 + 3) % sums             // the sum stored in a log that appears to have three units
+		past = (0x3a31373a00 + 3) % sums             // read as one log, the value would have three units
 	)
 	log := func(base, sum uint64) string { return bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, sum) }
 	server := start(t)

@@ -16,15 +16,15 @@ import (
 
 // Findings holds the problems that Check found.
 type Findings struct {
-	// Wrong policies cannot be used, because the library refuses their limits. They must not be
-	// deployed.
+	// Wrong lists the problems of policies whose limits the library rejects. Such policies must not
+	// be deployed.
 	Wrong Problems
 
 	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
 	// or a burst is below the stated cost.
 	Doubtful Problems
 
-	// Notes list limits that never allow a call, such as 0/m. They are valid, but readers may
+	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
 	// overlook them.
 	Notes Problems
 }
@@ -73,7 +73,7 @@ func (c *checker) policy(p Policy) {
 		return
 	}
 	of := Policy{at: &yaml.Node{}}
-	if p.canary != nil { // the policy comes from a file
+	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
 	if !leases {
@@ -144,7 +144,6 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 	return leases, accepted
 }
 
-// lease checks the rules that apply only to policies for leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:

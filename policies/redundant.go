@@ -50,8 +50,9 @@ func implied(algorithm string, a, b rate) bool {
 			periods++ // one of a's windows can begin before b's
 		}
 	case "sliding_window":
-		// A window is accurate to one bucket, which is at most one period. So b may count the units
-		// of twice its period, and a may allow the units of one more period.
+		// A window's start is accurate to one bucket, and a bucket may be as long as the period. So
+		// b may count the units of two of its periods, and a may allow the units of one additional
+		// period.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // sides is Lua code that adds a function to the library. The function chooses which side decides
@@ -128,7 +129,7 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 	var reply []int64
 	var each [][]int64
 	var refused error
-	first := map[int64]int64{} // for each value of allowed, 1 or 0: the first call with that value
+	first := map[int64]int64{} // number of the first call that was denied (0) or allowed (1)
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run")
@@ -270,7 +271,7 @@ func (c call) String() string {
 		words = append(words, c.limit)
 	}
 	if c.has("for") {
-		words = append(words, "for", spanText(c.span.Milliseconds()))
+		words = append(words, "for", span.Text(c.span))
 	}
 	if c.upTo {
 		words = append(words, "up to", fmt.Sprint(c.costs[0]))
@@ -289,5 +290,5 @@ func (c call) String() string {
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")
 	}
-	return strings.Join(words, " ") + " at " + spanText(c.after.Milliseconds())
+	return strings.Join(words, " ") + " at " + span.Text(c.after)
 }

@@ -177,8 +177,8 @@ func TestSpans(t *testing.T) {
 		if err != nil || got.Milliseconds() != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
-		if again, err := span.Parse(spanText(want)); err != nil || again != got {
-			t.Errorf("%s is written as %s", text, spanText(want))
+		if again, err := span.Parse(span.Text(got)); err != nil || again != got {
+			t.Errorf("%s is written as %s", text, span.Text(got))
 		}
 	}
 }

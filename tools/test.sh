@@ -2,7 +2,7 @@
 # Runs every check and every test of the project, for `make test`. It runs all stages even if one fails. It
 # prints the progress of the tests, and the whole output of stages that fail. Then it prints how many tests
 # ran on which servers. The last two lines are "N passed, N failed", and then the time, the counts and the
-# servers. The exit code is 0 only if something ran and nothing failed.
+# servers. The exit code is 0 only if at least one check or test ran and none failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available
@@ -31,7 +31,7 @@ check() {
 	return 1
 }
 
-# give_up: ends the run if something is missing that all further stages need.
+# give_up: ends the run because all further stages would fail, for example if Go is missing.
 give_up() {
 	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
 	exit 1
@@ -90,8 +90,8 @@ prepared=$!
 
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
-# Compile the packages once; otherwise tests that run at once would all compile the same packages. go vet
-# reports the errors.
+# Compile the packages once. Otherwise each of several concurrent test runs would compile the same
+# packages. go vet reports the errors.
 for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
 
 # single lists packages and modules whose code and tests start no goroutine. Their tests run without the race

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It
@@ -178,7 +179,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		discard(response.Body)
 		req.OnceKey, req.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
 		r = retry
-		if err := adapter.Sleep(r.Context(), pause); err != nil {
+		if err := sleep.For(r.Context(), pause); err != nil {
 			closeBody(r)
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // how many responses have the status; later ones have 200
+		respond int // number of responses with the status above; the next ones have status 200
 		sent    int64
 		want    int
 	}{
@@ -169,8 +169,8 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	}
 }
 
-// A retry waits as long as the response says, even if no key is blocked, and the context ends the
-// wait.
+// A retry waits as long as the response says, even if no key is blocked. Canceling the context
+// stops the wait.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	to := &base{}

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// Each request waits for its turn, no request is early, and waiting requests make few calls to the
-// server.
+// Each request waits for its turn, no request is sent too early, and waiting requests make few
+// calls to the server.
 func TestWaits(t *testing.T) {
 	limiter, _, takes := newLimiter(t)
 	to := &base{}
@@ -52,7 +52,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
 		}
 	}
-	// Each request asks the limiter at most twice: when it is first in line, and after its wait.
+	// Each request calls the limiter at most twice: when it is first in line, and after its wait.
 	if takes := takes.Load(); takes > 2*n {
 		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}

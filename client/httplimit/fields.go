@@ -141,7 +141,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 		q := item(p.Name, "q", p.Quota)
 		if p.Window > 0 {
 			q.Params.Add("w", integer(seconds(p.Window)))
-			if p.Name == name { // the package comment explains t
+			if p.Name == name { // t is at least the time in which the remaining units refill
 				reset = max(reset, sustainable(p, result.Remaining))
 			}
 		}

@@ -66,8 +66,8 @@ func Pattern() Key {
 	})
 }
 
-// PatternOf counts each request by the pattern with which mux will serve it. It is for middleware
-// around mux. All requests without a pattern in mux share one key.
+// PatternOf counts each request by the pattern that matches it in mux. Use PatternOf in middleware
+// that wraps mux. All requests without a pattern in mux share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
 		return unusable(errors.New("PatternOf(nil); give the ServeMux that serves the requests"))

@@ -63,8 +63,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestEnds checks other ways in which a response can end, and the charge in each case. The prompt
-// counts as 16 tokens, and the estimate is 516.
+// TestEnds checks the charge for each way in which a response can end. Unless a case says
+// otherwise, the prompt counts as 16 tokens, and the estimate is 516.
 func TestEnds(t *testing.T) {
 	abort := func() { panic(http.ErrAbortHandler) }
 	send := func(status int, text string) func(http.ResponseWriter, string) {
@@ -173,8 +173,8 @@ func TestHangUpBeforeTheDecision(t *testing.T) {
 	c.wantUsed(516)
 }
 
-// TestServe checks that streams may finish within the grace period when the program ends, and are
-// then cut off and settled.
+// TestServe checks the end of the program. Streams may finish within the grace period. Streams that
+// last longer are cut off and settled.
 func TestServe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

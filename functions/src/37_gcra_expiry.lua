@@ -34,11 +34,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
--- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
--- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
--- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
--- relative expiry.
+-- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
+-- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
+-- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
+-- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
+-- expiry minus left. If value is nil, store sets a relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -80,7 +80,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end

@@ -50,7 +50,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -224,9 +224,9 @@ local function decide(keys, request, verb, peeks)
   return whole, changes, ENFORCED.charged
 end
 
--- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
--- request fails, decide returns only the error.
+-- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
+-- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
+-- allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)

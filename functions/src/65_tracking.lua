@@ -84,7 +84,7 @@ function tracking.note(key, allowed, cost)
   return nil
 end
 
--- check returns the error for a key that holds anything but a record, or nil.
+-- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err

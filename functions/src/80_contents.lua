@@ -95,8 +95,9 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set for each key, or for those for which has returns true. It returns the number of
--- these keys, or the error.
+-- change calls set(key, content) for each key, with its content from list. If has is not nil,
+-- change skips the keys for which has(content) returns false. It returns the number of keys for
+-- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -109,8 +110,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements unblock and override_end. It calls set for each key for which has returns true,
--- and returns the number of these keys, or the error.
+-- remove implements the verbs unblock and override_end. They apply set to the keys for which
+-- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)

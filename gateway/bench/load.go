@@ -22,7 +22,6 @@ type load struct {
 	perSecond            float64 // 0: each caller sends its next request as soon as it has a response
 }
 
-// result adds up the measurements from all turns of a process.
 type result struct {
 	mu        sync.Mutex
 	latency   *hdrhistogram.Histogram // in µs
@@ -72,9 +71,9 @@ func (l load) turn(ctx context.Context, p *process, sum *result) error {
 	return errors.Join(errs...)
 }
 
-// caller sends the requests of one caller until end. At a fixed rate, the latency of a request is
-// measured from the time at which the request was due, so it includes the wait for a slow response
-// to the previous request.
+// caller sends requests, one after another, until the time end. At a fixed rate, the latency of a
+// request is measured from the time at which the request was due, so it includes the wait for a
+// slow response to the previous request.
 func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, sum *result) error {
 	latency := hdrhistogram.New(1, 60_000_000, 3)
 	gap := time.Duration(0)

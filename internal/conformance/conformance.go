@@ -109,9 +109,9 @@ func (c *Case) Fatal(server string, recorded bool) string {
 	return ""
 }
 
-// Accepts reports whether the replies, as returned by Run, are right for the named server. recorded
-// reports whether replies from this server are recorded. If not, as for a later version, the server
-// must reply like one of the recorded servers.
+// Accepts reports whether replies, as returned by Run, are correct for the named server. If
+// recorded is true, they must be the replies that are recorded for this server. Otherwise, for
+// example for a later version, they must be the replies of one of the recorded servers.
 func (c *Case) Accepts(server, replies string, recorded bool) bool {
 	if recorded {
 		return Same(replies, string(c.Expected(server)))

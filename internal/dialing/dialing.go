@@ -205,8 +205,8 @@ func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
-// Addr returns the address that could not be dialed, if err contains one and it is not a
-// Sentinel's.
+// Addr returns the address that could not be dialed. It returns "" if err does not contain the
+// address, or if it is the address of a Sentinel.
 func Addr(err error) string {
 	var dial *net.OpError
 	if AtSentinels(err) || !errors.As(err, &dial) || dial.Op != "dial" || dial.Addr == nil {

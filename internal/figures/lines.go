@@ -107,8 +107,7 @@ func (l Lines) SVG() string {
 	return p.String()
 }
 
-// place returns the position of value on a logarithmic axis. begin and end are the positions of the
-// ends of the axis.
+// place returns the position of value on a logarithmic axis that extends from begin to end.
 func (a Axis) place(value, begin, end float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
 	return begin + (end-begin)*math.Log(value/first)/math.Log(last/first)

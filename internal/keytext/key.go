@@ -13,7 +13,7 @@ type Key[C any] struct {
 	Err error
 }
 
-// Keys makes Key values for one package. Its fields contain words for that package's errors.
+// Keys makes Key values for one package. Its fields appear in that package's errors.
 type Keys[C any] struct {
 	Missing error  // returned if a C lacks the value for the key
 	Such    string // an example of a key, for errors
@@ -51,7 +51,7 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
 		}
-		return Secret(kind, name, v), nil
+		return kind + ":" + Escape(name) + "~" + digest(v), nil
 	}}
 }
 

@@ -24,7 +24,7 @@ const (
 	maxFunctions = 1 << 13
 )
 
-// Refusal is the error for a line of a library that cannot run as it does in Redis.
+// Refusal is the error for a line of source code that would not run as it does in Redis.
 type Refusal struct {
 	Line int
 	Says string

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// Override is a key with an override that had not ended when it was read. Times are in UTC.
+// Override is an override that was in effect when its key was read. Times are in UTC.
 type Override struct {
 	Key     string
 	Limit   string // with a single space between words

@@ -62,8 +62,9 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content to a temporary file and renames it to name. info describes the existing
-// file, and is nil if there is none.
+// beside writes content to a temporary file, and renames that file to name or, if name is a
+// symbolic link, to its target. info describes the existing file; it is nil if the file does not
+// exist.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // many starts a server with keys for ten steps of a scan. Half of the keys are hashes.
@@ -65,7 +66,7 @@ func TestEndsEarly(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	k.Wait = func(ctx context.Context, d time.Duration) error {
 		stop()
-		return wait(ctx, time.Hour)
+		return sleep.For(ctx, time.Hour)
 	}
 	var node *NodeError
 	if err := k.Run(ctx, rdb); !errors.Is(err, context.Canceled) || !errors.As(err, &node) || node.Addr != rdb.Options().Addr {

@@ -25,7 +25,6 @@ const (
 // Orders lists all orders.
 var Orders = []Order{Total, Denied, Last, Newest, Oldest}
 
-// compare orders two records.
 func (o Order) compare(a, b Record) int {
 	order := 0
 	switch o {
@@ -55,7 +54,7 @@ func (c Count) plus(other Count) Count {
 type Record struct {
 	Key string
 	Count
-	Cost        int64     // sum of the first limit's costs, over allowed calls
+	Cost        int64     // sum of the costs for the first limit in all allowed calls
 	First, Last time.Time // times of the first and the last call, by the server's clock
 
 	recent

@@ -26,8 +26,8 @@ type Side struct {
 	Canary bool
 }
 
-// Counts holds how many calls a side has allowed and denied. A shadow policy counts what it would
-// have decided.
+// Counts holds the numbers of calls that a policy or its canary has allowed and denied. A shadow
+// policy counts the decisions that it would have made.
 type Counts struct{ Allowed, Denied int64 }
 
 // count adds a call to the counts of p. A limit written in the call has no counts.
@@ -61,7 +61,6 @@ type entry struct {
 	override
 }
 
-// limiter is the state of a limit.
 type limiter struct {
 	algorithm *Algorithm
 	rates     []state // by position; nil means that the rate is full
@@ -81,7 +80,7 @@ func (m *Model) content(key string) any {
 	return nil
 }
 
-// blocked returns for how many ms the key is still blocked.
+// blocked returns how many ms remain until the key's block ends, or 0 if the key is not blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
 // put stores a key's content and keeps an active block and an active override.
@@ -152,7 +151,6 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 	panic(fmt.Sprintf("no such verb: %q", c.Verb))
 }
 
-// reset deletes keys and returns how many existed.
 func (m *Model) reset(keys []string) any {
 	held := int64(0)
 	for _, key := range keys {
@@ -183,7 +181,6 @@ func (m *Model) block(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// unblock lifts blocks and returns how many were active.
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {

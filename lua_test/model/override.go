@@ -64,7 +64,6 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// endOverrides removes overrides, and returns how many of them were active.
 func (m *Model) endOverrides(keys []string) any {
 	removed := int64(0)
 	for _, key := range keys {

@@ -10,7 +10,6 @@ const (
 	dayMS    = 86400000
 )
 
-// usage is a record that TRACK keeps.
 type usage struct {
 	allowed, denied, cost, first, last int64
 
@@ -21,7 +20,6 @@ type usage struct {
 // parameter minute is the start of the minute. Both times are in ms.
 func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minuteMS-60*minuteMS }
 
-// track counts a decision.
 func (m *Model) track(key string, allowed bool, cost int64) {
 	now := m.ms()
 	u, ok := m.keys[key].holds.(*usage)

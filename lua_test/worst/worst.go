@@ -187,7 +187,6 @@ func ofLogs() []Call {
 	}
 }
 
-// ofKeys returns calls to the verbs that take keys without limits.
 func ofKeys() []Call {
 	one, all := Keys(1), Keys(250)
 	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)

@@ -89,7 +89,8 @@ func (c *Clone) must(ctx context.Context, words ...string) error {
 	return nil
 }
 
-// release makes a module proxy in a directory. The proxy has one version of the module in dir.
+// release makes a module proxy in the directory proxy. The proxy serves one version of the module,
+// from the source code in dir.
 func release(dir, proxy string) error {
 	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
 	var archive bytes.Buffer

@@ -141,7 +141,6 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 //go:embed equivalent.tsv
 var equivalentList string
 
-// equivalents parses equivalent.tsv.
 func equivalents(list string) (map[id]bool, error) {
 	known := map[id]bool{}
 	for i, line := range strings.Split(strings.TrimSuffix(list, "\n"), "\n") {

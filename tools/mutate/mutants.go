@@ -65,7 +65,6 @@ var swapped = map[string]string{
 // functionHead matches the first line of a function that is not nested in another.
 var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 
-// find returns the mutants of a source file.
 func find(file, text string) []mutant {
 	var all []mutant
 	// change adds a mutant that has replacement instead of text[from:to]. Its description is

@@ -28,7 +28,8 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	}
 }
 
-// TestAHotKey simulates a hot key with few processes, with a load below its limit and a load above it.
+// TestAHotKey simulates a hot key with a small limit, under a load below the limit and a load above
+// it.
 func TestAHotKey(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {
 		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}

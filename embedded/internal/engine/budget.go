@@ -60,7 +60,6 @@ func (b *budget) Err() error {
 	return nil
 }
 
-// start begins a call with the given limits of time and bytes.
 func (b *budget) start(limit time.Duration, memory uint64) {
 	b.memory.Store(memory)
 	b.limit.Store(int64(limit))

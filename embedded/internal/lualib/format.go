@@ -76,7 +76,6 @@ func twoDigits(text string) (n int, rest string) {
 
 func (s spec) has(flag string) bool { return strings.Contains(s.flags, flag) }
 
-// format formats the argument with index arg.
 func (s spec) format(L *lua.LState, arg int) string {
 	switch s.verb {
 	case "c":

@@ -13,7 +13,7 @@
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000

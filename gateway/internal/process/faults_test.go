@@ -168,7 +168,7 @@ func open(t *testing.T, addr string) *redis.Client {
 }
 
 // TestReloadUnderLoad replaces configuration files, sometimes with invalid ones. Each request must
-// be decided by the old or the new configuration, and counts must be kept.
+// be decided by the old or the new configuration, and a reload must not reset the counts.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := rules(t)

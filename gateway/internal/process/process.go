@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures the gateway. Main sets the options from flags.
@@ -35,7 +36,7 @@ type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
 	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
-	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
+	AllOrNone      bool          // charge no descriptor of a request if a limit from EnvoyConfig denies one
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
@@ -50,7 +51,7 @@ type Options struct {
 
 const (
 	drain      = 10 * time.Second     // maximum time for requests in progress during a shutdown
-	checkEvery = time.Second          // interval of checks until the first one passes
+	checkEvery = time.Second          // interval of readiness checks until one succeeds
 	pollEvery  = time.Second          // interval of checks for changed files
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
 	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response
@@ -125,7 +126,6 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	return g.serve(ctx, grpcPort, httpPort, watcher)
 }
 
-// serve runs the servers and the background work until ctx is done or a server fails.
 func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -192,7 +192,6 @@ func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamSe
 	return serve(service, bounded{stream, ctx})
 }
 
-// bounded is a stream with its own context.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -230,20 +229,19 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			said = err.Error()
 			g.options.Log.Warn("not ready", "error", err)
 		}
-		pause(ctx, checkEvery)
+		_ = sleep.For(ctx, checkEvery)
 	}
 }
 
 // follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
-	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
+	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
 		}
 	}
 }
 
-// reload loads the Envoy configuration files if they have changed.
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 	config, err := watcher.Check()
 	if config == nil && err == nil {
@@ -254,20 +252,10 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
-	debug.FreeOSMemory() // reading large files takes ten times as much memory as their rules
+	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {
 		g.options.Log.Warn(notice)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -10,6 +10,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"slices"
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
@@ -90,13 +91,10 @@ func (s *Server) decideEach(ctx context.Context, list []*question) error {
 	return errors.Join(errs...)
 }
 
-// distinct reports whether no key occurs twice.
 func distinct(list []*question) bool {
 	for i, q := range list {
-		for _, other := range list[:i] {
-			if other.key == q.key {
-				return false
-			}
+		if slices.ContainsFunc(list[:i], func(other *question) bool { return other.key == q.key }) {
+			return false
 		}
 	}
 	return true
@@ -137,7 +135,6 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	return result.Allowed, nil
 }
 
-// one decides one descriptor separately.
 func (s *Server) one(ctx context.Context, q *question) error {
 	var result client.Result
 	var err error

@@ -51,8 +51,8 @@ var (
 // reference responds to requests as docs/envoy.md describes, with the decisions of the model.
 type reference struct{ *model.Model }
 
-// status returns a status in the form of testbed.ask. entry begins with the five numbers that the
-// model reports for the limit.
+// status formats a decision as testbed.ask does. entry begins with the five numbers that the model
+// reports for the limit.
 func (l limitOf) status(allowed bool, entry []any) string {
 	n := make([]int64, 5)
 	for i := range n {

@@ -13,7 +13,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// question is one descriptor of a request, and the answer for it.
 type question struct {
 	label string // for metrics
 	name  string // of the rule
@@ -104,7 +103,6 @@ func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor
 	return int64(max(1, request.HitsAddend))
 }
 
-// override sets the limit to the one in the request's descriptor.
 func (q *question) override(i int, domain string, descriptor *entries.RateLimitDescriptor, override *entries.RateLimitDescriptor_RateLimitOverride) error {
 	unit := rls.RateLimitResponse_RateLimit_Unit(override.Unit)
 	multiplier := max(1, override.GetUnitMultiplier().GetValue())
@@ -165,7 +163,6 @@ func (q *question) decision() string {
 	return "denied"
 }
 
-// status returns the status of the descriptor.
 func (q *question) status() *rls.RateLimitResponse_DescriptorStatus {
 	answer := &q.answer
 	answer.Code = rls.RateLimitResponse_OK

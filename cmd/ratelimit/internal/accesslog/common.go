@@ -116,7 +116,6 @@ func (r rest) blanks() rest {
 	return rest{r.line[n:], r.at + n}
 }
 
-// word cuts off the next word.
 func (r rest) word() ([]byte, rest) {
 	r = r.blanks()
 	end := bytes.IndexByte(r.line, ' ')

@@ -42,7 +42,7 @@ type Options struct {
 	After bool
 
 	Key     Key             // key for suggestions
-	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
+	Share   float64         // minimum share of keys that a suggested limit never denies, 0 to 1; 0: no suggestions
 	Curves  bool            // draw how many keys and requests each n would deny
 	Periods []time.Duration // periods of suggestions and curves
 

@@ -23,7 +23,6 @@ func (e *engine) setTime(at int64) {
 	}
 }
 
-// decide makes a call that returns a decision.
 func (e *engine) decide(words []any) ([]any, error) {
 	reply, err := e.server.Do(words...)
 	if err != nil {
@@ -62,7 +61,6 @@ type tally struct {
 	first, last      int64 // times of denials, ms since 1970
 }
 
-// denials counts the denials of one key.
 type denials struct {
 	count, units int64
 	first, last  int64
@@ -179,7 +177,6 @@ func (u Units) plus(other Units) Units {
 	return Units{plus(u.Allowed, other.Allowed), plus(u.Denied, other.Denied)}
 }
 
-// merge adds another worker's counts.
 func (t *tally) merge(other tally) {
 	t.requests += other.requests
 	t.keyless += other.keyless

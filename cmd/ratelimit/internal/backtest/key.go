@@ -65,7 +65,6 @@ func within(text string, most int) (int, error) {
 	return n, nil
 }
 
-// fieldsOf returns the fields that the keys use.
 func fieldsOf(keys []Key) []string {
 	var fields []string
 	for _, key := range keys {
@@ -168,7 +167,6 @@ func (t *table) number(name []byte) uint32 {
 	return n
 }
 
-// count counts a request with the given key.
 func (t *table) count(key uint32, cost int64) {
 	if cost != 1 || t.units != nil {
 		for len(t.units) < len(t.counts) {
@@ -179,7 +177,6 @@ func (t *table) count(key uint32, cost int64) {
 	t.counts[key-1]++
 }
 
-// unitsOf returns the sum of the costs of a key's requests.
 func (t *table) unitsOf(key uint32) int64 {
 	if t.units == nil {
 		return int64(t.counts[key-1])

@@ -209,7 +209,6 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 	}
 }
 
-// costOf returns the cost of a line from the value of its field.
 func (l *logs) costOf(value []byte) (int64, error) {
 	if len(value) == 0 {
 		return 0, fmt.Errorf("the line lacks %s, the field with its cost", l.cost)

@@ -81,7 +81,6 @@ type Suggested struct {
 	period time.Duration
 }
 
-// report adds up the counts of each trial's deciders.
 func (r *run) report(trials []trial, deciders [][]*decider) *Report {
 	report := &Report{Log: r.logs.Log, Cost: r.Cost, Limits: []Result{}, key: r.Key.text}
 	for i, t := range trials {

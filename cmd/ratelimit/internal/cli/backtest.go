@@ -20,7 +20,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// backtestFlags are the flags of backtest.
 type backtestFlags struct {
 	keys, limits, policies, fields, periods []string
 	format, suggest, html, top              string
@@ -123,7 +122,6 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	return nil
 }
 
-// backtestOptions parses the flags.
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != "", Cost: f.cost, After: f.charge == "after"}
 	if !slices.Contains(accesslog.Formats, f.format) {

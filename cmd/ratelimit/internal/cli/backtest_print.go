@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// backtest returns the report as text.
 func (l look) backtest(report *backtest.Report) string {
 	var lines []string
 	log := report.Log

@@ -55,7 +55,6 @@ runs another build of the library is not changed unless you add --replace; one w
 	return cmd
 }
 
-// stage is the server that a demo uses.
 type stage struct {
 	servers
 	rdb    redis.UniversalClient
@@ -246,7 +245,6 @@ func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys 
 	return nil
 }
 
-// demoEnd prints the table and suggests next steps.
 func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	var text strings.Builder
 	text.WriteString(s.summary(l))

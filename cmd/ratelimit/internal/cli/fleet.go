@@ -28,7 +28,7 @@ type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
-	cmd  *cobra.Command // command, which may have --wait
+	cmd  *cobra.Command // the command, if it has --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
@@ -54,7 +54,7 @@ func (o *deployFlags) waits(namespace string) bool {
 	return namespace == "" || o.cmd.Flags().Changed("wait")
 }
 
-// deploying is an option of deploy, plan and rollback.
+// deploying is an option that the methods Deploy, Plan and Rollback of a Loader accept.
 type deploying interface {
 	loader.DeployOption
 	loader.PlanOption
@@ -144,7 +144,6 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 	return report, nil, err
 }
 
-// printReport prints the report on each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
@@ -188,7 +187,6 @@ func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
 
-// name describes a library.
 func name(l loader.Library) string {
 	switch {
 	case l.Digest == "":
@@ -204,7 +202,6 @@ var refusals = []error{
 	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrNoNewest, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }
 
-// loaded describes what a deployment did to a node.
 func loaded(n loader.Node, _ loader.Library) string {
 	switch {
 	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):

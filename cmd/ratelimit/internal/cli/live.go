@@ -47,7 +47,6 @@ type screen struct {
 	width, height int
 }
 
-// Init implements tea.Model.
 func (s *screen) Init() tea.Cmd { return nil }
 
 // update handles changes of the terminal's size, and the keys that end or suspend the command.

@@ -75,7 +75,7 @@ func start(t *testing.T, env []string, args ...string) *started {
 	return startWith(t, env, func(*app) {}, args...)
 }
 
-// startWith is start for a command whose settings the function set changes.
+// startWith is like start, but first calls set to change the command's settings.
 func startWith(t *testing.T, env []string, set func(*app), args ...string) *started {
 	t.Helper()
 	s := &started{code: make(chan int, 1)}

@@ -79,8 +79,8 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 
-	// A user deleted the library but not its record. The build contains only the policies of its own
-	// namespace, so the others would be lost.
+	// A user deleted the library but not its record. The build contains only the policies of its
+	// own namespace, so the policy api would be lost.
 	do(t, admin(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	deploy(exitError, "deploy", "--namespace", "payments", "--policies", "pay.yaml")("ratelimit: " + addr + " lost the library, which had the policy api, which this build does not have; " +
 		"if no server has them, add --remove-policies, and then deploy all other namespaces again")

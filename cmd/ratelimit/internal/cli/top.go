@@ -19,7 +19,6 @@ const (
 	topRights = "+scan +hmget +time +ping"
 )
 
-// topFlags are the flags of top.
 type topFlags struct {
 	by       string
 	limit    int
@@ -172,7 +171,7 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-// printPass prints a pass, unless it has only an error.
+// printPass prints a pass. Without --json, it prints nothing if the pass has only an error.
 func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))

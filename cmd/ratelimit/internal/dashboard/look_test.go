@@ -35,8 +35,8 @@ func board(t *testing.T, addrs ...string) *Dashboard {
 	})
 }
 
-// exports makes the given number of takes from the shadow policy export, whose limit is 1/d, and
-// counts usage.
+// exports makes the given number of takes from the shadow policy export, whose limit is 1/d. The
+// takes have a UsageKey.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	c := must[*client.Client](t)(client.Open("redis://"+srv.Addr(), client.WithTimeout(time.Minute)))

@@ -21,7 +21,7 @@ type Expectation struct {
 	share      float64 // quantile of a latency: 0.99 for p99, 1 for max; 0 for other metrics
 }
 
-// Metrics lists the metrics of expectations.
+// Metrics lists the metrics that an Expectation can compare.
 const Metrics = "p50 to p99, p999, max, per_second, decisions, allowed, denied, errors, not_begun"
 
 var (

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures a run. Count or For, or both, end the run.
@@ -135,7 +137,6 @@ func (r *run) keys(worker uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }
 }
 
-// work makes the decisions of one worker, one after another.
 func (r *run) work(ctx context.Context, key func() int) {
 	for {
 		n := r.next.Add(1) - 1
@@ -155,7 +156,7 @@ func (r *run) work(ctx context.Context, key func() int) {
 			r.late.Store(true)
 			return
 		}
-		if !sleep(ctx, time.Until(begin)) {
+		if sleep.For(ctx, time.Until(begin)) != nil {
 			return
 		}
 		allowed, err := r.ask(ctx, key())
@@ -163,21 +164,6 @@ func (r *run) work(ctx context.Context, key func() int) {
 			return
 		}
 		r.note(allowed, err, due, time.Now())
-	}
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -220,7 +206,6 @@ func (r *run) message(err error) {
 	}
 }
 
-// watch reports the progress until the run is over.
 func (r *run) watch(over <-chan struct{}) {
 	ticker := time.NewTicker(progressing)
 	defer ticker.Stop()

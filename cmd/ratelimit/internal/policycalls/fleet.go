@@ -87,7 +87,6 @@ func (p *Policy) describe(text functions.Policy) {
 	}
 }
 
-// sum adds up the nodes' counts.
 func (r *Reader) sum(nodes []Node) Fleet {
 	var fleet Fleet
 	policies := map[string]*Policy{}

@@ -96,7 +96,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLess checks the results without a library, or without permission to read its source code.
+// TestReadLess checks what Read returns without a library, without nodes, and if the library's
+// source code cannot be read.
 func TestReadLess(t *testing.T) {
 	bare := embedded.Run(t)
 	r := Reader{Timeout: time.Minute}
