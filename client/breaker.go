@@ -164,7 +164,7 @@ func replied(err error) bool {
 	if err == nil {
 		return true
 	}
-	var e *Error // declared after the return above, because it is allocated on the heap
+	var e *Error // allocated on the heap, so it is declared only if needed
 	return errors.As(err, &e) && e.Code != ""
 }
 

@@ -67,9 +67,8 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns a prefix for keys that must be in the same hash slot as key. prefix is the
-// client's prefix, with which all keys are sent. sameSlot returns an error if the braces in key
-// make that impossible.
+// sameSlot returns a prefix for keys that must be in the same hash slot as key. The client adds its
+// own prefix to every key. sameSlot returns an error if the braces in key make that impossible.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {

@@ -49,7 +49,7 @@ func newCommand(ctx *bounded, call call) *command {
 	return c
 }
 
-// fill makes c the command of call. Names and argument order are part of the wire contract.
+// fill sets c to the command for call. Names and argument order are part of the wire contract.
 func (c *command) fill(ctx context.Context, call call) {
 	c.readOnly = call.mode == readOnly
 	var name any = "fcall"

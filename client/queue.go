@@ -116,8 +116,8 @@ func (s *queues) rested(w *waiter) {
 	w.queue.advance()
 }
 
-// nudge lets the first waiter in a queue ask again before its rest is over, because units or a
-// lease were given back.
+// nudge ends the pause of the first waiter in a queue early, because units or a lease were given
+// back. The waiter then retries its call.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,7 +113,7 @@ func (s *server) ready(ctx context.Context, call call) error {
 	if s.lifetime.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
-	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
+	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
 }
 
 // unnamed returns an error if a key is empty. The server would accept an empty key, and all callers

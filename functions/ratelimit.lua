@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '23cd69bee57b'
+local BUILD_ID = 'c56ade937420'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -318,14 +318,14 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the call has
--- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
--- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
--- written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that have all lapsed under a block
---   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
---   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+-- look determines what a key holds. It reads only the first bytes of the value. If the caller has
+-- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
+-- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
+-- can have written the key, look returns nil and the error. Otherwise, it returns a table:
+--   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
+--   blocked  ms until the block ends, or 0 if the key is not blocked
+--   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
@@ -1009,7 +1009,7 @@ end
 
 --@ src/42_calendar.lua
 do
--- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
@@ -2122,8 +2122,8 @@ local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 r
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value begins with an override. If the value has a block, pass only what
--- follows the part of the block.
+-- begins reports whether a value begins with an override. If the value begins with a block, the caller
+-- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -2841,10 +2841,10 @@ do
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
+-- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
--- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -2852,9 +2852,9 @@ do
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
--- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
--- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
--- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
+-- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
+-- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
@@ -3128,8 +3128,8 @@ end
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
--- more than n entries may be in the window, and the log would grow too long.
+-- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
+-- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''
@@ -3238,7 +3238,7 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many units still fit into a capacity.
+-- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width

@@ -231,7 +231,7 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A long deployment renews its lease when a third of the lease's time has passed.
+// A deployment renews its lease once a third of the lease's duration has passed.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {

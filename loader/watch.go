@@ -13,8 +13,8 @@ import (
 type EventKind string
 
 const (
-	// InStep: the node runs the build. This event is sent at the beginning, and when the node runs
-	// the build again without a repair.
+	// InStep: the node runs the build. The watch sends this event when it first sees the
+	// node in this state, and when the node returns to it without a repair.
 	InStep EventKind = "in step"
 
 	// Repaired: the node did not run the build, and the build was loaded.

@@ -183,8 +183,8 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// If there is no decision, a call whose context has ended is not handled. OnError receives errors
-// from the server, but not the end of the context.
+// If there is no decision and the call's context is done, the handler does not run. OnError
+// receives errors from the server, but not the error of the call's context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
 	nothing := grpclimit.SkipMethods("/x/y")

@@ -385,7 +385,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit, and a request with such a limit fails.
+// Check returns an error for an invalid limit and for a policy that is not deployed.
 func TestCheck(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": client.ErrBadLimit, "@fre": client.ErrNoPolicy} {

@@ -78,7 +78,7 @@ type Gateway struct {
 	close   []func()
 }
 
-// Run runs a gateway until ctx ends, and then lets the requests in progress finish. It calls
+// Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
 // listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
 	registry := prometheus.NewRegistry()
@@ -233,7 +233,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 	}
 }
 
-// follow reloads the Envoy configuration files when they change, until ctx ends.
+// follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {
@@ -258,14 +258,4 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		g.options.Log.Warn(notice)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

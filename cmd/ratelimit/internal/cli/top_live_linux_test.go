@@ -71,8 +71,8 @@ func (p *onTerminal) ended(t *testing.T) (said, after string) {
 	return said, said[strings.LastIndex(said, restored):]
 }
 
-// leftNormal checks the mode of the terminal after the program's end, and returns everything that the
-// program wrote.
+// leftNormal checks that the program has restored the terminal's mode, and returns everything that
+// the program wrote.
 func (p *onTerminal) leftNormal(t *testing.T) string {
 	t.Helper()
 	if mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ICANON == 0 || mode.Lflag&unix.ECHO == 0 {
