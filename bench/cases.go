@@ -116,7 +116,7 @@ type caseBuilder struct {
 	err       error // the first error
 }
 
-// failed keeps the first error.
+// failed sets b.err unless it is already set. doing describes what failed.
 func (b *caseBuilder) failed(doing string, err error) {
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("%s: %w", doing, err)
@@ -139,8 +139,8 @@ func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) co
 	b.list = append(b.list, c)
 }
 
-// takes returns a function that returns the result of take for a library and a prefix. Pass it to
-// add as ours.
+// takes returns a function for the parameter ours of add. That function returns the result of take
+// for a library and a prefix.
 func takes(algorithm string, works ...workload) func(*library, string) contender {
 	return func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }
 }
@@ -208,7 +208,7 @@ func (b *caseBuilder) many(name string, limits int, w workload) {
 	}, b.inUse().aimed(1.1))
 }
 
-// thrice measures three takes from each key, and compares the algorithm with gcra.
+// thrice adds a case in which each key gets three takes. It compares the algorithm with gcra.
 func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
 	build := func(lib *library, prefix, algorithm string) contender {
 		c := take(lib, prefix, algorithm, w)

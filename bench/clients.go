@@ -23,7 +23,8 @@ type clientContender struct {
 	open    func(url string, w workload) (asker, error)
 }
 
-// An asker is an open limiter. Its field allow takes one unit; it must be safe for concurrent use.
+// An asker is a limiter that is ready for calls. Its function allow takes one unit from a key, and
+// must be safe for concurrent use.
 type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// clientsReport is the result of `bench clients`.
 type clientsReport struct {
 	server  string
 	began   time.Time
@@ -20,7 +19,7 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of clientContenders; rates is empty for a contender that does not take part
+	figures map[clientScene][]*clientFigures // in the order of clientContenders; a contender that does not take part has no rates
 }
 
 // clientAims lists the aims of this project's client. Each aim is a minimum ratio of two
@@ -59,8 +58,8 @@ func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
-// ratio divides the decisions per second of the contender called one by those of the contender called
-// other. It returns the median of this quotient over all rounds.
+// ratio returns the decisions per second of one contender divided by those of the other: the median
+// over all rounds.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	rates := func(name string) []float64 {
 		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })
@@ -134,7 +133,8 @@ func (s clientScene) String() string {
 }
 
 // table returns a table with a row per contender that takes part, and a column per number of
-// goroutines. The function cell returns the text for a scene and an index in clientContenders.
+// goroutines. cell returns the text of one cell. Its second argument is the contender's index in
+// clientContenders.
 func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
 	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {
@@ -162,8 +162,8 @@ func microseconds(ns int64) string {
 	return figures.Count(float64(ns) / 1000)
 }
 
-// plots returns the plots by file name. They show the decisions per second, and the 99th percentile
-// of the time of a call.
+// plots returns the plots by file name. They show the decisions per second and the 99th percentile
+// of the latency.
 func (r clientsReport) plots() map[string]string {
 	plots := map[string]string{}
 	for _, hot := range []bool{false, true} {

@@ -64,7 +64,6 @@ type clientsRunner struct {
 	keys       []string                  // without the contenders' prefixes
 }
 
-// runClients runs `bench clients`.
 func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench clients", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -47,7 +47,7 @@ type contender struct {
 	fill func(n int) []redis.Cmder
 }
 
-// aimed returns a copy of the contender with another aim.
+// aimed returns a copy of the contender with the given aim.
 func (c contender) aimed(aim float64) contender {
 	c.aim = aim
 	return c
@@ -70,7 +70,6 @@ func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmde
 	return c
 }
 
-// outcome is a contender's decision.
 type outcome struct {
 	allowed bool
 	used    int64 // units of the limit that are in use after the call, or unknown
@@ -160,9 +159,9 @@ type benchCase struct {
 	name string
 	note string // a remark printed with the figures
 	work workload
-	few  bool // for slow calls: each turn is a single call, and there are at most five rounds
+	few  bool // whether calls are slow: one call per turn, at most five rounds
 
-	// contenders begins with the subject. All others are compared with the subject.
+	// contenders[0] is the subject, with which all others are compared.
 	contenders []contender
 }
 

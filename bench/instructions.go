@@ -19,7 +19,6 @@ type counter struct {
 	dumps    int
 }
 
-// startCounted starts a redis-server under callgrind.
 func startCounted(ctx context.Context) (*server, *counter, error) {
 	dir, err := os.MkdirTemp("", "bench-callgrind-")
 	if err != nil {
@@ -49,7 +48,6 @@ func (c *counter) control(ctx context.Context, command string) error {
 	return nil
 }
 
-// start sets the count to 0.
 func (c *counter) start(ctx context.Context) error { return c.control(ctx, "--zero") }
 
 // read returns the number of instructions since start.

@@ -30,7 +30,6 @@ func main() {
 	}
 }
 
-// options are the command-line options.
 type options struct {
 	redis     string
 	only      *regexp.Regexp

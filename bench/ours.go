@@ -118,8 +118,8 @@ func takeWith(lib *library, prefix, option string, extra func(n int) string, wor
 	return c
 }
 
-// policy returns a function for the parameter ours of add. The function's contender takes one unit
-// with a policy.
+// policy returns a function for caseBuilder.add. That function returns a contender that takes one
+// unit with the policy called name.
 func policy(name string) func(*library, string) contender {
 	return func(lib *library, prefix string) contender {
 		c := take(lib, prefix, "", wholeInUse).named("ratelimit_take " + strconv.Quote(name))

@@ -13,7 +13,6 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// moduleVersion returns the version of a dependency of this program.
 func moduleVersion(path string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {

@@ -21,13 +21,11 @@ type recorder struct {
 var errCaught = errors.New("caught by the bench, not sent")
 
 func newRecorder(rdb *redis.Client) *recorder {
-	r := &recorder{client: redis.NewClient(&redis.Options{Dialer: refuseDial}), real: rdb}
+	r := &recorder{client: redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("the recording client was used to reach a server")
+	}}), real: rdb}
 	r.client.AddHook(r)
 	return r
-}
-
-func refuseDial(context.Context, string, string) (net.Conn, error) {
-	return nil, errors.New("the recording client was used to reach a server")
 }
 
 // catch calls ask and returns the command that the peer has built. If the peer has built none,
@@ -55,15 +53,12 @@ func (r *recorder) pass(ask func() error) error {
 	return ask()
 }
 
-// DialHook implements redis.Hook.
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook implements redis.Hook.
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// ProcessHook implements redis.Hook.
 func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if r.passing || cmd.Name() != "evalsha" {

@@ -64,7 +64,6 @@ func newReport(version string, libraries []*library, p plan) report {
 	return r
 }
 
-// add adds the figures of one case.
 func (r *report) add(c benchCase, figures []turns) {
 	report := caseReport{Name: c.name, Note: c.note}
 	if c.work.count > 0 {
@@ -102,8 +101,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim returns the aim and whether it was met, or "" if there is no aim. It compares the ratio as
-// printed, after rounding.
+// aim describes r's aim and says whether r met it, or returns "" if r has no aim. A ratio is
+// rounded as in the report before it is compared.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

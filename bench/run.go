@@ -8,9 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan describes how much to measure.
 type plan struct {
-	Keys   int `json:"keys"`   // keys of each contender, if a case uses existing keys
+	Keys   int `json:"keys"`   // keys per contender in cases that use existing keys
 	Calls  int `json:"calls"`  // timed calls by each contender in each round
 	WarmUp int `json:"warmUp"` // untimed calls before the timed ones
 	Rounds int `json:"rounds"`
@@ -20,7 +19,6 @@ type plan struct {
 // each returns the number of calls that a contender makes in a case.
 func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
 
-// check returns an error if a value of the plan is out of range.
 func (p plan) check() error {
 	for name, value := range map[string]int{"--keys": p.Keys, "--calls": p.Calls, "--rounds": p.Rounds, "--batch": p.Batch} {
 		if value < 1 {
@@ -181,8 +179,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure runs calls. It returns the server time in microseconds, or the number of instructions,
-// per decision.
+// measure calls the function calls. It returns the server time in microseconds, or the number of
+// instructions, per decision.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
 		if err := r.counter.start(ctx); err != nil {
@@ -208,8 +206,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn with absent keys has created: the last ones before position.
-// Without the deletion, the server's tables would double in the middle of a turn.
+// forget deletes the keys that a turn created. position is the number of the next key. Without the
+// deletion, the server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {

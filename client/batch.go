@@ -64,12 +64,11 @@ type batches struct {
 	parsed *parsedLimits
 	memory *memory
 	next   decider // memory or server
-	most   int64   // largest batch; 0: there are no batches
+	most   int64   // maximum size of a batch; 0 disables batches
 	ttl    time.Duration
 	table[string, *keyBatch]
 }
 
-// keyBatch holds the units of one key.
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent
@@ -160,9 +159,9 @@ func (k *keyBatch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns d less the time after, but at least 0, rounded up to whole milliseconds.
-func countedDown(d, after time.Duration) time.Duration {
-	left := max(0, d-max(0, after))
+// countedDown returns d minus elapsed, but at least 0, rounded up to whole milliseconds.
+func countedDown(d, elapsed time.Duration) time.Duration {
+	left := max(0, d-max(0, elapsed))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {
 		return whole + time.Millisecond
 	}

@@ -19,7 +19,6 @@ type leftover struct {
 	rate  float64       // units that refill per second, according to the key's last reply
 }
 
-// close ends all batches, and returns their unspent units.
 func (b *batches) close() []leftover {
 	b.mu.Lock()
 	defer b.mu.Unlock()

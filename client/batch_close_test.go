@@ -119,7 +119,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	server, direct := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr()+"?read_timeout=1m", client.WithBatches(16, time.Minute), client.WithTimeout(slow))
-	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 of the last 16
+	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 units of the last batch of 16
 		must[client.Result](t)(c.Allow(t.Context(), "k", "100/h"))
 	}
 	p.arm(1_000_000, holds)

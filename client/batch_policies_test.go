@@ -128,8 +128,8 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 	}
 }
 
-// If a policy becomes a shadow policy while a client batches it, units from its shadow decisions
-// are not spent.
+// If a policy becomes a shadow policy, a client does not spend units that come from shadow
+// decisions. The server then decides every call.
 func TestShadowUnitsAreNotSpent(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -151,7 +151,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
-	for range 1 + 2 + 4 + 8 { // learns has made two calls before
+	for range 1 + 2 + 4 + 8 { // let the batches grow
 		allow(t, c, "@p", 1)
 	}
 	deployPolicy(t, s.rdb, limited("leaky_bucket 600/m"))
@@ -178,7 +178,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 		old, new string // a replacement in the library's source code
 		policy   string
 		knows    bool // whether the client has learned the policy before the test
-		asked    int  // how many requests are sent for 100 calls; 0: any number
+		asked    int  // number of requests sent for 100 calls; not checked if 0
 	}{
 		"no info":       {"'ratelimit_info'", "'ratelimit_of_another_name'", "100000/m", true, 0},
 		"no algorithms": {"prefix .. 'algorithms'", "prefix .. 'of_later_versions'", "100000/m", false, 100},
@@ -213,8 +213,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	}
 }
 
-// In any span L no more units are admitted than the limit allows in L + ttl, even if a deployment
-// lowers the limit. Units taken before the deployment are spent within ttl.
+// In any time span of length L, at most as many units are admitted as the limit allows in L + ttl,
+// even if a deployment lowers the limit. Units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units per second, with a burst of the same size
@@ -276,16 +276,16 @@ func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	})
 	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for _, key := range []string{lowKey, highKey} {
-		// The client learns the slots from a call for another key. The state of 10/d in the same key would
-		// count as a used-up limit under the policy.
+		// A call with another key is enough to learn the slots. A call with the same key would leave
+		// a state of 10/d, which the policy's limit would treat as used up.
 		must[client.Result](t)(c.Allow(t.Context(), key+":other", perDay))
 		learns(t, c, key)
 	}
 	return nodes, c
 }
 
-// If a deployment has reached only one shard, each shard's own report decides whether its keys are
-// batched.
+// While a deployment has reached only some shards, the client batches a key according to the policy
+// on the key's own shard.
 func TestPoliciesAreKnownByShard(t *testing.T) {
 	_, c := onShards(t, "100000/m", "leaky_bucket 100000/m")
 	batched := map[string]int{}

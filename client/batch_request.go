@@ -10,7 +10,6 @@ import (
 // does not take the last units of a limit.
 const shareOfRemaining = 8
 
-// request is a request for units of a key.
 type request struct {
 	number uint64
 	want   int64         // units requested
@@ -42,7 +41,7 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 type caller struct {
 	single
 	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
-	entered uint64    // batch.requests when the call arrived; a denial of a later request also denies the call
+	entered uint64    // number of the last request when the call arrived; if a later request is denied, so is the call
 	request *request  // the request that the call sends or waits for
 }
 
@@ -94,7 +93,7 @@ const (
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides c's call without a request if possible. Otherwise it returns what c does next.
+// enter decides c's call without a request if possible. Otherwise it returns the next step of c.
 func (b *batches) enter(c *caller) (Result, step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,9 +143,9 @@ func (b *batches) woken(c *caller) (Result, bool) {
 	return c.batch.result(now), true
 }
 
-// queues reports whether the last reply is younger than ttl and has a wait. The wait shows that a
-// leaky_bucket decides, because of an override or a redeployed policy. Each unit of a leaky_bucket
-// has its own wait.
+// queues reports whether a leaky_bucket currently decides on the key: the last reply is younger
+// than ttl, and it allowed a call that must wait. An override or a redeployed policy can set such a
+// limit. Each unit of a leaky_bucket has its own wait.
 func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
 	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
 }
@@ -188,8 +187,8 @@ func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *reques
 	return res, err
 }
 
-// receive puts the units of the reply res into the batch, and makes res the result of the caller that
-// sent r. b.mu must be held.
+// receive adds the units in the reply res to the batch, and changes res into the result for the
+// caller that sent r. b.mu must be held.
 func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	units := res.Taken
 	if r.want == 1 && res.Allowed {
@@ -204,8 +203,8 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
-	// A wait means that the key now has a leaky_bucket, and Shadow means that the policy has just
-	// become a shadow policy. Neither may be batched.
+	// If an allowed call has to wait, the key now has a leaky_bucket. If Shadow is set, the policy
+	// has just become a shadow policy. Neither may be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until

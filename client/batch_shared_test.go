@@ -110,7 +110,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	wantAllowed(t, others, 10)
 }
 
-// A caller that waits for another caller's request stops waiting when its own context ends.
+// A caller that waits for another caller's request stops waiting when its own context is done.
 func TestBatchWaitEnds(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -183,7 +183,7 @@ func TestBatchIsReservedForWaitingCallers(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
-	for i := range 6 { // 5 of 16 units are left: one is for the first caller, and ten for the waiting callers
+	for i := range 6 { // the first caller and the ten waiting callers get 11 of 16 units
 		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
@@ -292,8 +292,8 @@ func TestBatchArrivesInTheMeantime(t *testing.T) {
 	}
 }
 
-// A caller that waited for a request uses the key's current state: if the batch was replaced in the
-// meantime, and the new one was denied, the caller is denied too.
+// A caller that waited for a request uses the key's current state. If a later request replaced the
+// batch in the meantime and was denied, the caller is denied too.
 func TestBatchReplacedInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))

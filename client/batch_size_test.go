@@ -36,7 +36,7 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 	s.pass(3 * ttl)
 	s.calls(t, c, 1, 0)
 	s.wantSent(t, "=1")
-	s.calls(t, c, 2+4+8+2, 0) // leaves 14 of the last 16
+	s.calls(t, c, 2+4+8+2, 0) // uses 2 of the 16 units in the last batch
 	s.pass(ttl + time.Millisecond)
 	s.calls(t, c, 1, 0)
 	s.wantSent(t, "2 4 8 16 2")
@@ -69,8 +69,8 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 		}
 	}
 
-	// The size starts again from the units that were left, regardless of how many have refilled
-	// since.
+	// The last reply left no units, so the next request is for one, although units have refilled
+	// since. The size then doubles again.
 	s = newTestbed(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)

@@ -123,8 +123,8 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	s.wantSent(t, "=1 2 4")
 }
 
-// After a lost reply or an error no units are spent; the call returns the error or the result of
-// the fallback.
+// If the reply to a request for units is lost, the client spends none of these units. The call
+// returns the error or the result of the fallback.
 func TestBatchOfALostReply(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithFallback(client.ReturnError))

@@ -13,8 +13,9 @@ import (
 const defaultTimeout = 500 * time.Millisecond
 
 // WithTimeout sets the maximum duration of a call, even if the server does not reply. The default
-// is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait may share a
-// timer, and then end up to a twentieth of d later. d must be above 0.
+// is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait for a
+// connection or for another call may share a timer, and then end up to d/20 later. d must be above
+// 0.
 func WithTimeout(d time.Duration) Option {
 	return func(c *Client) error {
 		if d <= 0 {
@@ -53,8 +54,8 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	}
 	if s.opened {
 		// The first call to Done comes from go-redis, which only checks whether the context has
-		// ended. The check needs no timer. If Open did not make the Redis client, a hook or a dialer
-		// may call Done first, and wait on the channel.
+		// ended, so it needs no timer. If the caller made the Redis client, its hooks or its dialer
+		// may call Done first and wait on the channel, so every call needs the timer.
 		b.looks = 1
 	}
 	return b
@@ -92,9 +93,9 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// sharedTimers shares timers among calls whose own contexts never end, because a timer for each call
-// would use more memory than the rest of the call. Calls whose deadlines lie within a twentieth of
-// the timeout end together, a twentieth of the timeout after the first deadline.
+// sharedTimers shares timers among calls whose contexts have a nil Done channel, because a timer for
+// each call would use more memory than the rest of the call. Calls whose deadlines lie within a
+// twentieth of the timeout end together, a twentieth of the timeout after the first deadline.
 type sharedTimers struct {
 	mu   sync.Mutex
 	next time.Time
@@ -165,9 +166,9 @@ func (t timedOut) Error() string {
 
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// ended returns why ctx has ended, or nil. It also returns an error if the deadline has passed but
-// the context's own timer has not fired yet, which happens when a connection times out at the
-// deadline.
+// ended returns the reason why ctx is done, or nil if it is not done. It also returns an error if
+// the deadline has passed but the context's own timer has not fired yet. This happens when a
+// connection times out at the deadline.
 func ended(ctx context.Context) error {
 	if b, ok := ctx.(*bounded); ok {
 		if err := ended(b.Context); err != nil {
@@ -191,8 +192,8 @@ func punctual(rdb redis.UniversalClient) bool {
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
 	case *redis.ClusterClient:
-		// To choose a replica, go-redis first asks a server for its commands, for up to 5 s, and
-		// ignores the context.
+		// To choose a replica, go-redis first sends COMMAND to a server. It waits up to 5 s for the
+		// reply, and ignores the context.
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && !o.ReadOnly && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:

@@ -116,7 +116,6 @@ func (b *breakers) newBreaker(address string) *breaker {
 	return made
 }
 
-// report reports a state change to the observers.
 func (b *breakers) report(node string, from, to gobreaker.State) {
 	for _, f := range b.onChange {
 		f(BreakerChange{Node: node, From: from.String(), To: to.String()})
@@ -157,7 +156,7 @@ func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	return err
 }
 
-// errSaysNothing stands for an error that says nothing about the node.
+// errSaysNothing replaces an error that the breaker must not count, as reported by saysNothing.
 var errSaysNothing = errors.New("says nothing about the node")
 
 // replied reports whether a call got a reply, even an error reply.
@@ -165,14 +164,14 @@ func replied(err error) bool {
 	if err == nil {
 		return true
 	}
-	var e *Error // declared only for an error, because it allocates
+	var e *Error // allocated on the heap, so it is declared only if needed
 	return errors.As(err, &e) && e.Code != ""
 }
 
-// saysNothing reports whether err, of a call with context b, says nothing about the node. That is
-// the case if the caller canceled or left too little time, if other users of the Redis client hold
-// all of its connections, or if the client is closed. The same applies if another call in the same
-// round trip has already reported the failure.
+// saysNothing reports whether err must not count as a failure of the node. b is the context of the
+// call. An error does not count if the caller canceled or left too little time, if other users of
+// the Redis client hold all of its connections, or if the client is closed. It also does not count
+// if another call in the same round trip has already reported the failure.
 func (b *bounded) saysNothing(err error) bool {
 	return b.quiet || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||

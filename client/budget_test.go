@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 		name           string
 		actual         int64
 		want           client.Result
-		remaining, all int64 // units left, and requests sent: the take, and the correction
+		remaining, all int64 // units left, and number of requests sent
 	}{
 		{"less", 2, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1}, 8, 2},
 		{"nothing", 0, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1}, 10, 2},
@@ -123,7 +123,8 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 		_, err = hold.Settle(t.Context(), 7)
 		wantClasses(t, "then not executed", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 		lines := f.lines[1:]
-		for _, line := range lines[1:] { // the first was not executed, so the second may charge a different number
+		// The server did not execute the first correction, so the second may charge another number.
+		for _, line := range lines[1:] {
 			if line[7] != "2" || line[4] != lines[0][4] {
 				t.Errorf("%v is not the correction of %v", line, lines[1])
 			}

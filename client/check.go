@@ -24,7 +24,7 @@ const contract = 1
 // "100/m", "@login" or "concurrency 3 lease=30s". Call it when the program starts, with every limit
 // of the program, because a call with a wrong limit returns an error and limits nothing.
 //
-// In a cluster it asks every primary, in one round trip each. The error names the server, each wrong
+// In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
 // limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],
 // [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or [ErrNoPolicy].
 // Like any call, it returns within the client's timeout.
@@ -151,7 +151,6 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	return &Error{Err: errors.Join(all...), class: wrong[0].class, sentence: strings.Join(texts, "; and ")}
 }
 
-// infoCommand returns a call to ratelimit_info.
 func infoCommand(ctx context.Context, args ...any) *command {
 	cmd := &command{}
 	cmd.fill(ctx, &call{verb: "info", args: args, mode: readOnly})
@@ -220,7 +219,6 @@ func listed(names []string) string {
 	return "@" + strings.Join(names, ", @")
 }
 
-// fault returns an error with this class and the formatted sentence.
 func fault(class error, format string, args ...any) *Error {
 	text := fmt.Sprintf(format, args...)
 	return &Error{Err: errors.New(text), class: class, sentence: text}

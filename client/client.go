@@ -34,7 +34,7 @@ type Client struct {
 //	fallbacks  fallback.go  decide if no server does
 //	batches    batch.go     spend units that were taken before (WithBatches)
 //	memory     memory.go    repeats a recent denial (WithDenialMemory)
-//	server     server.go    asks a server
+//	server     server.go    sends the take to a Redis server
 //
 // Other calls, such as a peek, go directly to the server. req is the call's own copy. It is passed by
 // reference to keep stack frames small: with many callers, growing their stacks took up to a seventh
@@ -43,7 +43,6 @@ type decider interface {
 	decide(ctx context.Context, req *Request) (Result, error)
 }
 
-// start prepares c to send calls through rdb.
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.server.start(rdb, c.observers.breaker)
 	c.takes = c.server
@@ -194,17 +193,18 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // blocked. The keys of a shadow policy are refunded separately from the others. Given the request
 // of an allowed [Client.Take], Refund gives back the same units. See [Client.RefundN].
 //
-// It counts nothing in req.UsageKey. With an OnceKey, which must differ from that of the Take, it
-// gives the units back once, and retries as Take does if a reply is lost. If the library on the
-// server is too old for this, the error is [ErrNotDeployed].
+// It counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
+// Take, Refund gives the units back only once, and retries as Take does if a reply is lost. If the
+// library on the server is too old to refund with an OnceKey, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", &req)
 }
 
-// Reset deletes everything stored for keys, and returns how many of them stored something: counts
-// (the key is full again), blocks, leases, and data under an OnceKey or a UsageKey. A key without
-// data is not an error and counts as 0. In a cluster all keys of one call need the same hash tag.
+// Reset deletes keys with all their data, and returns the number of keys that existed. The data may
+// be counts (the key is full again), blocks, overrides, leases, the result stored under an OnceKey,
+// or the usage recorded under a UsageKey. A key that does not exist is not an error. In a cluster,
+// all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "reset", c.server.keys(keys), nil, 0)

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is a call to a library function.
 type call struct {
 	verb string   // function name without "ratelimit_"
 	keys []string // prefix included
@@ -18,7 +17,7 @@ type call struct {
 	mode mode
 
 	// within is the time after the first attempt during which a repeatable call may be retried. If it
-	// is 0, the call may be retried until its context ends.
+	// is 0, the call may be retried until its context is done.
 	within time.Duration
 }
 
@@ -27,11 +26,11 @@ type mode int
 
 const (
 	once       mode = iota // not read-only: sent once
-	repeatable             // not read-only, but charged only once: sent again if the reply is lost
+	repeatable             // not read-only, but safe to repeat: sent again if the reply is lost
 	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 
-// command is the FCALL of a call. It is executed at most once, unless it writes nothing.
+// command is the FCALL of a call. A command that writes is executed at most once.
 type command struct {
 	*redis.Cmd
 	readOnly bool
@@ -50,7 +49,7 @@ func newCommand(ctx *bounded, call *call) *command {
 	return c
 }
 
-// fill makes c the command of call. Names and argument order are part of the wire contract.
+// fill sets c to the command for call. Names and argument order are part of the wire contract.
 func (c *command) fill(ctx context.Context, call *call) {
 	c.readOnly = call.mode == readOnly
 	var name any = "fcall"
@@ -65,7 +64,9 @@ func (c *command) fill(ctx context.Context, call *call) {
 	if len(call.keys) > 0 {
 		c.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	c.SetStepCount(1) // otherwise a cluster client asks a server for the step count, for up to 5 s, and ignores the context
+	// Otherwise a cluster client fetches the step count from a server. This may take 5 s, and
+	// ignores the context.
+	c.SetStepCount(1)
 }
 
 const (
@@ -103,7 +104,6 @@ func (c *command) Clone() redis.Cmder {
 	return clone
 }
 
-// send sends the command through rdb, and returns its reply.
 func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply any, err error) {
 	defer recovered(&err)
 	if err := rdb.Process(ctx, c); err != nil {

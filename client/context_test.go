@@ -42,8 +42,8 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// A call whose context has already ended sends nothing and returns the context's error, with any
-// Redis client.
+// A call whose context has already ended sends nothing and returns the context's error. This holds
+// for every type of Redis client.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)
@@ -108,7 +108,8 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	}
 }
 
-// everyCall returns a call to every method of Client and Lease that asks a server, by name.
+// everyCall returns a map of functions by name. Each calls one of the methods of Client and Lease
+// that send commands.
 func everyCall(ctx context.Context, c *client.Client, key string) map[string]func() error {
 	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
 	once := req

@@ -49,7 +49,7 @@ var (
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
 	// server cannot serve calls now (READONLY, OOM, BUSY, LOADING, CLUSTERDOWN and the like; see
-	// Error.Code). It also means that the context had ended before the call was sent, or that the
+	// Error.Code). It also means that the context was done before the call was sent, or that the
 	// client is closed.
 	ErrUnavailable = errors.New("no server could decide")
 
@@ -73,9 +73,9 @@ var (
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the type of every error that calls in this package return, except for waits that fail
-// ([LimitedError]). errors.Is matches it against the Err values above. errors.Is and errors.As also
-// find the error from go-redis, the network or the context. An Error is not modified after it is
+// Error is the type of all errors that calls in this package return, except the [LimitedError] of a
+// failed wait. errors.Is matches it against the Err values above. errors.Is and errors.As also find
+// the error from go-redis, the network or the context. An Error is not modified after it is
 // returned, and is safe to share.
 type Error struct {
 	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",
@@ -83,7 +83,7 @@ type Error struct {
 	Op string
 
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
-	// no error reply: the connection failed, or the reply had a wrong shape.
+	// no error reply: the connection failed, or the reply was malformed.
 	Code string
 
 	// Keys are the keys of the call as sent, including the prefix.
@@ -149,7 +149,7 @@ var refusals = map[string]error{
 
 // replies classifies the server's own errors, and five of the library's, by prefix. The first match
 // applies. Each error means that nothing was changed, except the two with noCommand: the function
-// may have changed something before that command.
+// may have run other commands before the one that the server refused.
 var replies = []struct {
 	prefix           string
 	class            error
@@ -279,8 +279,8 @@ type endedBefore struct{ error }
 func (e endedBefore) Unwrap() error { return e.error }
 
 // notSent returns the error for a call that is not sent because of cause, or nil if cause is nil.
-// If cause is the client's timeout, the call waited that long for another call's request; any other
-// cause comes from the caller's own context.
+// If cause is the client's timeout, the call has waited for another call's request until the
+// timeout. Any other cause comes from the caller's own context.
 func notSent(call *call, cause error) error {
 	if cause == nil {
 		return nil
@@ -322,7 +322,8 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt marks the error for a call that writes and may have been executed, regardless of the reply.
+// doubt marks the error as [ErrOutcomeUnknown] if the call writes, because the server may have
+// executed the call despite the error.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true

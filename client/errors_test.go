@@ -334,7 +334,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// The error from a call that makes no decision does not say that the call was counted.
+// The error from a call that makes no decision says whether the call took effect, not whether it
+// was counted.
 func TestWordsOfOtherCalls(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -174,7 +174,7 @@ func ExampleClient_Check() {
 
 // The process starts while no server is reachable, and decides with half of each limit.
 func ExampleWithLimits() {
-	build, err := functions.New(functions.WithPolicies( // or functions.ReadPolicies with a build that is embedded in the program
+	build, err := functions.New(functions.WithPolicies( // or call functions.ReadPolicies with the text of a build
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "4/h"}}},
 	))
 	if err != nil {
@@ -293,8 +293,8 @@ func ExampleClient_Hold() {
 	// come back in 27m0s
 }
 
-// The application chooses what to do without a decision. The error says whether the call may have
-// been counted.
+// If no server decides, the application chooses what to do. The error says whether the call may
+// have been counted.
 func ExampleError() {
 	limiter, stop := newLimiter()
 	defer stop()

@@ -34,7 +34,7 @@ func ExampleClient_Wait() {
 	// the next can be sent in 30s
 }
 
-// Units are taken before it is known whether they are needed, and given back if not.
+// ReserveN takes units before it is known whether they are needed. Cancel gives them back.
 func ExampleClient_ReserveN() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -49,7 +49,7 @@ func ExampleClient_ReserveN() {
 		return
 	}
 	fmt.Println(r.Result().Remaining, "left")
-	if err := r.Cancel(ctx); err != nil { // the work is not done
+	if err := r.Cancel(ctx); err != nil { // give the units back, because the work will not be done
 		fmt.Println(err)
 		return
 	}
@@ -98,7 +98,7 @@ func ExampleLease_Hold() {
 	}
 	err := lease.Hold(ctx, func(ctx context.Context) error {
 		fmt.Println("exporting")
-		return ctx.Err() // ctx ends if the lease is lost
+		return ctx.Err() // ctx is canceled if the lease is lost
 	})
 	fmt.Println(err)
 	// Output:

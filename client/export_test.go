@@ -62,7 +62,7 @@ func Shrink(c *Client, n int) Tables {
 	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
 }
 
-// Learn makes c fetch the parsed form of a limit from a server, and waits for it.
+// Learn fetches the parsed form of a limit from a server and stores it in c.
 func Learn(c *Client, limit Limit) {
 	parsed, l := c.batches.parsed, limitOn{limit: limit}
 	parsed.mu.Lock()
@@ -106,8 +106,8 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 // trips.
 const ShareAbove = shareAbove
 
-// SharedWaiting returns how many of c's calls, with a single server, wait for a shared round trip,
-// and how many round trips are in progress.
+// SharedWaiting returns how many calls of c wait for a shared round trip, and how many shared round
+// trips are in progress. c must use a single server.
 func SharedWaiting(c *Client) (calls, running int) {
 	r := &c.server.breakers.first.trips
 	r.mu.Lock()
@@ -121,8 +121,8 @@ func SharedWaiting(c *Client) (calls, running int) {
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
-// TakeAfterWaiting continues a take that has waited for another call's request until the client's
-// timeout.
+// TakeAfterWaiting decides req like a call that shared another caller's request and waited until
+// the client's timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
 	return c.fallbacks.decide(ctx, &req)

@@ -123,8 +123,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// A call gets no fallback if its context was canceled or had ended before the call, because its
-// caller does not wait for a decision.
+// A call gets no fallback if its context is canceled at any time, or if the context's deadline has
+// passed before the call. Its caller does not wait for a decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()
@@ -173,8 +173,8 @@ func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	}
 }
 
-// With a server that accepts connections and never replies, callers that wait for a batch get the
-// fallback, even if the context of the caller that requests the batch ends soon.
+// If the server accepts connections but never replies, callers that wait for a batch get the
+// fallback. They get it even if the caller that requested the batch gives up early.
 func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
 	for range 5 {

@@ -43,8 +43,8 @@ const (
 	perFault = 5  // calls per goroutine
 )
 
-// Whatever fails in transit, and in every mode, each call is executed at most once and returns
-// within its bound. A call that returns a decision from the server was executed exactly once.
+// With every fault and in every mode, each call is executed at most once and returns within its
+// bound. A call that returns a decision from the server was executed exactly once.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{
@@ -204,7 +204,7 @@ func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	cancel()
 }
 
-// One unreachable shard does not block calls to the others.
+// One unreachable shard does not block calls to other shards.
 func TestBreakerOfEachNode(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)

@@ -36,7 +36,7 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 
 // healing is one call to the function given to WithHealer.
 type healing struct {
-	done  chan struct{} // closed when the healing is over
+	done  chan struct{} // closed when the call has returned
 	ended time.Time
 	err   error
 }
@@ -51,7 +51,7 @@ func (s *server) heal(ctx *bounded, call *call, sent time.Time) error {
 	}
 	select {
 	case <-h.done:
-		if h.err != nil && s.lifetime.ctx.Err() != nil { // the healer's context has ended, not the call's
+		if h.err != nil && s.lifetime.ctx.Err() != nil { // the client was closed during the healing
 			return errClosed
 		}
 		return h.err
@@ -79,7 +79,6 @@ func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	return next
 }
 
-// runHealer calls the healer, and completes h with its result.
 func (s *server) runHealer(node *breaker, h *healing) {
 	ctx, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
 	defer cancel()
@@ -101,8 +100,7 @@ func notFound(err error) bool {
 	return ok && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
-// unhealed returns err, the error from a server without the library, with the reason why the healer
-// did not help.
+// unhealed adds why, the healer's error, to err, the error from a server without the library.
 func unhealed(err, why error) error {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -117,7 +117,7 @@ func testHealingFails(t *testing.T) {
 	for _, tt := range []struct {
 		pause time.Duration
 		times int64
-	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is called again
+	}{{time.Second - 1, 1}, {1, 2}} { // the healer is called again after a second
 		time.Sleep(tt.pause)
 		_, _ = c.Allow(t.Context(), "k", perDay)
 		if n := h.times.Load(); n != tt.times {
@@ -167,7 +167,7 @@ func testHealingTakesLong(t *testing.T) {
 }
 
 // If the client is closed while a call waits for a healer, the call's error says that the client is
-// closed. The error is not context.Canceled, because the call's own context has not ended. The
+// closed. The error is not context.Canceled, because the call's own context is not done. The
 // fallback does not apply.
 func TestHealingOfAClientThatIsClosed(t *testing.T) {
 	synctest.Test(t, testHealingOfAClientThatIsClosed)

@@ -19,12 +19,12 @@ const longestPoll = time.Second
 
 // Wait waits until it has acquired the lease, and then returns nil. It cannot predict when a lease
 // becomes available, because other holders may renew theirs or release them early. So it waits
-// until ctx ends, and then returns a [*LimitedError]. Other errors are those of [Lease.Acquire].
+// until ctx is done, and then returns a [*LimitedError]. Other errors are those of [Lease.Acquire].
 // After an [ErrOutcomeUnknown] the lease may be held until it expires.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
 // first of them calls the server as soon as the same Client releases a lease of this key and limit.
-// To notice releases by other processes, it calls about once a second.
+// It also calls the server about once a second, to notice releases by other processes.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
 		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
@@ -49,17 +49,17 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // If no lease is available, Hold returns a [*LimitedError] immediately and does not run f. To wait
 // for a lease, call [Lease.Wait] first; its context can have a different deadline.
 //
-// The context of f ends with ctx, or when the lease is lost. The lease is lost if a renewal finds
-// that it is not held, if no renewal succeeds before it expires, or if the Client is closed. Then
-// [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
-// error, joined with the error from f. Hold measures the expiry by this process's monotonic clock,
-// from just before it sent the last successful renewal. If this clock and the server's run at the
-// same speed, the lease does not expire on the server earlier. f should return soon after its
-// context ends, because another caller may then acquire a lease.
+// The context of f is canceled when ctx is done or the lease is lost. The lease is lost if a
+// renewal finds that it is not held, if no renewal succeeds before it expires, or if the Client is
+// closed. Then [context.Cause] returns an [ErrLeaseLost] that says how the lease was lost. Hold
+// returns the same error, joined with the error from f. Hold measures the lease time with the
+// monotonic clock of this process, from just before it sent the last successful renewal. So the
+// lease does not expire earlier on the server, unless the server's clock runs faster. f should
+// return soon after its context is canceled, because another caller may then acquire a lease.
 //
-// Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
-// because the lease then expires on the server. If another Hold of the same Lease is running, the
-// error is [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
+// Hold renews the lease until f returns, even if ctx is done. It ignores a failed release, because
+// the lease then expires on the server. If another Hold of the same Lease is running, the error is
+// [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
@@ -117,17 +117,17 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 // lease is then not held.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
-// keep renews a lease until ctx ends. sent is when the call that acquired the lease was sent, and
-// lasts is how long the lease lasts from then on. keep returns an error if the lease was lost.
-func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
+// keep renews a lease until ctx is done. The call that acquired the lease was sent at the time
+// `sent`, and the lease expires ttl later. keep returns an error if the lease was lost.
+func (l *Lease) keep(ctx context.Context, sent time.Time, ttl time.Duration) error {
 	var why error // why the last renewal failed
 	for {
 		// The server counts in whole milliseconds, so the lease may expire there up to 1 ms
 		// earlier.
-		lapses := sent.Add(lasts - time.Millisecond)
-		pause := lasts / 3
+		lapses := sent.Add(ttl - time.Millisecond)
+		pause := ttl / 3
 		if why != nil {
-			pause = min(lasts/10, time.Second)
+			pause = min(ttl/10, time.Second)
 		}
 		err := l.client.server.lifetime.wait(ctx, nil, time.After(min(pause, time.Until(lapses))))
 		switch {
@@ -136,7 +136,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		case err != nil:
 			return nil
 		case !time.Now().Before(lapses):
-			return l.lost(fmt.Sprintf("no renewal succeeded in the %v that it lasts", lasts), why)
+			return l.lost(fmt.Sprintf("no renewal succeeded in the %v that it lasts", ttl), why)
 		}
 		limited, cancel := context.WithDeadline(ctx, lapses)
 		now := time.Now()
@@ -150,7 +150,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		case !res.Allowed:
 			return l.lost("the server does not hold it any more: it lapsed, or was released or reset", nil)
 		default:
-			why, sent, lasts = nil, now, res.ResetAfter
+			why, sent, ttl = nil, now, res.ResetAfter
 		}
 	}
 }

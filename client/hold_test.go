@@ -26,8 +26,8 @@ func held(t *testing.T, c *client.Client) int64 {
 	return 99 - res.Remaining
 }
 
-// While the function runs, the lease is renewed whenever a third of its time has passed, even if
-// the context has ended. Afterwards the lease is released.
+// While the function runs, the lease is renewed each time a third of its duration has passed, even
+// if the context is done. Afterwards the lease is released.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		want := errors.New("what the function returns")
@@ -74,7 +74,8 @@ func TestHoldPanics(t *testing.T) {
 	})
 }
 
-// However a lease is lost, the function's context ends, and Hold returns ErrLeaseLost.
+// If a lease is lost for any reason, the function's context is canceled, and Hold returns
+// ErrLeaseLost.
 func TestHoldLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {
@@ -250,7 +251,7 @@ func TestLeaseWaits(t *testing.T) {
 				t.Fatalf("%d ran as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
 			}
 		}
-		// The first caller in the queue asks once or twice a second.
+		// The first caller in the queue calls the server once or twice a second.
 		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
 			t.Errorf("asked %d times, want %d at most", asked, most)
 		}

@@ -13,8 +13,8 @@ type Info struct {
 	Policies []string // names in order, without @
 
 	// ShadowDenied maps each shadow policy to the number of calls that it would have denied if it
-	// were enforced, counted on the node that replied, since the library was loaded there. It is
-	// nil if the library does not report it.
+	// were enforced. The node that replied has counted them since the library was loaded there.
+	// ShadowDenied is nil if the library does not report these numbers.
 	ShadowDenied map[string]int64
 
 	// PolicyCalls maps each policy to its calls, counted on the node that replied, since the library

@@ -45,8 +45,8 @@ func (l *Lease) ID() string { return l.id }
 // RetryAfter is the longest time until a lease is available. ResetAfter is the time until all
 // leases have expired.
 //
-// The same lease is never taken twice, so Acquire retries up to three times if a reply is lost, as
-// long as ctx lasts. After [ErrOutcomeUnknown], call it again or call Release.
+// The same lease is never taken twice, so Acquire retries up to three times if a reply is lost,
+// unless ctx is done. After [ErrOutcomeUnknown], call it again or call Release.
 func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(ctx, "acquire") }
 
 // Renew extends the lease to the full lease time of the limit, counted from now. If the lease is

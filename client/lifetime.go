@@ -13,7 +13,7 @@ import (
 type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
-	ctx     context.Context // ends with the client
+	ctx     context.Context // canceled when the client is closed
 	end     context.CancelFunc
 
 	mu   sync.Mutex // guards starting and closing
@@ -48,8 +48,8 @@ func (l *lifetime) run(f func()) bool {
 	return true
 }
 
-// wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
-// wake and ctx are ready, it returns ctx.Err().
+// wait waits for wake or timer, and then returns nil. If ctx is done or the client is closed first,
+// it returns an error. If both wake and ctx are ready, it returns ctx.Err().
 func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:
@@ -114,7 +114,6 @@ func (c *Client) close() error {
 
 var errClosed = errors.New("the client is closed")
 
-// afterClose returns the error for a call on a closed client.
 func afterClose(op string, keys []string) *Error {
 	return &Error{
 		Op: op, Keys: keys, Err: errClosed, class: ErrUnavailable,

@@ -36,7 +36,6 @@ func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
 
-// check returns an error if the fallback is invalid.
 func (f Fallback) check() error {
 	if f.kind == localLimiter && !(f.share > 0 && f.share <= 1) {
 		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.share)
@@ -66,11 +65,10 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// localLog logs that a LocalLimiter decides.
 type localLog struct {
 	logger *slog.Logger // nil: slog.Default()
 	minute throttle.Throttle
-	count  atomic.Int64 // decisions since the last line
+	count  atomic.Int64 // decisions since the last log entry
 }
 
 // decided is called after each decision of a LocalLimiter. why is the reason that no server
@@ -88,8 +86,8 @@ func (l *localLog) decided(ctx context.Context, why error) {
 		"decisions", l.count.Swap(0), "error", why)
 }
 
-// local decides a request in this process, for all keys or none, as a server does. why is the
-// reason that no server decided.
+// local decides a request in this process. As on a server, the request charges all of its keys or
+// none. why is the reason that no server decided.
 func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
@@ -192,8 +190,8 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// include adds a bucket to res. tokens is what the bucket has after the call, and key is the index
-// of its key.
+// include adds a bucket to res. tokens is the number of tokens in the bucket after the call, and
+// key is the index of its key.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
 	if left := max(0, int64(tokens)); left < res.Remaining {
@@ -214,7 +212,7 @@ func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// limitNotKnown returns err with the reason why no local limiter replaces the server.
+// limitNotKnown adds to err the reason why the client cannot decide on limit locally.
 func limitNotKnown(err error, limit Limit) error {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -93,7 +93,7 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "half a token is one", c, one("few", "1/m"), client.Result{Allowed: true, Limit: 1, ResetAfter: 2 * time.Minute, Index: 1})
 }
 
-// All keys are charged or none; a shadow policy denies nothing.
+// A LocalLimiter charges either all keys of a call or none. A shadow policy never denies a call.
 func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	calc := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"@calc"}}
 	both := client.Request{Keys: []string{"{x}t", "{x}c"}, Limits: []client.Limit{"@try", "4/s"}}
@@ -237,8 +237,8 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 	wantLocal(t, "up to", c, both, client.Result{RetryAfter: client.Never, Index: 2})
 }
 
-// A client that was made while no server replies decides on written limits and on the policies of
-// WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
+// Even if no server has ever replied, a client decides on limits such as "4/m" and on the policies
+// of WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
 // WithLimits.
 func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -275,8 +275,8 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
 }
 
-// While this process decides, it logs the number of decisions once a minute, to the logger of LogTo
-// or to the default logger. The observer of LogTo logs nothing more about these decisions.
+// While a LocalLimiter decides, the client logs the number of its decisions once a minute, to the
+// logger of LogTo or to the default logger. LogTo's observer does not log these decisions again.
 func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
 
 func testLocalLimiterLogs(t *testing.T) {

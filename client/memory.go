@@ -10,12 +10,12 @@ import (
 // longestDenial is the longest time that a denial may be remembered.
 const longestDenial = time.Second
 
-// WithDenialMemory makes the client remember that a key was denied, until its RetryAfter has passed
-// and for at most longest, which is above 0 and up to 1 s. A call with the same key and limit, and
-// at least the denied cost, is then denied without a request. So denied callers that retry put no
-// load on the server. Result.Source is [SourceMemory]. RetryAfter and ResetAfter count down. A call
-// with a higher cost gets the RetryAfter of the denied call, and may be denied again after that
-// time.
+// WithDenialMemory makes the client remember that a key was denied, until its RetryAfter has
+// passed, but at most for longest. longest must be above 0 and at most 1 s. A call with the same
+// key and limit is then denied without a request if it costs at least as much as the denied call.
+// So denied callers that retry put no load on the server. The Result of such a call has the Source
+// [SourceMemory], and its RetryAfter and ResetAfter count down. A call with a higher cost gets the
+// RetryAfter of the denied call, and may be denied again after that time.
 //
 // Reset, Refund, Block, Unblock, Override and EndOverride in this client clear the memory of their
 // keys immediately. Changes by other processes take effect here within longest, as do a redeployed
@@ -23,7 +23,7 @@ const longestDenial = time.Second
 //
 // The memory applies to calls with one key, without Force, an OnceKey or a UsageKey. Decisions that
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
-// Without this option every call asks a server.
+// Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {
 	return func(c *Client) error {
 		if longest <= 0 || longest > longestDenial {
@@ -38,12 +38,11 @@ func WithDenialMemory(longest time.Duration) Option {
 type memory struct {
 	server  *server
 	next    decider
-	longest time.Duration // 0: denials are not remembered
+	longest time.Duration // 0 if denials are not remembered
 	forgets atomic.Uint64 // how often forget was called
 	table[string, *denial]
 }
 
-// denial is the last denial of a key.
 type denial struct {
 	limit Limit
 	cost  int64 // 1 for a call with UpTo, because not even one unit was available
@@ -68,7 +67,6 @@ func (m *memory) decide(ctx context.Context, req *Request) (Result, error) {
 	return res, err
 }
 
-// recall returns the remembered denial that applies to the call, if there is one.
 func (m *memory) recall(a single) (Result, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

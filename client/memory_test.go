@@ -50,8 +50,8 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
-// Calls that a remembered denial does not cover are sent to the server: calls with a lower cost,
-// another limit or another key, and calls that store something on the server.
+// A remembered denial applies only to takes from the same single key and limit, with at least the
+// same cost and no other options. All other calls are sent to the server.
 func TestDenialOfAnotherCall(t *testing.T) {
 	s := newTestbed(t)
 	for name, req := range map[string]client.Request{
@@ -216,8 +216,8 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// The tables are bounded, regardless of the number of keys and limits, and shrink when keys are no
-// longer used. The tables are smaller here, so that the test is fast.
+// The tables have a maximum size, regardless of the number of keys and limits, and shrink when keys
+// are no longer used. The test lowers the maximum, to be fast.
 func TestTablesAreBounded(t *testing.T) {
 	const part = 16
 	at := time.UnixMilli(0)

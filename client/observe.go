@@ -16,7 +16,7 @@ import (
 // concurrent use, and not call the Client.
 type Observer struct {
 	// Call is called after each call that the Client completes. ctx is the caller's context, which
-	// may have ended.
+	// may already be done.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state.
@@ -38,7 +38,7 @@ type Observation struct {
 	Policy string
 
 	Began    time.Time     // start time by this process's clock
-	Duration time.Duration // until the call returned, retries included
+	Duration time.Duration // duration of the call, including retries
 	Outcome  Outcome
 	Source   Source // source of the decision; meaningless if the call returned an error
 	Err      error  // the error that the call returned, or the reason why no server decided (Result.Err)
@@ -53,7 +53,7 @@ const (
 	OutcomeDone    Outcome = "done"  // a call that makes no decision, such as a reset
 	OutcomeError   Outcome = "error" // the call returned an error that a retry may fix, for example in an outage
 
-	// OutcomeMisconfigured means that the call returned [ErrMisconfigured]: no retry helps.
+	// OutcomeMisconfigured means that the call returned [ErrMisconfigured]. Retries do not help.
 	OutcomeMisconfigured Outcome = "misconfigured"
 )
 
@@ -88,14 +88,14 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// observers is the decider that reports takes to the observers. It also reports calls that are not
-// takes.
+// observers is the decider that calls the functions of each Observer after a take. For other calls,
+// the Client calls its method report.
 type observers struct {
 	call    []func(context.Context, Observation)
 	breaker []func(BreakerChange)
 	next    decider
 
-	policies sync.Map // Observation.Policy of calls that a server has decided; the values are not used
+	policies sync.Map // set of the Observation.Policy of calls that a server has decided
 }
 
 func (o *observers) decide(ctx context.Context, req *Request) (res Result, err error) {

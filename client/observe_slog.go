@@ -33,7 +33,7 @@ type callLog struct {
 	warnings, errors throttled
 }
 
-// throttled allows one line a second.
+// throttled limits log lines to one per second.
 type throttled struct {
 	throttle.Throttle
 	more atomic.Int64 // lines suppressed since the last one

@@ -99,8 +99,9 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If a leaky_bucket decides because of an override, every unit has its own wait. The client drops
-// the unspent units of the first reply with a wait, here one unit, and then asks for each unit.
+// If an override turns a key into a leaky_bucket, every unit has its own wait, so the client
+// requests each unit separately. It drops the unspent units of the first reply that has a wait,
+// here one unit.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
@@ -114,7 +115,7 @@ func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	}
 }
 
-// Close gives back no unit that may have refilled under an override before the refund arrives.
+// Close refunds only units that cannot have refilled under an override before the refund arrives.
 func TestCloseUnderAnOverride(t *testing.T) {
 	for limit, want := range map[client.Limit]string{
 		"100000/d":             "14", // refills one in 864 ms

@@ -60,7 +60,7 @@ func WithLimits(policies ...functions.Policy) Option {
 	}
 }
 
-// readPolicy reads the limits of a policy. It returns nil for a policy of leases.
+// readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
 func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	for _, limit := range policy.Limits {
 		key, err := readLimit(limit.Limit)
@@ -87,18 +87,19 @@ func readLimit(text string) (parsedKey, error) {
 	return key, err
 }
 
-// limitOn is a limit as one node parses it. If node is empty, all nodes parse the limit alike.
+// limitOn identifies an entry of parsedLimits. Each node has its own entries, because nodes may
+// parse a limit differently. An entry with an empty node applies to all nodes.
 type limitOn struct {
 	limit Limit
 	node  string // address
 }
 
-// parsedLimit is the parsed form of a limit: from this process if the field written is true, else
-// from a server.
+// parsedLimit is the parsed form of a limit. If written is true, this process has parsed the limit;
+// otherwise, a server has.
 type parsedLimit struct {
-	keys        []parsedKey // one per key of the limit; nil: not known
+	keys        []parsedKey // one per key of the limit; nil if the parsed form is unknown
 	keysAt      time.Time   // when the request that returned keys was sent
-	checkedAt   time.Time   // when the latest request with a reply, even an error, was sent
+	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	written     bool // the limit is not a policy, and this process has parsed it
@@ -109,7 +110,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report it
 	rates     []parsedRate
-	canary    *parsedKey // if the limit is a policy with a canary
+	canary    *parsedKey // the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -121,7 +122,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, creating it if necessary. p.mu must be held.
+// get returns the entry for l, and creates it if necessary. p.mu must be held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
@@ -134,7 +135,8 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	return entry
 }
 
-// keys returns the keys of limits in order, or the first limit that is not known.
+// keys returns the parsed keys of all limits, in order. If a limit is not known, keys returns only
+// that limit.
 func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,9 +184,9 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
 // does not know which keys belong to it.
 //
-// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
-// calls come more often than once per ttl, the client asks the node again in the background before
-// the ttl has passed.
+// A policy may be redeployed, so its limits, as reported by the key's node, are valid only for ttl.
+// If calls come more often than once per ttl, the client fetches the limits again in the background
+// before the ttl has passed.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true
@@ -209,8 +211,8 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && keys[0].batchable()
 }
 
-// on returns limit as parsed by the node of key, and a client of that node. A policy may be
-// deployed on some nodes only. All nodes parse any other limit alike.
+// on returns the limitOn for limit on the node of key, and a client of that node. Only a policy
+// needs its own entry per node, because it may be deployed on some nodes only.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb
@@ -254,9 +256,8 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	return keys, nil
 }
 
-// refillRate returns how many units of limit refill per second, by the fastest of its rates. If the
-// rate is not known, or the algorithm does not refill steadily, it returns a number so large that
-// no unit is refunded.
+// refillRate returns how many units per second the fastest rate of limit refills. If the limit is
+// unknown, is not gcra, or has several keys, it returns a number so large that no unit is refunded.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {

@@ -39,7 +39,7 @@ type proxy struct {
 	mu    sync.Mutex
 	armed int // how many replies are still to be affected
 	fault fault
-	calls int    // FCALLs passed to the server; FCALLs that arrive together count as one
+	calls int    // FCALLs forwarded to the server; FCALLs that arrive together count as one
 	then  func() // called once, at the next call
 
 	free     chan struct{} // closed by release
@@ -196,7 +196,8 @@ func (p *proxy) relay(near, far net.Conn) {
 	p.mu.Unlock()
 }
 
-// deliver sends a reply as changed by fault, and reports whether the connection continues.
+// deliver applies fault to a reply and sends the result. It reports whether the connection stays
+// open.
 func deliver(near net.Conn, reply []byte, fault fault) bool {
 	switch fault {
 	case none:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostAsking is the largest number of callers of one queue that ask the server concurrently.
+// mostAsking is the maximum number of calls that one queue sends to the server concurrently.
 const mostAsking = 16
 
 // queues holds the queues of the waiting callers of this process, by name. A queue exists while a
@@ -18,10 +18,10 @@ type queues struct {
 	byName map[string]*queue
 }
 
-// queue holds callers that wait for the same thing, in order of arrival. The first asks the server.
-// Callers behind it ask at the same time only if the last reply left enough units for all of them.
-// So no caller is overtaken, the server gets no needless calls, and the queue empties as fast as
-// the limit allows.
+// queue holds callers that wait for the same thing, in order of arrival. The first caller asks: it
+// sends a call to the server. The callers behind it ask at the same time only if the last reply
+// left enough units for all of them. So no caller is overtaken, the server gets no needless calls,
+// and the queue empties as fast as the limit allows.
 type queue struct {
 	waiters []*waiter
 
@@ -29,29 +29,27 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial; 0: unknown
+	most int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
-// waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
 	until    time.Time     // the waiter cannot ask before this time
-	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
+	wake     chan struct{} // receives a value when the waiter may ask, is refused, or may stop resting
 }
 
 type placeState int
 
 const (
-	inQueue  placeState = iota // waits for its turn; has not asked since it joined or last rested
-	asking                     // may ask
-	resting                    // was denied, and waits before it asks again
+	inQueue  placeState = iota // waits for its turn; no call since it joined or last rested
+	asking                     // may send a call
+	resting                    // was denied, and waits before its next call
 	rejected                   // refused: its turn would come too late or never
 )
 
-// join adds a waiter to the end of the named queue.
 func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +88,9 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
-// waiters that cannot wait that long, and waiters that request more units than the limit can hold.
-// most is the capacity of the limit.
+// rest makes w, which was denied, and the waiters behind it wait until the given time before they
+// call the server. Of the waiters behind w, it refuses those with an earlier deadline and those
+// that request more than most units, the capacity of the limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +104,7 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	}
 }
 
-// rested lets a waiter ask again after its rest.
+// rested ends the rest of w, which then waits for its turn again.
 func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +116,8 @@ func (s *queues) rested(w *waiter) {
 	w.queue.advance()
 }
 
-// nudge lets the first waiter in a queue ask again before its rest is over, because units or a
-// lease were given back.
+// nudge ends the pause of the first waiter in a queue early, because units or a lease were given
+// back. The waiter then retries its call.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +133,8 @@ func (s *queues) nudge(name string) {
 	}
 }
 
-// refused reports whether w is refused, and returns the least time that it would have to wait, or
-// Never.
+// refused reports whether w has been refused. It also returns the minimum time that w would have to
+// wait, or Never.
 func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +144,7 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	return w.state == rejected, max(time.Until(w.until), 0)
 }
 
-// advance wakes the waiters that may ask now.
+// advance wakes the waiters whose turn it is to send a call.
 func (q *queue) advance() {
 	units := int64(0)
 	for i, w := range q.first() {
@@ -161,11 +159,12 @@ func (q *queue) advance() {
 	}
 }
 
-// first returns the waiters that may ask concurrently if enough units are left.
+// first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time before which a new waiter cannot ask, because a waiter ahead of it rests.
-// Only the first waiters of a queue can rest, because only they have asked.
+// rests returns the latest time until which a waiter rests, or the zero Time if no waiter rests.
+// New waiters may not ask before that time. Only the first waiters of a queue can rest, because
+// only they have asked.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {
@@ -185,10 +184,9 @@ func (w *waiter) refuse() bool {
 	return true
 }
 
-// beyond reports whether w wants more than the limit holds.
+// beyond reports whether w requests more units than the capacity of the limit, if that is known.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-// turn describes the wait of a caller in a queue.
 type turn struct {
 	verb     string
 	keys     []string // keys as sent
@@ -196,8 +194,8 @@ type turn struct {
 	n        int64
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
-	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
-	refuse   func(denied Result, cause error) error      // makes the error for a caller whose wait fails
+	pause    func(res Result, denials int) time.Duration // returns the wait after a denial; denials is how many came before
+	refuse   func(denied Result, cause error) error      // returns the error for a caller whose wait fails
 }
 
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed

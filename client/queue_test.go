@@ -18,7 +18,7 @@ func TestWaitingInAQueue(t *testing.T) {
 			places[name] = s.join("k", 1, time.Time{})
 		}
 	}
-	// woken checks which waiters were signaled that they may ask or need not rest any longer.
+	// woken checks which waiters have been woken since the last check.
 	woken := func(step string, want ...string) {
 		t.Helper()
 		var got []string
@@ -102,14 +102,15 @@ func TestWaitsSpread(t *testing.T) {
 	})
 }
 
-// A caller that is woken after its context has ended does not ask the server. Its error is a
-// LimitedError, not an error from the server.
+// If the context is canceled, wait returns its error even if the caller is woken at the same time.
+// The caller then sends no call to the server, and its error is a LimitedError, not an error from
+// the server.
 func TestWokenTooLate(t *testing.T) {
 	l := newLifetime()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wake := make(chan struct{}, 1)
-	for range 100 { // a select takes either of two ready cases
+	for range 100 { // because select chooses at random between two ready cases
 		select {
 		case wake <- struct{}{}:
 		default:

@@ -156,7 +156,7 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	denied := answered("NOPERM no")
 	for _, tt := range []struct {
 		name string
-		ends int     // the context ends during this call; 0: never
+		ends int     // number of the call during which the context is canceled; 0: never
 		errs []error // one for each call; the last applies to all further calls
 		ttl  time.Duration
 		want string

@@ -21,8 +21,8 @@ const mostCost = 1 << 53
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy deployed with the library takes as many keys as it has limits, in their order. If the
-// policy has track, UsageKey is the key under which to track usage.
+// A policy that is deployed with the library takes one key for each of its limits, in the same
+// order. If the policy tracks usage, UsageKey is the key that stores the usage.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},
@@ -61,21 +61,22 @@ type Request struct {
 	// fits.
 	Force bool
 
-	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
-	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
-	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
-	// call can be repeated whenever its outcome is unknown; Take itself does so. For a call that
-	// was denied or has cost 0, nothing is kept: if it is repeated, it is decided again.
+	// OnceKey, if not empty, is a key for one piece of work, such as "{user:42}:once:" followed by
+	// an id. If the call is allowed and charged, the server stores its reply in this key for
+	// OnceTTL. During that time, every other [Client.Take] with this OnceKey gets the same reply
+	// and is not charged. So a call can be repeated whenever its outcome is unknown; Take itself
+	// does so. The reply is not stored if the call was denied or has cost 0. If such a call is
+	// repeated, it is decided again.
 	//
-	// The same holds for [Client.Refund]. A take and its refund need different keys: with the
+	// OnceKey also works for [Client.Refund]. A take and its refund need different keys: with the
 	// take's key, the refund gets the take's reply, and gives nothing back.
 	OnceKey string
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
 	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
-	// repetitions. A minute is long enough for those of Take; if your own callers retry, OnceTTL
-	// must be longer than all their retries take. Take repeats a call only in the first half of
-	// this time.
+	// retries. A minute is long enough if only Take itself retries, which it does only in the first
+	// half of this time. If your program repeats the call too, OnceTTL must be longer than the time
+	// within which it does.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
@@ -133,7 +134,7 @@ func (r *Request) args(verb string) ([]any, error) {
 		}
 		args = append(args, string(limit))
 	}
-	if r.Each { // EACH is first, because every older library then parses it as a limit; see replies
+	if r.Each { // first, so that older libraries always reply with BADLIMIT "EACH"
 		args = append(args, "EACH")
 	}
 	if len(r.Costs) > 0 {
@@ -213,7 +214,6 @@ func (r *Request) check() error {
 	return nil
 }
 
-// cost returns the number of units that the request takes from the key at index key.
 func (r *Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
@@ -224,7 +224,6 @@ func (r *Request) cost(key int) int64 {
 	return r.Costs[key]
 }
 
-// largest returns the largest of the costs.
 func (r *Request) largest() int64 {
 	if len(r.Costs) == 0 {
 		return 1

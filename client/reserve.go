@@ -14,7 +14,7 @@ type Reservation struct {
 	client *Client
 	req    Request
 	res    Result
-	act    time.Time // when to proceed; for leaky_bucket, the turn in the queue
+	act    time.Time // when to proceed; for leaky_bucket, when the turn in the queue comes
 
 	mu       sync.Mutex // guards canceled
 	canceled bool
@@ -40,7 +40,6 @@ func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64)
 	return c.reservation(req, res), nil
 }
 
-// reservation returns the Reservation for a decision just made.
 func (c *Client) reservation(req Request, res Result) *Reservation {
 	return &Reservation{client: c, req: req, res: res, act: time.Now().Add(res.RetryAfter)}
 }
@@ -65,10 +64,11 @@ func (r *Reservation) Result() Result { return r.res }
 // nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
 // If a Fallback allowed the call, Cancel does nothing, because no server charged the units.
 //
-// In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this applies
-// only for a leaky_bucket, because the caller has then left the queue. If Cancel is called earlier,
-// callers that arrive later move up, but callers already in the queue keep their turns. Two callers
-// may then have the same turn.
+// In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this is so only
+// if there was a Delay, which only a leaky_bucket gives: after the Delay, the caller has left the
+// queue. If Cancel is called before that, callers already in the queue keep their turns, and callers
+// that arrive afterwards get earlier turns. A new caller may then have the same turn as one in the
+// queue.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,13 +88,13 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// wait waits for the turn in the queue of a leaky_bucket. If the turn would come after the time
-// until or after the deadline of ctx, or if ctx ends first, wait returns an error. It then gives
-// the turn back, unless the request has an OnceKey.
-func (r *Reservation) wait(ctx context.Context, until time.Time) error {
+// wait waits for the turn in the queue of a leaky_bucket. It returns an error if the turn would
+// come after latest or after the deadline of ctx, or if ctx ends first. It then gives the turn back,
+// unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
+func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)
-	if cause == nil && (until.IsZero() || !r.act.After(until)) {
+	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {
 		if cause = r.client.server.lifetime.wait(ctx, nil, time.After(delay)); cause == nil {
 			return nil
 		}
@@ -110,7 +110,8 @@ func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	return e
 }
 
-// giveBack calls Cancel even if ctx has ended. If ctx has not ended, its deadline applies.
+// giveBack calls Cancel even if ctx is done. If ctx is not done, its deadline applies to Cancel,
+// but its cancellation does not.
 func (r *Reservation) giveBack(ctx context.Context) error {
 	back := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {

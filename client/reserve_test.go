@@ -142,7 +142,8 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// With batches and remembered denials, too, waiting callers are served in order and not too early.
+// Waiting callers are served in order and not too early, even if the client has batches and
+// remembers denials.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))

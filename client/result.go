@@ -35,9 +35,10 @@ type Result struct {
 	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
 	// before proceeding, and with Force it is the wait until one unit is available. If not Allowed,
 	// it is the shortest wait after which the same call would be allowed (with UpTo: a call for one
-	// unit) if nothing else is taken. It is in whole milliseconds, rounded up, and the longest over
-	// all limits that deny. It is [Never], which is -1, if the call can never be allowed; check for
-	// Never before you wait. For the HTTP header Retry-After, round it up to seconds.
+	// unit) if no other call takes units. If several limits deny, it is the longest of their waits.
+	// It is in whole milliseconds, rounded up. It is [Never], which is -1, if the call can never be
+	// allowed; check for Never before you wait. For the HTTP header Retry-After, round it up to
+	// seconds.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until every limit of the call is full again if nothing else is taken,
@@ -89,7 +90,7 @@ type Shadow struct {
 	Allowed    bool          // what Result.Allowed would have been
 	Taken      int64         // what Result.Taken would have been
 	RetryAfter time.Duration // what Result.RetryAfter would have been: 0, a wait, or [Never]
-	Index      int           // the key that would have been binding, counted from 1
+	Index      int           // what Result.Index would have been
 }
 
 // Source is the source of a decision.
@@ -99,8 +100,8 @@ const (
 	SourceServer Source = iota // a server, for this call
 	SourceBatch                // this process, from units that a server had charged: [WithBatches]
 	SourceMemory               // this process, because a server has just denied the key: [WithDenialMemory]
-	SourceLocal                // this process, because no server could: [LocalLimiter]
-	SourcePolicy               // the client's [Fallback], because no server could: FailOpen or FailClosed
+	SourceLocal                // this process, because no server decided: [LocalLimiter]
+	SourcePolicy               // the client's [Fallback], because no server decided: FailOpen or FailClosed
 )
 
 // String returns the source as one word, for example for a log: "server", "batch", "memory",

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the last decider of a take, and the only one of other calls. It sends a call to the
-// server that holds its keys:
+// server is the last decider of a take. All other calls go to it directly. It sends a call to the
+// Redis server that holds the call's keys:
 //
 //	decide, execute   convert a request into a call, and its reply into a result
 //	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
@@ -33,7 +33,6 @@ type server struct {
 	lifetime *lifetime
 }
 
-// start prepares s to send calls through rdb.
 func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange)) {
 	s.rdb = rdb
 	s.punctual = punctual(rdb)
@@ -41,7 +40,6 @@ func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange
 	s.lifetime = newLifetime()
 }
 
-// keys returns keys with the client's prefix.
 func (s *server) keys(given []string) []string {
 	if s.prefix == "" {
 		return given
@@ -62,7 +60,6 @@ func (s *server) decide(ctx context.Context, req *Request) (Result, error) {
 	return s.execute(ctx, "take", req)
 }
 
-// execute sends req as a take, peek or refund.
 func (s *server) execute(ctx context.Context, verb string, req *Request) (Result, error) {
 	call := call{verb: verb}
 	if err := s.prepare(&call, req); err != nil {
@@ -133,7 +130,7 @@ func (s *server) ready(ctx context.Context, call *call) error {
 	if s.lifetime.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
-	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
+	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
 }
 
 // unnamed returns an error if a key is empty. The server would accept an empty key, and all callers

@@ -15,7 +15,7 @@ import (
 // is not known which commands were sent. In a cluster, it sends calls for several nodes together,
 // so all of them wait for one node that hangs.
 const (
-	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
+	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
 	mostConcurrent  = 2   // round trips per node; 1 is as fast, but a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
@@ -38,7 +38,6 @@ func WithoutSharedRoundTrips() Option {
 	}
 }
 
-// roundTrips holds the shared round trips of one node.
 type roundTrips struct {
 	calls atomic.Int64 // calls in progress, shared or not
 
@@ -53,12 +52,12 @@ type roundTrip struct {
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
 	err      error         // the error for commands that have neither a reply nor their own error
-	reported atomic.Bool   // its failure was reported to the breaker
+	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
-// sharesWith reports whether a call for a node may share a round trip. Probes and calls whose node
-// is not known yet may not. A call waits for its whole round trip, so one unreachable node would
-// delay the calls to others.
+// sharesWith reports whether a call to node may share a round trip with other calls. Probes, and
+// calls whose node is not known yet, are sent alone. A call waits for its whole round trip, so one
+// unreachable node would delay the calls to other nodes.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }
@@ -74,7 +73,6 @@ func (s *server) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-// sendShared sends cmd in a shared round trip.
 func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply any, written bool, err error) {
 	t, ok := node.join(s, cmd, ctx.deadline)
 	if !ok {
@@ -144,9 +142,10 @@ func (r *roundTrips) next() *roundTrip {
 	return t
 }
 
-// send sends the commands whose callers still wait. Each command then has its own error, unless
-// go-redis panicked. send uses the client of the cluster node directly: the pipeline of a cluster
-// client sends in its own goroutine, where a panic could not be recovered.
+// send sends the commands whose callers are still waiting. Afterwards, each of these commands has a
+// reply or its own error, unless go-redis panicked. send uses the client of the cluster node
+// directly: the pipeline of a cluster client sends in its own goroutine, where a panic could not be
+// recovered.
 func (t *roundTrip) send(s *server, node redis.UniversalClient) (err error) {
 	defer recovered(&err)
 	ctx := &bounded{Context: s.lifetime.ctx, deadline: t.deadline, timeout: s.timeout}

@@ -6,7 +6,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// mostKeys is the largest number of entries of a table with an entry for each key.
+// mostKeys is the maximum number of entries in a table of keys.
 const mostKeys = 65536
 
 // table is a map that drops the least recently used entry when it is full.
@@ -34,7 +34,6 @@ func (t *table[K, V]) shrink(needed func(V) bool) {
 	}
 }
 
-// drop removes the entries of keys.
 func (t *table[K, V]) drop(keys []K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -39,7 +39,7 @@ func newTestbed(t testing.TB) *testbed {
 	return s
 }
 
-// clear deletes all keys, the hooks, and the commands that were sent.
+// clear deletes all keys, removes the hooks, and empties the list of sent commands.
 func (s *testbed) clear(t testing.TB) {
 	t.Helper()
 	s.hook, s.lose = nil, nil
@@ -110,7 +110,7 @@ const (
 	tight = client.Limit("10/m")
 )
 
-// allow asks for n units of key "k".
+// allow calls AllowN for n units of key "k".
 func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.Result {
 	t.Helper()
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
@@ -132,8 +132,8 @@ func (s *testbed) wantSent(t testing.TB, want string) {
 	}
 }
 
-// sizes returns the units that each sent command asked for: "8" for a batch of up to 8 units, "=2" for
-// exactly 2 units. A command without a cost is "=1".
+// sizes returns the number of units that each sent command requested: "8" for a batch of up to 8
+// units, "=2" for exactly 2 units. For a command without a cost it is "=1".
 func (s *testbed) sizes() string {
 	var sizes []string
 	for _, line := range s.sent() {

@@ -98,7 +98,8 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 
-// A library that does not have UPTO parses that argument as a cost.
+// If the library is too old to have UPTO, it rejects that argument as an invalid cost. AllowAtMost
+// then returns ErrNotDeployed, and nothing is counted.
 func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {
@@ -129,7 +130,7 @@ func TestRepliesToUpTo(t *testing.T) {
 			t.Errorf("%v: %+v, %v", tt.reply, got, err)
 		}
 	}
-	// The first element of a shadow decision is also at most the requested number.
+	// A shadow decision, too, takes at most the requested number of units.
 	for units, want := range map[int64]*client.Shadow{3: {Allowed: true, Taken: 3, Index: 1}, 4: nil} {
 		f := &fake{reply: integers(3, 5, 0, 0, 1, 1, units, 0, 1)}
 		if got, err := newClient(t, f).AllowAtMost(t.Context(), "k", "@p", 3); err != nil || !reflect.DeepEqual(got.Shadow, want) {

@@ -10,7 +10,7 @@ import (
 type Usage struct {
 	Allowed int64 // number of allowed calls
 	Denied  int64 // number of denied calls
-	Cost    int64 // sum of the costs of allowed calls, for their first limit
+	Cost    int64 // total cost of the allowed calls; if a call has several costs, the first counts
 
 	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 
@@ -26,7 +26,7 @@ type UsageInterval struct {
 }
 
 // Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
-// a replica. If the key holds anything else, the error is [ErrBadState].
+// a replica. If usageKey holds anything but counts, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	defer c.observers.report(ctx, "usage", time.Now(), nil, nil, &err)
 	usageCall := &call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}

@@ -68,7 +68,7 @@ func TestBlock(t *testing.T) {
 		got, err := c.Allow(ctx, key, "6/m")
 		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
 	}
-	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} { // {a}:3 is blocked for 20 s, the others as before
+	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} { // blocks {a}:3 for 20 s; the other two have longer blocks, which stay
 		require(t, c.BlockAtLeast(ctx, d, "{a}:1", "{a}:2", "{a}:3"))
 	}
 	got, err := c.Peek(ctx, "{a}:3", "6/m")
@@ -269,7 +269,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Under a shadow policy an Acquire beyond the limit is allowed but holds no lease.
+// With a shadow policy, Acquire allows a call beyond the limit, but takes no lease.
 func TestShadowLease(t *testing.T) {
 	ctx := t.Context()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

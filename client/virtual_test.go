@@ -122,7 +122,7 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// set changes v while calls may be in progress.
+// set calls change while it holds the lock of v, because calls may be in progress.
 func (v *virtual) set(change func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -12,9 +12,11 @@ import (
 
 // LimitedError is the error from [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
 // if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
-// taken, unless the text says that units could not be given back or are kept under an OnceKey.
+// taken, unless Error says that units could not be given back or are kept under an OnceKey.
 type LimitedError struct {
-	Key string // as sent, with the prefix; with several keys, the key that denied, or the first if that is unknown
+	// Key is the key that denied, with the client's prefix. If it is unknown which of several keys
+	// denied, Key is the first of them.
+	Key string
 
 	// RetryAfter is a lower bound on the time until the operation can succeed. It is 0 if this is
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.
@@ -50,23 +52,24 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] immediately, and takes nothing, if n is above the capacity of the
 // limit. It does the same if the wait for units, or for the end of a block, is known to exceed the
-// deadline of ctx. It also returns a LimitedError as soon as ctx ends. If a leaky_bucket gives the
-// caller a turn that comes too late, WaitN gives the turn back. A later caller may then get the
-// same turn as a caller that is already in the queue. Other errors are those of [Client.AllowN]. A
-// [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil; with FailClosed, it
-// asks again every one to two seconds.
+// deadline of ctx. It also returns a LimitedError as soon as ctx is done. If the caller cannot wait
+// for its turn in the queue of a leaky_bucket, WaitN gives the turn back. A caller that arrives
+// later may then get the same turn as a caller that is already in the queue. Other errors are those
+// of [Client.AllowN]. A [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil;
+// with FailClosed, it retries every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
-// first of them asks the server; the others ask only if its last reply left enough units for all.
-// There is no order among Clients: a caller that was denied asks again after RetryAfter. If it is
-// denied again, because another caller was faster, it adds up to RetryAfter at random, then up to
-// twice that, and so on, at most a second.
+// first of them calls the server. The others call it at the same time only if the last reply left
+// enough units for all of them. Callers of different Clients are served in no particular order: a
+// caller that was denied retries after RetryAfter. If it is denied again, it also waits for a
+// random time, which is at most RetryAfter, then at most twice that, and so on, but never more than
+// a second.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
 	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait is known to end after the time until, it returns a [*LimitedError]
+// of its keys. If the wait would end after until, it returns a [*LimitedError]
 // immediately, as for the deadline of ctx. If until is the zero Time, there is no such bound.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
@@ -156,7 +159,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both joins err and why, either of which may be nil.
+// both returns an error that wraps err and why. It accepts nil for either of them.
 func both(err, why error) error {
 	switch {
 	case why == nil:

@@ -62,9 +62,9 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// Callers in the queue that cannot wait as long as the first caller must are refused as soon as
-// that time is known. Later callers that cannot wait for that time are refused immediately, without
-// a request.
+// The denial of the first caller shows how long it must wait. Callers behind it with an earlier
+// deadline are then refused. Callers with such a deadline that arrive later are refused
+// immediately, without a request.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond
@@ -138,8 +138,8 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	})
 }
 
-// A LocalLimiter has only a share of the limit. A caller that wants more than the share is not
-// refused once the server is back.
+// A LocalLimiter has only a share of the limit. A caller that needs more units than this share
+// waits too, because the server may be back when its turn comes.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
@@ -166,7 +166,8 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
-// The deadline also bounds the call that gives back a turn for which the caller cannot wait.
+// If the wait for a turn would be too long, Wait gives the turn back. The deadline also bounds the
+// call that does this.
 func TestWaitGivesBackByTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit, bound = "leaky_bucket 2/m", 100 * time.Millisecond

@@ -53,7 +53,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 	})
 }
 
-// A wait under a policy lasts as long as the limits of the policy require.
+// With a policy of several limits, a call waits until all of its limits allow it.
 func TestWaitForAPolicy(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))
@@ -72,8 +72,8 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// A wait that would go beyond until does not begin, whether the caller is the first or behind
-// others in the queue. The error differs from that of the context's deadline.
+// If the wait would last longer than the caller permits, WaitRequest fails immediately, even for a
+// caller behind others in the queue. The error differs from the one for the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -138,7 +138,8 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
-// If the server does not reply, a caller waits for it once, not once for each caller ahead of it.
+// If the server does not reply, every caller in a queue is done within two timeouts, regardless of
+// its position.
 func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {

@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// served records the callers that were served, and the time of each since the beginning.
+// served records the order in which callers were served, and how long after the beginning each was
+// served.
 type served struct {
 	mu    sync.Mutex
 	who   []int
@@ -48,7 +49,7 @@ func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.D
 }
 
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
-// allows. Each caller asks the server at most twice.
+// allows. The server gets at most two takes per caller.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -61,8 +62,8 @@ func TestWaitInOrder(t *testing.T) {
 	})
 }
 
-// If many units are left, callers ask at the same time. If few are left, the server gets no
-// needless calls.
+// If many units are left, the waiting callers send their calls concurrently. If few are left, they
+// send no needless calls.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond
@@ -71,9 +72,10 @@ func TestWaitTogether(t *testing.T) {
 			crowd  int
 			within time.Duration
 		}{
-			// One caller asks alone, then 63 in groups of 16, one round trip per group.
+			// One call is sent alone, then 63 in groups of 16, one round trip per group.
 			{"64/m", 16, 50 * time.Millisecond},
-			// One caller asks alone, 3 ask together, then one per 10 s, each denied once before.
+			// One call is sent alone, then 3 together. After that, one call is allowed every 10 s.
+			// Each of these callers has been denied once before.
 			{"4/40s", 3, 60*10*time.Second + 30*time.Millisecond},
 		} {
 			v.inCrowd, v.calls["take"] = 0, 0
@@ -102,8 +104,8 @@ func TestWaitForMuch(t *testing.T) {
 	})
 }
 
-// If other processes wait for the same key, each unit is given once, and none is unused for long.
-// The number of calls does not grow with the square of the number of processes.
+// If other processes wait for the same key, each unit is granted once, and no unit stays unused for
+// long. The number of calls does not grow with the square of the number of processes.
 func TestWaitAmongProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		const processes, each = 50, 4
@@ -125,7 +127,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 				t.Fatalf("unit %d was given after %v, want %v at least", i, after, least)
 			}
 		}
-		// If every process asked for every unit, that would be 50 calls per unit at first, about
+		// If every process sent a call for every unit, that would be 50 calls per unit at first, about
 		// 5000 in total.
 		if took, takes := time.Since(began), v.seen("take"); took > 30*time.Second || takes > 3000 {
 			t.Errorf("%d calls and %v for %d units", takes, took, processes*each)
@@ -144,8 +146,8 @@ func TestWaitForABlock(t *testing.T) {
 	})
 }
 
-// A caller that leaves the queue, from any position, does not delay those behind it, and takes
-// nothing.
+// A caller that leaves the queue, from any position, takes no units and does not delay the callers
+// behind it.
 func TestWaitersLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		began := time.Now()
@@ -166,7 +168,8 @@ func TestWaitersLeave(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		time.Sleep(1500 * time.Millisecond) // the first caller is done, and the second leaves
+		// After 1.5 s, caller 0 has been served. Caller 1 is first in the queue when it leaves.
+		time.Sleep(1500 * time.Millisecond)
 		cancel()
 		all.Wait()
 		for i := range 10 {
@@ -217,7 +220,8 @@ func TestWaitForATurn(t *testing.T) {
 	})
 }
 
-// A lost reply costs at most one unit and is reported to its caller; callers behind it continue.
+// If a reply is lost, at most one unit is lost, and the caller gets an error. Later
+// callers continue.
 func TestWaitLosesAReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.refuse = func(function string, n int) (error, error) {

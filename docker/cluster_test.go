@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // standIn records its arguments. NODES=up makes every node reply, and UP=fails makes compose fail
@@ -42,10 +44,7 @@ exit 0
 
 func TestClusterThatCannotComeUp(t *testing.T) {
 	listen := func() int {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		listener := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 		t.Cleanup(func() { _ = listener.Close() })
 		return listener.Addr().(*net.TCPAddr).Port
 	}
@@ -72,10 +71,7 @@ func TestClusterThatCannotComeUp(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			script, err := os.ReadFile("cluster.sh")
-			if err != nil {
-				t.Fatal(err)
-			}
+			script := redistest.Must[[]byte](t)(os.ReadFile("cluster.sh"))
 			const ports = `ports="7000 7001 7002 7003 7004 7005"`
 			if strings.Count(string(script), ports) != 1 {
 				t.Fatalf("cluster.sh does not hold %s", ports)
@@ -85,9 +81,7 @@ func TestClusterThatCannotComeUp(t *testing.T) {
 				"images.sh":  "#!/bin/sh\n",
 				"docker":     standIn,
 			} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o777); err != nil {
-					t.Fatal(err)
-				}
+				redistest.Require(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o777))
 			}
 			asked := filepath.Join(dir, "asked")
 			cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "cluster.sh"), "up")

@@ -116,7 +116,7 @@ check() {
 	esac
 }
 
-# image TAG OFFICIAL SUITE SERVER: gets one image unless it exists.
+# image TAG OFFICIAL SUITE SERVER: gets one image if it does not exist, or again with --force.
 image() {
 	if [ "$force" = yes ] || ! docker image inspect "$1" >/dev/null 2>&1; then
 		make_image "$@"

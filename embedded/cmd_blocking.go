@@ -112,7 +112,7 @@ func (s *Server) wait(w *waiter) engine.Reply {
 	defer s.mu.Unlock()
 	s.waiters = slices.DeleteFunc(s.waiters, func(x *waiter) bool { return x == w })
 	select {
-	case r := <-w.reply: // served after the select above ended
+	case r := <-w.reply: // the reply arrived after the first select
 		return r
 	default:
 		return w.c.nullArray()

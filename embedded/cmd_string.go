@@ -16,7 +16,6 @@ const (
 	ok            = engine.Status("OK")
 )
 
-// setOptions holds the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get bool
 	expiry      string // one of expiryUnits, KEEPTTL, PERSIST, or "" if there is none
@@ -56,11 +55,10 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment returns the time that amount stands for in the unit named expiry, in ms since 1970. It
-// returns 0 if expiry is not one of expiryUnits. If amount is invalid, it returns an error reply, in
-// which command is the command's name.
-func (s *Server) moment(expiry, amount, command string) (int64, engine.Reply) {
-	unit, ok := expiryUnits[expiry]
+// moment returns the expiry that an option such as EX 10 sets, in ms since 1970. It returns 0 if
+// option is not one of expiryUnits. If amount is invalid, it returns an error reply for command.
+func (s *Server) moment(option, amount, command string) (int64, engine.Reply) {
+	unit, ok := expiryUnits[option]
 	if !ok {
 		return 0, nil
 	}
@@ -124,7 +122,6 @@ func (s *Server) store(n int, key, value string, at int64) {
 	}
 }
 
-// cmdSetEx returns the handler for SETEX or PSETEX.
 func cmdSetEx(unit, name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		at, e := s.moment(unit, args[1], name)

@@ -46,7 +46,6 @@ func (c *session) Read(p []byte) (int, error) {
 	return c.conn.Read(p)
 }
 
-// admit serves a connection in a new goroutine.
 func (s *Server) admit(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +59,6 @@ func (s *Server) admit(conn net.Conn) {
 	go s.serve(c)
 }
 
-// serve runs the commands of one connection until it ends.
 func (s *Server) serve(c *session) {
 	defer s.wg.Done()
 	for !c.closing {
@@ -110,7 +108,6 @@ type output struct {
 	broken   bool // whether sending failed
 }
 
-// write appends a reply to the unsent replies.
 func (o *output) write(r engine.Reply, resp3 bool) {
 	o.mu.Lock()
 	if !o.broken {
@@ -126,7 +123,6 @@ func (o *output) write(r engine.Reply, resp3 bool) {
 	}
 }
 
-// flush starts sending the replies.
 func (o *output) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

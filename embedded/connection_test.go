@@ -156,9 +156,7 @@ func TestPipelineIsReadOn(t *testing.T) {
 func TestRepliesThatAreTooLong(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} for i = 1, 70 do t[i] = args[1] end return t")))
 	value := strings.Repeat("v", 1<<20)
-	if _, err := s.Do("SET", "k", value); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(s.Do("SET", "k", value))
 	const refused = "-ERR the reply is longer than 64 MiB, which the embedded server does not send: ask for less at once\r\n"
 	conn := pipe(t, s)
 	go func() {
@@ -174,13 +172,11 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestALongReplyIsNotMade checks that a reply that gets too long is stopped with a panic while
-// miniredis writes it. The connection's watched keys then count as changed.
+// TestALongReplyIsNotMade checks that the server stops miniredis, with a panic, as soon as a reply
+// is too long. The connection's watched keys then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
-	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...))
 	conn := pipe(t, s)
 	go io.WriteString(conn, "SELECT 0\r\nWATCH k\r\nLRANGE l 0 -1\r\nMULTI\r\nSET k 1\r\nEXEC\r\nWATCH k\r\nMULTI\r\nSET k 1\r\nEXEC\r\n")
 	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
@@ -288,8 +284,8 @@ func TestBadCallsOfFunctions(t *testing.T) {
 	}
 }
 
-// TestMiniredisFails checks that a panic in miniredis, which runs in the same process, ends neither
-// the process nor a client's transaction.
+// TestMiniredisFails checks that a panic in miniredis, which runs in the same process, does not end
+// the process or a client's transaction.
 func TestMiniredisFails(t *testing.T) {
 	s := Run(t)
 	conn := pipe(t, s)

@@ -34,7 +34,8 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// expireAt is like setExpiry, but deletes the key if the time at is not in the future.
+// expireAt makes a key expire at the given time. If that time is not in the future, it deletes the
+// key.
 func (s *Server) expireAt(db int, key string, at int64) {
 	if at <= s.clock.ms() {
 		s.keyspace.DB(db).Del(key)
@@ -61,7 +62,6 @@ func (s *Server) planExpiry(db int, key string) {
 	heap.Push(&s.expiry.queue, due{at, k})
 }
 
-// expire deletes the keys that have expired.
 func (s *Server) expire() {
 	now := s.clock.ms()
 	q := &s.expiry.queue
@@ -81,7 +81,7 @@ func (s *Server) expire() {
 	}
 }
 
-// databases is the number of databases, the default of Redis.
+// databases is the number of databases. It is Redis's default.
 const databases = 16
 
 type dueQueue []due

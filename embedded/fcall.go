@@ -7,7 +7,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdFCall returns the handler for FCALL or FCALL_RO.
 func cmdFCall(readOnly bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		f := s.engine.Lookup(args[0])

@@ -8,7 +8,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdFunction implements FUNCTION.
 func cmdFunction(s *Server, c *session, args []string) engine.Reply {
 	sub := strings.ToUpper(args[0])
 	rest := args[1:]

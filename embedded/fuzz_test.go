@@ -39,9 +39,9 @@ func readAll(r io.Reader) (commands [][]string, err error) {
 	}
 }
 
-// FuzzReadCommand checks that parsing does not depend on how the input is split. Commands must
-// contain only bytes that arrived, memory must be used only for bytes that arrived, and a command
-// that is encoded as an array must parse to the same command.
+// FuzzReadCommand checks that parsing does not depend on how the input is split. Commands must not
+// be longer than the input, and memory use must be proportional to the input. A command that is
+// encoded as an array must parse to the same command.
 func FuzzReadCommand(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))

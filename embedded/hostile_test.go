@@ -14,7 +14,7 @@ const (
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// TestFunctionsDoNotEndTheProcess checks that no function can end the process: its call ends with
+// TestFunctionsDoNotEndTheProcess checks that no function can crash the process. The call returns
 // an error, and the server serves the next call.
 func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
@@ -82,9 +82,9 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// callLimit returns the CallLimit for a test that expects an error that begins with want. The limit
-// is short if tooLong begins with want. Otherwise it is long, so that the call ends for another
-// reason.
+// callLimit returns the CallLimit of a test that expects an error with the prefix want. The limit
+// is short if the test expects the call to exceed it. Otherwise it is long, so that the call ends
+// for another reason.
 func callLimit(want string) time.Duration {
 	if strings.HasPrefix(tooLong, want) && want != "ERR " {
 		return 20 * time.Millisecond

@@ -15,7 +15,6 @@ const maxReply = 64 << 20
 
 var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d MiB, which the embedded server does not send: ask for less at once", maxReply>>20))
 
-// capture receives miniredis's reply to the current command.
 type capture struct {
 	reply bytes.Buffer
 	w     *bufio.Writer // writes to this capture

@@ -72,8 +72,8 @@ func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	return head, err
 }
 
-// readLine reads up to the byte in the parameter end, and returns the line without this byte. If the
-// line is too long, it returns the error tooBig.
+// readLine reads up to the delimiter end, and returns the line without the delimiter. If the line
+// is too long, it returns the error tooBig.
 func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	var line []byte
 	for {

@@ -4,7 +4,6 @@ import "strings"
 
 const crossSlot = "CROSSSLOT Keys in request don't hash to the same slot"
 
-// sameSlot reports whether all keys are in the same hash slot of a cluster.
 func sameSlot(keys []string) bool {
 	for i := 1; i < len(keys); i++ {
 		if keySlot(keys[i]) != keySlot(keys[0]) {

@@ -4,13 +4,12 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
-	build, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := redistest.Must[Build](t)(New())
 	if Source() != build.Text() {
 		t.Fatal("functions/ratelimit.lua is stale: run make generate")
 	}
@@ -33,10 +32,7 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 			"src/verbs/v.lua":      {Data: []byte(verb)},
 		}
 	}
-	one, err := build(sources("-- one"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := redistest.Must[Build](t)(build(sources("-- one"), nil))
 	same, _ := build(sources("-- one\n\n"), nil)
 	other, _ := build(sources("-- two"), nil)
 	if one.ID() != same.ID() || one.Text() != same.Text() {

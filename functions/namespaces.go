@@ -8,8 +8,8 @@ import (
 )
 
 // namespaceName matches a namespace: the part of a policy's name before the slash, such as
-// "payments" in "payments/api". Each team deploys the policies of its own namespace, and the
-// policies without a namespace are those of the library's owner.
+// "payments" in "payments/api". Each team deploys the policies of its own namespace. The owner of
+// the library deploys the policies without a namespace.
 var namespaceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
 // CheckNamespace returns an error unless name is a valid namespace.

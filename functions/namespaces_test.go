@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func inSpace(name, limit string) Policy {
@@ -43,10 +45,7 @@ func TestNamespaceNames(t *testing.T) {
 func TestRebuild(t *testing.T) {
 	mine := []Policy{inSpace("payments/api", "5/m"), {Name: "search/x", Limits: []PolicyLimit{{"a", "1/m"}, {"b", "2/m"}}, Track: true,
 		Canary: &Canary{[]string{"1/h", "2/h"}, 50, true}}, inSpace("api", "1/s")}
-	with, err := New(WithPolicies(mine...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	with := redistest.Must[Build](t)(New(WithPolicies(mine...)))
 	if with.Policies()[1].Namespace() != "payments" || with.Policies()[0].Namespace() != "" {
 		t.Errorf("%+v", with.Policies())
 	}
@@ -85,10 +84,7 @@ func TestManyNamespaces(t *testing.T) {
 	for i := range MostPolicies {
 		many = append(many, inSpace(fmt.Sprintf("team%d/api", i), "100/m"))
 	}
-	build, err := New(WithPolicies(many...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := redistest.Must[Build](t)(New(WithPolicies(many...)))
 	again, err := Rebuild(Source(), many)
 	if err != nil || again != build.Text() {
 		t.Errorf("%v", err)

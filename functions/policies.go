@@ -21,7 +21,7 @@ type Policy struct {
 	Name   string        // 1 to 64 characters from a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
-	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
+	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
 	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
 }
 
@@ -36,18 +36,23 @@ type Canary struct {
 
 // PolicyLimit is the limit of one key of a policy.
 type PolicyLimit struct {
-	Key   string // what the key identifies, such as "consumer", for readers and errors; optional for a single limit
+	// Key says what the limited key identifies, such as "consumer". It appears in errors and lists,
+	// and is optional if the policy has a single limit.
+	Key string
+
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
 }
 
-// String returns the limit after the name of its key, if it has one, as in "consumer: 100/m".
+// String returns the limit, preceded by the name of its key if there is one: "consumer: 100/m".
 func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Limit, ": ") }
 
 // Effect says what a change of a policy does to keys in use. Package policies determines it.
 type Effect struct {
-	Keys    string // what happens to keys in use, such as "carry over: after 50 units of 100, 50 of 100 are left"
-	Denied  bool   // whether calls are denied although the new limit has room for the used units, or because they need another number of keys
-	Refused string // why the library rejects the new policy; "" if it does not
+	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
+	// Denied reports whether calls are denied although the new limit has room for them, or because
+	// the policy now takes another number of keys.
+	Denied  bool
+	Refused string // why the library rejects the new policy, or ""
 }
 
 // Percent returns the share as a percentage, such as "5%" or "0.5%".

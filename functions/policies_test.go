@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func one(name, limit string) Policy {
@@ -32,10 +33,7 @@ var mixed = []Policy{
 }
 
 func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
-	build, err := New(WithPolicies(mixed...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := redistest.Must[Build](t)(New(WithPolicies(mixed...)))
 	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6]} // sorted by name
 	got, err := ReadPolicies(build.Text())
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -56,10 +54,7 @@ func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 
 func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	id := func(opts ...Option) string {
-		build, err := New(opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		build := redistest.Must[Build](t)(New(opts...))
 		return build.ID()
 	}
 	all := id(WithPolicies(mixed...))
@@ -97,10 +92,7 @@ func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 	for c := range 256 {
 		every.WriteByte(byte(c))
 	}
-	plain, err := New(WithPolicies(one("x", "PLACE")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := redistest.Must[Build](t)(New(WithPolicies(one("x", "PLACE"))))
 	literal := regexp.MustCompile(`^'([^'\\\x00-\x1f]|\\[0-9]{3})*'$`)
 	before, after, _ := strings.Cut(plain.Text(), "'PLACE'")
 	before, after = strings.Replace(before, plain.ID(), "", 1), strings.Replace(after, plain.ID(), "", 1)
@@ -210,10 +202,7 @@ func TestTheTextIsBounded(t *testing.T) {
 }
 
 func TestATextOfAnotherFormHasNoPoliciesToRead(t *testing.T) {
-	build, err := New(WithPolicies(mixed...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := redistest.Must[Build](t)(New(WithPolicies(mixed...)))
 	for _, text := range []string{
 		"", "#!lua name=ratelimit\n", "\nlocal POLICIES = {", "\nlocal POLICIES = {\n}\n",
 		strings.Replace(build.Text(), "'consumer' }, shadow = true, track = true }", "'consumer' }, track = true, shadow = true }", 1),

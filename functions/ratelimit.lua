@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '28408ac3fdae'
+local BUILD_ID = 'c56ade937420'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -166,9 +166,9 @@ end
 
 local last, last_text = 0, '0'
 
--- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
--- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
--- The last text is kept: the first takes of a limit all set the same expiry.
+-- argument formats a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
+-- a number, longer than string.format. Later versions are fast, so argument returns n unchanged. On
+-- Redis 7.0 it reuses the last text, because the first takes of a limit all set the same expiry.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -185,7 +185,7 @@ local MOST_KNOWN = 5000 -- results in one generation
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
 -- previous generation, and the old previous generation is dropped. A result found in the previous
 -- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts as value.size results.
+-- last 5,000. If sized is true, a result counts result.size times.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -232,10 +232,10 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-local large = false -- whether this call has read more than MOST_KEPT or SMALL
+local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local large = false -- whether this call must free its states
 
--- new returns the state at a position in the list, for its algorithm to fill in.
+-- new returns the state at a position in the list. The algorithm must then set its own fields.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -247,9 +247,9 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state may be impossible under this limit, because the limit was lowered or the clock was set
--- back. The call then continues as if this many units were spent.
+-- most_spent returns how many units count as spent if a stored state is impossible under this limit,
+-- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
+-- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
@@ -258,9 +258,9 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 
 ------------------------------------------------------------------- what one call may read
 
--- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
--- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
--- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A call may read more than its own limits would write, because a larger limit may have written the keys.
+-- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
+-- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -275,10 +275,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -318,14 +318,14 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the call has
--- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
--- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
--- written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that have all lapsed under a block
---   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
---   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+-- look determines what a key holds. It reads only the first bytes of the value. If the caller has
+-- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
+-- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
+-- can have written the key, look returns nil and the error. Otherwise, it returns a table:
+--   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
+--   blocked  ms until the block ends, or 0 if the key is not blocked
+--   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
@@ -374,13 +374,14 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
--- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
---   the units that the old state counts, if its algorithm has the function spent
---   otherwise the units that the rate refills until the old state expires
--- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
--- units deny waits until the old state has expired. carry_over returns the error, or nil.
+-- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
+--   those that the old state counts as spent, if its algorithm has the function spent
+--   otherwise those that the rate refills before the old state expires
+-- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
+-- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
+-- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
+-- returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -399,10 +400,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
@@ -443,11 +444,11 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
--- bytes, it sets the list's field long.
+-- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
+-- many of them.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -488,7 +489,7 @@ do
 --                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
-local LONG = 8192 -- bytes: the texts of a longer value are read one by one
+local LONG = 8192 -- bytes; the texts in a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
 -- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
@@ -621,11 +622,11 @@ do
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
--- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
+-- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
 -- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
--- burst again.
+-- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
+-- granted again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
@@ -686,7 +687,8 @@ do
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
--- part_of returns the k of a value, and text_of returns the value for a k.
+-- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
+-- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
 end, {})
@@ -705,8 +707,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -715,11 +718,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
--- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
--- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
--- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
--- relative expiry.
+-- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
+-- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
+-- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
+-- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
+-- expiry minus left. If value is nil, store sets a relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -742,8 +745,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
--- but a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
+-- is not a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -761,7 +764,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end
@@ -790,8 +793,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
--- of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because the state follows a block that has ended, or
+-- has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
@@ -816,10 +819,10 @@ end
 
 --@ src/38_gcra_value.lua
 do
--- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
+-- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
 
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
+-- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
@@ -844,8 +847,8 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
--- leaky_bucket began with its name.
+-- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
+-- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
@@ -860,9 +863,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It
--- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
--- decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
+-- cost is 0, or the key holds anything but a possible state of such a limit, it calls
+-- decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -907,8 +910,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
--- and first for it.
+-- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
+-- calls or a rate counts in parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -943,7 +946,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the names of all policies, once they have been sorted
+local sorted -- the sorted names of all policies; nil before the first call of policies.names
 
 -- names returns the sorted names of all policies.
 function policies.names()
@@ -1006,7 +1009,7 @@ end
 
 --@ src/42_calendar.lua
 do
--- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
@@ -1018,7 +1021,7 @@ local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from then to 1970
+local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
@@ -1042,7 +1045,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -1097,7 +1101,7 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -1131,8 +1135,9 @@ do
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look, or its override
+--               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
+--                                             an ended block, or is in another form. found is the result of
+--                                             states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
@@ -1334,9 +1339,10 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
+-- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
+-- request. If the policy has a canary, the field canary of this result is the result of parse_side
+-- for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
@@ -1421,7 +1427,7 @@ do
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
 --   composed        its policies with more than one limit or with other settings
---   track           whether one of these has track
+--   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
 local OPTIONS = {
@@ -1429,7 +1435,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -1511,7 +1517,7 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that is not the number of limits.
+-- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -1535,8 +1541,9 @@ local function read_costs(args, at)
   return given
 end
 
--- read_options reads the arguments after the limits. allowed lists the options of the verb. It
--- returns the number of keys that the request needs, or nil and the error.
+-- read_options reads the arguments from position `at` on, which follow the limits. allowed has the
+-- options that the verb accepts. read_options returns the number of keys that the request needs, or
+-- nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   while at <= #args do
@@ -1576,8 +1583,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
--- limits that decide together.
+-- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
+-- the smallest capacity among the limits that decide together.
 function requests.limit_costs()
   local group_of, least = request.group_of, {}
   for i = 1, request.count do
@@ -1619,8 +1626,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that is not what the request needs. allowed has
--- TRACK if the verb takes a usage key.
+-- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
+-- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do
@@ -1705,7 +1712,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1770,11 +1777,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
--- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
--- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
--- until one unit fits.
+-- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
+-- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
+-- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
+-- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
+-- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -1805,7 +1812,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- of each; reused by the next call
+local result = {} -- the result of the function each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -1879,9 +1886,9 @@ local function decide(keys, request, verb, peeks)
   return whole, changes, ENFORCED.charged
 end
 
--- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
--- request fails, decide returns only the error.
+-- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
+-- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
+-- allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -1935,8 +1942,9 @@ local function fields(key, ...)
   return values
 end
 
--- These are the minute of the last decision, and its fields for allowed and denied calls. They are
--- cached because most calls come in the same minute.
+-- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
+-- that count its calls. They are cached because most decisions are made in the same minute as the one
+-- before.
 local current, allowed_now, denied_now = 0, '', ''
 
 -- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
@@ -1988,7 +1996,7 @@ function tracking.note(key, allowed, cost)
   return nil
 end
 
--- check returns the error for a key that holds anything but a record, or nil.
+-- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err
@@ -2106,12 +2114,16 @@ do
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
-local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+-- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
+-- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
+-- the state.
+local LAST = 1279
+local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value begins with a block, the caller
+-- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -2140,7 +2152,7 @@ end
 -- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
--- write stores the states of an override with the override before them.
+-- write stores an override, followed by its states.
 local function write(key, override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
@@ -2149,9 +2161,10 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
+-- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)
@@ -2203,7 +2216,7 @@ local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
+local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
@@ -2219,10 +2232,10 @@ end
 
 -- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
 -- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
--- also checked and returned, because the key then expires when that member does. The third result
--- is the override, or nil. Only last itself passes the argument override: the override that it has
--- just read.
+-- '-2' for a call that may remove the last member. The key then expires when the member before it
+-- lapses, so with '-2', last also checks the score of that member and returns it as the second
+-- result. The third result is the override, or nil. The argument override is only for the recursive
+-- call, which passes the override that was just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2234,7 +2247,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- all leases were released; only their lengths are left
+    return 0, nil, override -- no lease is left: members with negative scores are not leases
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2248,8 +2261,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
--- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -2288,8 +2302,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
--- passed to leases.last.
+-- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
+-- a block. from is passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -2301,8 +2315,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads everything else that a decision needs. It returns the limit to decide
--- by, which is the override's limit if the key has an override, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the effective limit,
+-- which is the override's limit while an override is in effect, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -2520,7 +2534,8 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+-- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
+-- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
@@ -2547,7 +2562,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
 end
 end
 
@@ -2578,8 +2593,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
--- description of each key (see of), or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what
+-- the keys hold, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then
@@ -2630,9 +2645,10 @@ local function blocked_until(key, content)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
--- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
--- millisecond, because Valkey would drop the key at once.
+-- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
+-- keeps its block. If override is nil, the key gets no override. If the state, the block and the
+-- override all end by the current millisecond, put deletes the key, because Valkey would delete it
+-- at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -2650,8 +2666,9 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set for each key, or for those for which has returns true. It returns the number of
--- these keys, or the error.
+-- change calls set(key, content) for each key, with its content from list. If has is not nil,
+-- change skips the keys for which has(content) returns false. It returns the number of keys for
+-- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -2664,7 +2681,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements the verbs that remove something from the keys that have it.
+-- remove implements the verbs unblock and override_end. They apply set to the keys for which
+-- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)
@@ -2721,8 +2739,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
--- open window would end too late, it opens a new one.
+-- open sets the fields count and left of a state. left is the time in ms until the window ends. If
+-- the window has ended, or would end too late, open begins a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -2754,8 +2772,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
--- a count, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
+-- anything but a count, and windows whose time left is impossible, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -2823,10 +2841,10 @@ do
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
+-- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
--- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -2834,9 +2852,9 @@ do
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
--- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
--- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
--- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
+-- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
+-- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
@@ -2861,11 +2879,11 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T by descending the Stern-Brocot tree, many steps at a time as in Euclid's
--- algorithm. below and above are the distances of the bounds from T, times count and the ticks of
--- the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle. The result is interval / ticks in
+-- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
+-- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
+-- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
+-- by the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -2974,7 +2992,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
+local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -2986,8 +3004,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the number of the first entry from low to high that is later than since and has at
--- most this many units after it. If there is none, it returns high.
+-- search returns the number of an entry in the range from low to high: the first entry that is
+-- later than since and has at most `units` units after it. If there is none, search returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -3110,8 +3128,8 @@ end
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
--- more than n entries may be in the window, and the log would grow too long.
+-- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
+-- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''
@@ -3220,7 +3238,7 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many units still fit into a capacity.
+-- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -3303,8 +3321,8 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
--- enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
+-- for which no room is left. The call fits when enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
@@ -3327,7 +3345,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+local denied = { counts = {} } -- the state that decide passes to wait for each denied call
 
 -- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
 -- and for a key that holds another kind of state, it calls decisions.one_key.
@@ -3409,13 +3427,14 @@ do
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then
@@ -3480,8 +3499,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
+-- another algorithm, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity
@@ -3532,13 +3551,13 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
--- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
--- given and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
+-- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
+-- the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or was not written by a limiter; no key is then blocked)
+--   Output the number of keys; all of them are blocked now
+--   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
@@ -3565,12 +3584,16 @@ end
 do
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
---            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
---            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
---            "canary_limit", "canary_algorithms"
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
+--            Without a limit:
+--              "shadow_denied", { name, count, ... }
+--              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
+--              the canary's share in thousandths and the canary's allowed and denied
+--            With a limit:
+--              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
+--              "algorithms", { the name of the algorithm for each key, ... }
+--            With a policy that has a canary also:
+--              "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -3614,11 +3637,11 @@ end
 
 --@ src/verbs/override.lua
 do
--- ratelimit_override puts another limit on the keys for a time, whatever limits the calls name. Units
--- taken before stay taken. A second override replaces the first.
+-- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
+-- the calls. Units that were taken before still count. A second override replaces the first.
 --   KEYS   one or more
 --   ARGV   limit, ms
---   Output the number of keys, which are all overridden now
+--   Output the number of keys; all of them are overridden now
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
 
 redis.register_function{
@@ -3707,7 +3730,7 @@ end
 
 --@ src/verbs/release.lua
 do
--- ratelimit_release gives a lease back. It cannot free another caller's lease, or free one twice.
+-- ratelimit_release releases a lease. It cannot release another caller's lease, or free a place twice.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output 1, or 0 if this ID holds no lease
@@ -3736,8 +3759,8 @@ end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset deletes the keys with all that they hold: states, blocks, leases, replies (ONCE)
--- and usage records.
+-- ratelimit_reset deletes the keys and everything in them: states, blocks, leases, replies (ONCE) and
+-- usage records.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
@@ -3759,7 +3782,7 @@ end
 
 --@ src/verbs/take.lua
 do
--- ratelimit_take decides, and consumes if every limit allows.
+-- ratelimit_take decides a call, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH

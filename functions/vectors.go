@@ -47,8 +47,8 @@ type Step struct {
 // by file name.
 func LoadVectors() ([]VectorFile, error) { return loadVectors("vectors/*.json") }
 
-// LoadPolicyVectors returns the vectors of libraries with policies. The replies in a file are those
-// of a library with the file's Policies.
+// LoadPolicyVectors returns the vectors for libraries with policies. The replies in a file
+// require a library with the file's Policies.
 func LoadPolicyVectors() ([]VectorFile, error) { return loadVectors("vectors/policies/*.json") }
 
 func loadVectors(pattern string) ([]VectorFile, error) {

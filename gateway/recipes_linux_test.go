@@ -30,9 +30,9 @@ type proxy struct {
 	command []string // runs in the folder that contains files
 	debian  string   // Debian packages of the proxy
 
-	fields    bool // responses that are not denied have the fields, too
+	fields    bool // responses to allowed requests also have the RateLimit fields
 	down      int  // the status while the gateway is down
-	undecided int  // the status while the gateway has no decision
+	undecided int  // the status while the gateway cannot decide
 	wrong     int  // the status if the recipe names a policy that the server does not have
 }
 

@@ -46,8 +46,8 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns the number of allowed calls that began after the time at, and whether a denied call
-// began after that time.
+// since returns the number of allowed calls that began after the given time, and whether a denied
+// call did.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +136,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	}, ofCluster)
 }
 
-// askFor takes units until ctx ends. Errors fail the test, except those caused by an unreachable
+// askFor takes units until ctx is done. Errors fail the test, except those caused by an unreachable
 // node.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)

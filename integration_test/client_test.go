@@ -38,9 +38,9 @@ func tags() []string {
 	return all
 }
 
-// within reports whether d does not exceed the duration most, and is less than a minute shorter. The
-// minute allows for the time that the test has taken.
-func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
+// within reports whether d is at most full, and less than a minute shorter. The minute allows for
+// the time that the test has taken.
+func within(d, full time.Duration) bool { return d <= full && d > full-time.Minute }
 
 // TestClientCalls makes the client's calls as the application user, with keys on every primary.
 func TestClientCalls(t *testing.T) {

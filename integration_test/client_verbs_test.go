@@ -127,9 +127,7 @@ func heals(v verbs) {
 	}
 	primaries := primariesOf(v.ctx, v.T, v.Backend)
 	for _, n := range primaries {
-		if err := n.Client().FunctionFlush(v.ctx).Err(); err != nil {
-			v.Fatal(err)
-		}
+		require(v.T, n.Client().FunctionFlush(v.ctx).Err())
 	}
 	if err := v.Check(v.ctx); !errors.Is(err, client.ErrNotDeployed) {
 		v.Error(err)

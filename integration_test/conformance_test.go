@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		conn := dial(t, b)
 		server := serverName(b)
-		skipped := map[string][]string{} // cases that would crash the server, by the reason
+		skipped := map[string][]string{} // names of the cases that would crash the server, by reason
 		for i := range file.Cases {
 			c := &file.Cases[i]
 			if why := c.Fatal(server, recorded(server)); why != "" {

@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestFleetKilledAtEachStep kills one of three primaries at each step of a deployment. Afterwards
-// all primaries that reply must run the same build, either the new or the old one. Each step kills
-// the next primary in turn. With RATELIMIT_SOAK, each step is tried with every primary.
+// TestFleetKilledAtEachStep repeats a deployment, and kills one of three primaries at a different step
+// each time. Afterwards all primaries that reply must run the same build, either the new or the old
+// one. The primaries take turns. With RATELIMIT_SOAK, each step is tried with every primary.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -28,7 +28,7 @@ func TestFleetDoctor(t *testing.T) {
 				for _, f := range d.Findings {
 					switch f.Check {
 					case "library":
-						lack += max(1, len(f.Addrs)) // without addresses: the builds differ
+						lack += max(1, len(f.Addrs)) // a finding that the builds differ has no addresses
 					case "persistence", "eviction", "clock":
 					default:
 						err = fmt.Errorf("%s, %s: %s", f.Check, f.Addrs, f.Found)

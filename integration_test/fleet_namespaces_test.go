@@ -79,10 +79,10 @@ func ofRound(namespace string, round int) []functions.Policy {
 
 // TestFleetNamespacesThatRaceAndDie repeatedly deploys three namespaces from three processes at
 // once. In each round, one or two deployers are killed during their deployment, each time before a
-// different load. Every primary must always have all policies of each namespace, with the limits of
-// this round or of the previous one. If a deployer succeeds, all primaries must have its policies. A
-// killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20 rounds, and the
-// leases of killed deployers expire; otherwise, the test removes these leases.
+// different FUNCTION LOAD. Every primary must always have all policies of each namespace, with the
+// limits of this round or of the previous one. If a deployer succeeds, all primaries must have its
+// policies. A killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20
+// rounds, and the leases of killed deployers expire; otherwise, the test removes these leases.
 func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 	soak := os.Getenv("RATELIMIT_SOAK") != ""
 	rounds, timeout := 4, "1m"
@@ -187,10 +187,7 @@ func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Nod
 			t.Fatalf("%s: %v, %d libraries", n, err, len(list))
 		}
 		digests[functions.Digest(list[0].Code)] = true
-		policies, err := functions.ReadPolicies(list[0].Code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policies := must[[]functions.Policy](t)(functions.ReadPolicies(list[0].Code))
 		limits := map[string]string{}
 		for _, p := range policies {
 			limits[p.Name] = p.Limits[0].Limit

@@ -28,7 +28,7 @@ type traffic struct {
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
 	lost   map[string]int              // calls that failed because the library is missing, by key
-	seen   func(key string, err error) // if not nil, called for each call, concurrently
+	seen   func(key string, err error) // if not nil, called after each call, concurrently
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 )
 
 // startTraffic starts making calls with the given timeout, using its own clients. capacity is the
-// limit of each key. Calls for keys with an even number share round trips.
+// limit of each key. Calls for even-numbered keys share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
@@ -53,13 +53,10 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		if w%2 == 1 {
 			opts = append(opts, client.WithoutSharedRoundTrips())
 		}
-		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
+		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
 			o.PoolSize = 1000 // avoids background dials: after PoolSize failed dials go-redis dials in the background, even shortly after Close
-		}), opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), opts...))
 		group.Go(func() {
 			tick := time.NewTicker(workers * time.Second / perSecond)
 			defer tick.Stop()
@@ -272,7 +269,7 @@ func TestFleetFailover(t *testing.T) {
 		tr := startTraffic(t, b, 50, nodeTimeout)
 		tr.waitForMore(ctx, t, 200)
 		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
-		served := map[string]int{} // numbers of the killed node's keys, by key
+		served := map[string]int{} // the killed node's keys, with their indexes in tr.keys
 		for i, key := range tr.keys {
 			if nodeOf(ctx, t, b, cluster, key) == dead {
 				served[key] = i

@@ -115,8 +115,8 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example with the command in its first lines, in dir, which contains a copy of
-// the folder examples.
+// runLogin runs the command that a comment in the example states. The working directory is dir,
+// which contains a copy of the folder examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()
 	const server = "redis://localhost:6379"

@@ -41,14 +41,12 @@ func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 		if least <= most {
 			return
 		}
-		if _, err := rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		must[[]redis.Cmder](t)(rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
 			for range 20 {
 				p.FCallRO(context.Background(), "ratelimit_info", nil)
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		least = min(least, luaMemory(t, rdb))
 	}
 	t.Errorf("the Lua state has at least %d bytes during 8000 calls, want %d", least, most)
@@ -85,15 +83,13 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		// The number of cached limits is bounded, even for limits with many rates.
 		for _, rates := range []int{1, 16} {
 			for i := 0; i < 15000; i += 500 {
-				if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+				must[[]redis.Cmder](t)(c.Pipelined(ctx, func(p redis.Pipeliner) error {
 					for n := i + 1; n <= i+500; n++ {
 						limit := fmt.Sprintf("%d/h burst=%d", n, n)
 						p.FCallRO(ctx, "ratelimit_peek", []string{"state:1"}, strings.Repeat(limit+", ", rates-1)+limit)
 					}
 					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 			}
 			falls(t, c, empty+20<<20)
 		}

@@ -77,8 +77,8 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 				start := time.Now().Truncate(time.Second)
 				now, key, let := start, "moving:"+strings.ReplaceAll(tt.name, " ", ""), 0
 				for _, phase := range tt.phases {
-					// A phase lasts longer than a full refill, with more calls than units at any
-					// time.
+					// A phase lasts longer than a full refill. Each step makes more calls than
+					// there are units.
 					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
 						require(t, b.SetTime(now.UnixMicro()))
 						for range burst + 5 {

@@ -23,22 +23,16 @@ func TestPolicyCalls(t *testing.T) {
 		build, c := deployForClients(t, b)
 		for _, tag := range tags() {
 			for range 3 {
-				if _, err := c.Allow(ctx, tag+":export", "@export"); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := c.Lease(tag+":jobs", "@jobs", "").Acquire(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must[client.Result](t)(c.Allow(ctx, tag+":export", "@export"))
+				must[client.Result](t)(c.Lease(tag+":jobs", "@jobs", "").Acquire(ctx))
 				req := client.Request{Keys: []string{tag + ":resource", tag + ":consumer"}, Limits: []client.Limit{"@calc"}, UsageKey: tag + ":usage"}
-				if _, err := c.Take(ctx, req); err != nil {
-					t.Fatal(err)
-				}
+				must[client.Result](t)(c.Take(ctx, req))
 			}
 		}
 		setUser(t, b, "client-calls", append(accessRules(t, build, loader.Peeker, "it:", b.Cluster), "+function|list"))
 		var mu sync.Mutex
 		sums, counting := map[string]client.PolicyCalls{}, 0
-		err := scan.EachPrimary(ctx, newClient(t, b, asUser("client-calls")), func(ctx context.Context, node *redis.Client) error {
+		require(t, scan.EachPrimary(ctx, newClient(t, b, asUser("client-calls")), func(ctx context.Context, node *redis.Client) error {
 			libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
 			if err != nil {
 				return err
@@ -66,10 +60,7 @@ func TestPolicyCalls(t *testing.T) {
 				counting++
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		all := int64(len(tags()))
 		for name, want := range map[string]client.PolicyCalls{"calc": {Allowed: 2 * all, Denied: all}, "export": {Allowed: all, Denied: 2 * all}, "jobs": {Allowed: 2 * all, Denied: all}} {
 			if sums[name] != want {

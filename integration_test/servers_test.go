@@ -37,7 +37,7 @@ func TestANodeRestartsEmpty(t *testing.T) {
 		n := b.Nodes[slices.IndexFunc(b.Nodes, func(n *backend.Node) bool { return !slices.Contains(primaries, n) })]
 		waitForReplicas(ctx, t, primaries)
 		require(t, n.Kill(ctx))
-		for _, primary := range primaries { // so that the replica needs all of the primary's data again
+		for _, primary := range primaries { // forces a full resynchronization of the replica
 			require(t, primary.Client().Do(ctx, "DEBUG", "CHANGE-REPL-ID").Err())
 		}
 		require(t, n.Restart(ctx))

@@ -77,10 +77,7 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 		now := time.Now().UnixMicro()
 		size := func(keys ...string) (sum int64) {
 			for _, key := range keys {
-				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0 samples means that every element is counted
-				if err != nil {
-					t.Fatal(err)
-				}
+				used := must[int64](t)(c.MemoryUsage(ctx, key, 0).Result()) // 0 samples means that every element is counted
 				sum += used - int64(len(key))
 			}
 			return sum
@@ -118,15 +115,12 @@ func TestIdleKeysAreGone(t *testing.T) {
 			"sliding_log 5/s", "5/s, 50/2s", "fixed_window 5/s align=clock"}
 		const keys, batch = 100_000, 1000
 		for first := 0; first < keys; first += batch {
-			_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			must[[]redis.Cmder](t)(c.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for i := first; i < first+batch; i++ {
 					p.FCall(ctx, "ratelimit_take", []string{fmt.Sprintf("idle:%d", i)}, limits[i%len(limits)])
 				}
 				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		waitFor(ctx, t, "the keys to expire", func() error {
 			left, err := c.DBSize(ctx).Result()

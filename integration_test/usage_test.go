@@ -18,9 +18,7 @@ func TestUsageScan(t *testing.T) {
 		build, c := deployForClients(t, b)
 		for i, tag := range tags() {
 			for range i + 1 {
-				if _, err := c.Take(ctx, client.Request{Keys: []string{tag}, Limits: []client.Limit{client.PerDay(5)}, UsageKey: tag + ":usage"}); err != nil {
-					t.Fatal(err)
-				}
+				must[client.Result](t)(c.Take(ctx, client.Request{Keys: []string{tag}, Limits: []client.Limit{client.PerDay(5)}, UsageKey: tag + ":usage"}))
 			}
 		}
 		require(t, newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err())

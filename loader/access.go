@@ -47,7 +47,6 @@ func (p probe) right() string {
 	return "+" + strings.ToLower(name)
 }
 
-// deployerRights returns the ACL rules for a Loader's user.
 func deployerRights(cluster bool) []string {
 	var rights []string
 	for _, p := range deployerProbes {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The newest deployment does not depend on the order of the nodes, even if two older deployments
-// have the same number.
+// The results of newest and last do not depend on the order of the nodes, even if deployments have
+// the same number.
 func TestNewestInAnyOrder(t *testing.T) {
 	node := func(text string, deployment int64) *member {
 		digest := describe(text).Digest

@@ -31,8 +31,8 @@ func halfDeployed(t *testing.T, f three, on int, deploy func()) {
 	}
 }
 
-// If it is not known which policies of other namespaces are the newest, a watch loads nothing on an
-// empty server.
+// A watch loads nothing on an empty server if it cannot determine the newest policies of the other
+// namespaces.
 func TestEmptyServerBesideServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	unreadable := strings.Replace(set(t, "payments/api 1/m").Text(), "'1/m' }", "'1/m'}", 1)
@@ -84,9 +84,7 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 		must[loader.Report](t)(payments.Rollback(ctx))
 		allRun(t, f.addrs, "payments/api 2/m")
 	}
-	for _, addr := range f.addrs {
-		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit_previous")
-	}
+	onEach(t, f.addrs, "FUNCTION", "DELETE", "ratelimit_previous")
 	put(t, f.addrs[1], set(t, "payments/api 1/m").Text())
 	deploy("payments/api 3/m")
 	if _, err := payments.Rollback(ctx); !errors.Is(err, loader.ErrNothingKept) {
@@ -94,8 +92,8 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 	}
 }
 
-// A rollback of the library restores the same build on servers that had different policies of
-// namespaces. Status describes the build that the rollback then loads.
+// If servers run different policies of a namespace, a rollback of the library restores the same
+// build on all of them. Status describes this build before the rollback.
 func TestRollbackOfTheLibraryKeepsNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

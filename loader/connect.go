@@ -68,7 +68,6 @@ func originOfRing(o *redis.RingOptions) origin {
 	}
 }
 
-// conn is a connection to one node.
 type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
@@ -133,7 +132,7 @@ func (c *conn) address() string {
 // Step is a command that a Loader is about to send; see [WithTrace].
 type Step struct {
 	Addr    string // the node
-	Command string // such as "FUNCTION LOAD ratelimit", with a library's name instead of its source code
+	Command string // such as "FUNCTION LOAD ratelimit", in which the library's name replaces its source code
 }
 
 // do runs one step: one command within the step's deadline.

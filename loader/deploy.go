@@ -26,11 +26,11 @@ import (
 // build was the last one deployed and some nodes lost it, Deploy repairs those nodes, and a
 // rollback still goes back to the same build as before.
 //
-// If one primary fails, or ctx ends, the primaries that took the build get their old library back.
-// The Report is complete even if there is an error. The error is then a [*PartialError] that says
-// for each node what was done, what failed and what it runs now; to continue, call Deploy again.
-// The state of a node that died is unknown until it is back. So is the state of a replica that
-// takes over from it.
+// If one primary fails, or ctx is done, Deploy restores the old library on the primaries that it
+// has changed. The Report is complete even if there is an error. The error is then a
+// [*PartialError] that says for each node what was done, what failed and what it runs now; to
+// continue, call Deploy again. The state of a node that died is unknown until it is back. So is the
+// state of a replica that takes over from it.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		if len(more) == 0 {
 			break
 		}
-		// Unlike check, this needs no probe, because the load follows at once.
+		// No probe is needed here, unlike in check, because the load follows immediately.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = f.refusal(ctx, m, o)
@@ -209,18 +209,19 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &known):
 		return err
-	case isCode(err, "READONLY"):
+	case codeOf(err) == "READONLY":
 		return readOnly(c, c.primaryOf(ctx), err)
 	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
 		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
 		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case isReply(err, "ERR Error "), isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
-		return refusedText(c, err)
+	case isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
+	case isReply(err, "ERR Error "):
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
 	}
 	return failure(c, "FUNCTION LOAD", err)
 }
 
-// holderOf returns the name of the library that registers a function.
 func (c *conn) holderOf(ctx context.Context, function string) string {
 	if found, err := c.taken(ctx, []string{function}); err == nil && len(found) > 0 {
 		return found[0].Library
@@ -228,7 +229,7 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 	return ""
 }
 
-// undo restores the nodes that were written to. It continues after ctx has ended.
+// undo restores the nodes that were written to, even if ctx is done.
 func (f *fleet) undo(ctx context.Context, lease *holder) {
 	ctx = context.WithoutCancel(ctx)
 	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
@@ -247,7 +248,6 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// revert restores the libraries that one node had before the deployment.
 func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {

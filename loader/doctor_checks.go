@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // library checks that text, the library on the node, is a build of the ratelimit library and
@@ -26,12 +27,12 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
 	if err != nil {
-		if isCode(err, "NOPERM") {
+		if codeOf(err) == "NOPERM" {
 			x.skip("whether the library responds", c.address(), "grant +fcall_ro|"+functions.Name+"_info")
 			return
 		}
 		err = failure(c, step, err)
-	} else if _, speaks := fields(reply)["contract"].(int64); !speaks {
+	} else if _, speaks := respmap.Of(reply)["contract"].(int64); !speaks {
 		err = garbage(c, step, reply)
 	}
 	if err != nil {
@@ -92,7 +93,7 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 		x.unread(c, "the snapshots", "CONFIG GET", "+config|get", err)
 		return
 	}
-	settings := fields(reply)
+	settings := respmap.Of(reply)
 	if settings == nil {
 		x.failed("reach", garbage(c, "CONFIG GET", reply), unreached)
 	} else if save, has := settings["save"]; has && save == "" {
@@ -101,8 +102,9 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	}
 }
 
-// lag looks for replicas that lag. m is the reply to INFO of the node at addr: a primary lists its
-// replicas, and a replica reports the state of the link to its primary.
+// lag looks for replicas that are disconnected or behind their primary. m is the reply to INFO of
+// the node at addr: a primary lists its replicas, and a replica reports the state of the link to
+// its primary.
 func (x *examination) lag(addr string, m map[string]string) {
 	const means = "a failover loses the latest counts, or the library"
 	find := func(format string, args ...any) {
@@ -135,8 +137,8 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// optionalProbes maps permissions that deployments do not need to the information that is missing
-// without them. Managed servers often refuse these commands.
+// optionalProbes contains permissions that a deployment does not need. The value for a permission
+// is what Doctor cannot find out without it. Managed servers often refuse these commands.
 var optionalProbes = map[string]string{
 	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
 }

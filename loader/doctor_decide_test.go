@@ -21,9 +21,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	text := build(t).Text()
 	set := func(name, value string) {
 		t.Helper()
-		if err := rdb.ConfigSet(ctx, name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, rdb.ConfigSet(ctx, name, value).Err())
 	}
 	load := func(old, changed string) {
 		t.Helper()
@@ -79,23 +77,13 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 
 // TestDoctorOfOtherServers uses fake servers instead of servers that the tests cannot start.
 func TestDoctorOfOtherServers(t *testing.T) {
-	text := build(t).Text()
+	deployed := but(but(but(healthy, "FUNCTION LIST", library("ratelimit", build(t).Text())), "FCALL_RO RATELIMIT_INFO 0", resp(list{"contract", 1})), "INFO", resp("aof_enabled:1\r\n"))
 	replicaAddr := ""
-	healthy := func(mode string) func(string) string {
+	running := func(mode string) func(string) string {
 		return func(command string) string {
 			switch {
 			case strings.HasPrefix(command, "HELLO"):
 				return hello("redis", "7.0.15", mode, "master")
-			case command == "FUNCTION STATS":
-				return luaEngine
-			case strings.HasPrefix(command, "FUNCTION LIST"):
-				return library("ratelimit", text)
-			case strings.HasPrefix(command, "FCALL_RO RATELIMIT_INFO 0"):
-				return resp(list{"contract", 1})
-			case command == "TIME":
-				return resp(list{"1700000000", "0"})
-			case command == "INFO":
-				return resp("aof_enabled:1\r\n")
 			case command == "ROLE":
 				host, port, _ := net.SplitHostPort(replicaAddr)
 				if replicaAddr == "" {
@@ -103,19 +91,11 @@ func TestDoctorOfOtherServers(t *testing.T) {
 				}
 				return resp(list{"master", 0, list{list{host, port, "0"}}})
 			}
-			return resp(errors.New("ERR fake"))
-		}
-	}
-	but := func(handle func(string) string, prefix, answer string) func(string) string {
-		return func(command string) string {
-			if strings.HasPrefix(command, prefix) {
-				return answer
-			}
-			return handle(command)
+			return deployed(command)
 		}
 	}
 	unknown := resp(errors.New("ERR unknown command 'FUNCTION'"))
-	alone := healthy("standalone")
+	alone := running("standalone")
 	number := func(port string) int { return must[int](t)(strconv.Atoi(port)) }
 	// shards returns the reply from a cluster in which the first primary has all slots.
 	shards := func(addrs ...string) string {
@@ -156,9 +136,9 @@ func TestDoctorOfOtherServers(t *testing.T) {
 		{"no CONFIG", but(alone, "INFO", resp("aof_enabled:0\r\n")), "unchecked", nil},
 		{"cannot save", but(alone, "FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file"))),
 			"writes", loader.ErrNotWritable},
-		{"a cluster that is up", but(healthy("cluster"), "CLUSTER INFO", resp("cluster_state:ok\r\n")), "", nil},
-		{"a cluster that is down", but(healthy("cluster"), "CLUSTER INFO", resp("cluster_state:fail\r\n")), "coverage", loader.ErrSlots},
-		{"a cluster that may not be asked", but(healthy("cluster"), "CLUSTER INFO", resp(errors.New("NOPERM no"))), "unchecked", nil},
+		{"a cluster that is up", but(running("cluster"), "CLUSTER INFO", resp("cluster_state:ok\r\n")), "", nil},
+		{"a cluster that is down", but(running("cluster"), "CLUSTER INFO", resp("cluster_state:fail\r\n")), "coverage", loader.ErrSlots},
+		{"a cluster that may not be asked", but(running("cluster"), "CLUSTER INFO", resp(errors.New("NOPERM no"))), "unchecked", nil},
 	} {
 		addr := ""
 		addr = startFake(t, func(command string) string {
@@ -200,7 +180,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 			case "CLUSTER INFO":
 				return resp("cluster_state:ok\r\n")
 			}
-			return healthy("cluster")(command)
+			return running("cluster")(command)
 		})
 		want := ""
 		if !followsListed {

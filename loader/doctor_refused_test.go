@@ -17,9 +17,7 @@ func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
 	ctx := t.Context()
 	addrs, stop = startCluster(t, 2, redis.Options{}, "--appendonly", "yes")
 	id := must[string](t)(at(t, addrs[0]).ClusterMyID(ctx).Result())
-	if err := at(t, addrs[2]).ClusterReplicate(ctx, id).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, addrs[2]).ClusterReplicate(ctx, id).Err())
 	l := newLoader(t, at(t, addrs[0]))
 	eventually(t, "the replica follows and all nodes have the library", func() bool {
 		_, err := l.Deploy(ctx, build(t))
@@ -33,11 +31,18 @@ func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
 	return addrs, stop
 }
 
-// Doctor finds a stopped replica at once, although its primary no longer lists it.
-func TestDoctorOfAStoppedReplica(t *testing.T) {
-	ctx := t.Context()
+func TestDoctorOfAClusterWithAReplica(t *testing.T) {
 	addrs, stop := startClusterWithReplica(t)
-	stop[2]()
+	t.Run("each command refused", func(t *testing.T) { doctorRefusedEachCommand(t, addrs) })
+	t.Run("the rights of a service", func(t *testing.T) { doctorWithTheRightsOfAService(t, addrs) })
+	t.Run("a stopped replica", func(t *testing.T) { doctorOfAStoppedReplica(t, addrs, stop[2]) })
+}
+
+// In a cluster, Doctor reports that a stopped replica is unreachable. Without a cluster, it reports
+// that the primary has no replica.
+func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
+	ctx := t.Context()
+	stop()
 	for _, from := range addrs[:2] {
 		eventually(t, "doctor finds the stopped replica", func() bool {
 			d := must[loader.Diagnosis](t)(newLoader(t, at(t, from)).Doctor(ctx))
@@ -63,8 +68,7 @@ func TestDoctorOfAStoppedReplica(t *testing.T) {
 
 // If the user may not run one of the commands that doctor sends, Doctor lists the checks that it
 // could not make, and finds no other problem.
-func TestDoctorRefusedEachCommand(t *testing.T) {
-	cluster, _ := startClusterWithReplica(t)
+func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 	alone, _ := startRedis(t, "--appendonly", "yes")
 	must[loader.Report](t)(newLoader(t, at(t, alone)).Deploy(t.Context(), build(t)))
 	for name, addrs := range map[string][]string{"a server": {alone}, "a cluster": cluster} {
@@ -88,9 +92,7 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 		}
 		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // permissions needed to deploy
 		for right := range rights {
-			for _, addr := range addrs {
-				mustRun(t, at(t, addr), "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
-			}
+			onEach(t, addrs, "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
 			d := must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "one", Password: "x"})).Doctor(t.Context()))
 			for _, f := range d.Findings {
 				if f.Check != "rights" || !slices.Contains(needed, right) {
@@ -107,10 +109,9 @@ func TestDoctorRefusedEachCommand(t *testing.T) {
 	}
 }
 
-// The user of a managed cluster may not list the nodes, nor run administrative commands. Doctor
-// makes the checks that the user's permissions allow.
-func TestDoctorWithTheRightsOfAService(t *testing.T) {
-	cluster, _ := startClusterWithReplica(t)
+// In a managed cluster, the user lacks the permissions to list the nodes and to run administrative
+// commands. Doctor runs the checks that the user's permissions allow.
+func doctorWithTheRightsOfAService(t *testing.T, cluster []string) {
 	for _, addr := range cluster {
 		mustRun(t, at(t, addr), "ACL", "SETUSER", "service", "reset", "on", ">x", "~*", "+@all", "-config", "-acl", "-cluster", "+cluster|slots", "-wait", "-role")
 		mustRun(t, at(t, addr), "ACL", "SETUSER", "blind", "reset", "on", ">x", "~*", "+@all", "-cluster")

@@ -18,9 +18,7 @@ func TestDrift(t *testing.T) {
 	l := newLoader(t, f.ring)
 	other := version("0.0.9", "000000000009")
 	forget := func(t *testing.T, addrs ...string) {
-		for _, addr := range addrs {
-			mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit_previous")
-		}
+		onEach(t, addrs, "FUNCTION", "DELETE", "ratelimit_previous")
 	}
 	var next map[string]string // the libraries of a server after the next deployment
 	for _, tt := range []struct {
@@ -52,9 +50,7 @@ func TestDrift(t *testing.T) {
 			put(t, f.addrs[1], string(buildB))
 		}, [3]loader.State{loader.Different, loader.Same, loader.Different}, "00000000000b", 0},
 		{"no libraries", func(t *testing.T) {
-			for _, addr := range f.addrs {
-				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-			}
+			onEach(t, f.addrs, "FUNCTION", "FLUSH")
 		}, [3]loader.State{loader.Absent, loader.Absent, loader.Absent}, "00000000000b", 0},
 		{"a deployer that died after it wrote one record", func(t *testing.T) { put(t, f.addrs[0], next["ratelimit_previous"]) },
 			[3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},

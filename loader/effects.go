@@ -8,11 +8,11 @@ import (
 )
 
 // WithEffects sets a function that determines how changes of policies affect keys in use. library
-// is the source code of the new library, without its policies. Each change holds a policy before
-// and after the deployment; for a new policy, the one before has no limits. With this option,
-// [Change.Keys] describes the effect on keys in use, and a deployment that would deny them is
-// refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is called by one goroutine at a
-// time. Some calls are made while the deployment holds its lease.
+// is the source code of the new library, without its policies. Each change is a policy before and
+// after the deployment; a new policy has no limits before. With this option, [Change.Keys]
+// describes the effect on keys in use, and a deployment that would deny them is refused
+// ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is never called concurrently. A deployment
+// may call f while it holds its lease.
 func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
 	return func(l *Loader) error { l.effects = f; return nil }
 }
@@ -85,7 +85,8 @@ func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
 }
 
-// refusedEffect returns the reason why effects prevent the build on a node, or nil.
+// refusedEffect returns an error if the build must not be loaded on a node because of its effects,
+// or nil.
 func (f *fleet) refusedEffect(m *member, o options) error {
 	if m.node.State == Same {
 		return nil

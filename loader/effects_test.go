@@ -61,8 +61,8 @@ func TestKeysInUse(t *testing.T) {
 	}
 }
 
-// If a deployment that may deny keys in use was interrupted, a deployment of another namespace
-// completes it, and the team itself still needs the option.
+// If a deployment with DenyKeysInUse was interrupted, a deployment of another namespace completes
+// it without this option. A deployment of the same namespace needs the option again.
 func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -76,20 +76,17 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	payments, search := in(t, f.ring, "payments", denies), in(t, f.ring, "search", denies)
 	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s")))
 	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m")))
-	before := texts(t, f.addrs[0])
-	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.DenyKeysInUse()))
-	for _, addr := range f.addrs[1:] {
-		put(t, addr, before["ratelimit"])
-		put(t, addr, before["ratelimit_previous"])
-	}
+	halfDeployed(t, f, 0, func() {
+		must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.DenyKeysInUse()))
+	})
 	_, err := payments.Deploy(ctx, set(t, "payments/api 2/m"))
 	want(t, "the same namespace", err, loader.ErrDeniesKeys)
 	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 3/s")))
 	allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
 }
 
-// In a namespace, new policies are checked with the servers' code if it differs from the code of
-// the build.
+// A deployment to a namespace keeps the servers' code, even if the build has other code. So new
+// policies are checked with the servers' code.
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -52,9 +52,9 @@ var (
 	ErrSlots         = errors.New("slots are not served")          // the cluster does not serve all slots
 )
 
-// Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it
-// with the Err values above and with the error from the connection or the context. errors.As finds
-// the server's reply, a redis.Error.
+// Error says what is wrong with one node, or with a call, and what to do. errors.Is matches the
+// Err values above, and the error from the connection or the context. errors.As finds the server's
+// reply, a redis.Error.
 type Error struct {
 	Class   error  // one of the Err values, or nil
 	Addr    string // the node, or "" if the error is not about a single node
@@ -104,8 +104,6 @@ func replyText(err error) string {
 
 func isReply(err error, prefix string) bool { return strings.HasPrefix(replyText(err), prefix) }
 
-func isCode(err error, code string) bool { return codeOf(err) == code }
-
 func codeOf(err error) string {
 	code, _, _ := strings.Cut(replyText(err), " ")
 	return code
@@ -119,7 +117,6 @@ func (c *conn) fail(step string, class, err error, remedy, problem string, args 
 	}
 }
 
-// userName returns the user's name on the server.
 func (c *conn) userName() string {
 	if c.user == "" {
 		return "default"
@@ -127,7 +124,6 @@ func (c *conn) userName() string {
 	return c.user
 }
 
-// failure returns the error for a step that failed.
 func failure(c *conn, step string, err error) *Error {
 	const again = ", then try again"
 	code := codeOf(err)
@@ -149,7 +145,7 @@ func failure(c *conn, step string, err error) *Error {
 		return c.fail(step, ErrOutOfMemory, err, "raise its maxmemory or free memory"+again, "is out of memory and accepts no library")
 	case "MISCONF", "NOREPLICAS":
 		remedy := "see its log: it cannot write to its disk"
-		if isCode(err, "NOREPLICAS") {
+		if codeOf(err) == "NOREPLICAS" {
 			remedy = "start its replicas, or lower its min-replicas-to-write"
 		}
 		return c.fail(step, ErrNotWritable, err, remedy+again, "accepts no writes now (%s)", replyText(err))
@@ -181,10 +177,6 @@ func noFunctions(c *conn, a about, err error) *Error {
 	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "use Redis 7.0 or later, or Valkey", "runs %s %s, which has no functions", a.engine, a.version)
 }
 
-func noLua(c *conn, a about) *Error {
-	return c.fail("FUNCTION STATS", ErrNoLua, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.engine, a.version)
-}
-
 func readOnly(c *conn, primary string, err error) *Error {
 	e := c.fail("FUNCTION LOAD", ErrReadOnly, err, strings.TrimSpace("connect to its primary "+primary), "is a read-only replica")
 	e.Primary = primary
@@ -212,8 +204,8 @@ func downgrade(c *conn, running, wanted Library) *Error {
 	return c.fail("FUNCTION LIST", ErrDowngrade, nil, remedy, "runs version %s, which is newer than %s", running.Version, wanted.Version)
 }
 
-// removesPolicies returns the error for a node that runs, or ran before it lost the library,
-// policies that the build does not have.
+// removesPolicies returns the error for a build that lacks policies of the node. names lists these
+// policies. runs is the verb for the message, because the node may have lost the library.
 func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {
@@ -243,13 +235,6 @@ func cameBetween(c *conn) *Error {
 	return c.fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
 }
 
-func refusedText(c *conn, err error) *Error {
-	if strings.Contains(replyText(err), "FUNCTION LOAD timeout") {
-		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
-	}
-	return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
-}
-
 func overwritten(c *conn) *Error {
 	return c.fail("FUNCTION LIST", ErrOverwritten, nil, "find out who else deploys, then try again", "accepted the library but now has another one")
 }
@@ -262,7 +247,6 @@ func garbage(c *conn, step string, reply any) *Error {
 	return c.fail(step, ErrBadReply, nil, "check that it is a Redis or Valkey server", "answers %s with %s", step, shown)
 }
 
-// stateAfter returns the state of a node that could not be read.
 func stateAfter(err error) State {
 	if errors.Is(err, ErrUnreachable) {
 		return Unreachable

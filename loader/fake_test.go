@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,41 @@ type list = []any
 // hello returns a reply to HELLO.
 func hello(server, version, mode, role string) string {
 	return resp(list{"server", server, "version", version, "proto", 2, "id", 1, "mode", mode, "role", role, "modules", list{}})
+}
+
+// healthy replies like a primary without libraries. FUNCTION DELETE succeeds, but FUNCTION LOAD
+// fails.
+func healthy(command string) string {
+	switch {
+	case strings.HasPrefix(command, "HELLO"):
+		return hello("redis", "7.0.15", "standalone", "master")
+	case command == "FUNCTION STATS":
+		return luaEngine
+	case strings.HasPrefix(command, "FUNCTION LIST"):
+		return resp(list{})
+	case command == "TIME":
+		return resp(list{"1700000000", "0"})
+	case strings.HasPrefix(command, "FUNCTION DELETE"):
+		return "+OK\r\n"
+	}
+	return unknown(command)
+}
+
+// unknown replies like a server that lacks the command.
+func unknown(command string) string {
+	name, _, _ := strings.Cut(command, " ")
+	return resp(errors.New("ERR unknown command `" + name + "`, with args beginning with: "))
+}
+
+// but returns a handler that returns reply to commands that begin with prefix, and calls handle for
+// other commands.
+func but(handle func(string) string, prefix, reply string) func(string) string {
+	return func(command string) string {
+		if strings.HasPrefix(command, prefix) {
+			return reply
+		}
+		return handle(command)
+	}
 }
 
 var luaEngine = resp(list{"running_script", nil, "engines", list{"LUA", list{"libraries_count", 0, "functions_count", 0}}})

@@ -89,9 +89,7 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 			steps = append(steps, command)
 		}
 	}))
-	if _, err := l.Deploy(t.Context(), build); err != nil {
-		t.Fatal(err)
-	}
+	must[loader.Report](t)(l.Deploy(t.Context(), build))
 	return steps
 }
 
@@ -174,8 +172,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 	}
 }
 
-// reportsUnknown reports whether the report says that the node, which could not be restored, may
-// run the build.
+// reportsUnknown reports whether r has an error for the node at addr, and does not rule out that
+// the node runs the build.
 func reportsUnknown(r loader.Report, addr, build string) bool {
 	for _, n := range r.Nodes {
 		if n.Addr == addr {
@@ -299,9 +297,10 @@ func TestDowngradeIsRefused(t *testing.T) {
 
 func TestNotABuild(t *testing.T) {
 	l := newLoader(t, at(t, "127.0.0.1:1"))
-	_, err := l.Deploy(t.Context(), loader.Text("#!lua name=other\nx"))
-	if !errors.Is(err, loader.ErrBadBuild) {
-		t.Error(err)
+	for _, build := range []loader.Build{functions.Build{}, loader.Text("#!lua name=other\nx")} {
+		if _, err := l.Deploy(t.Context(), build); !errors.Is(err, loader.ErrBadBuild) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -332,7 +331,7 @@ func TestRollback(t *testing.T) {
 			t.Errorf("rollback %d: %v\n%s", i, err, states(report))
 		}
 	}
-	// If the nodes keep different builds, Rollback fails unless it is told which one to restore.
+	// If the nodes keep different builds, Rollback fails unless [loader.To] selects one.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	require(t, at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err())
 	three := version("0.3.0", "000000000003")

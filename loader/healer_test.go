@@ -5,8 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -17,13 +15,7 @@ func TestRepairOnce(t *testing.T) {
 	addr, stop := startRedis(t)
 	rdb := at(t, addr)
 	heal := loader.Healer(build(t))
-	holds := func() string {
-		list := must[[]redis.Library](t)(rdb.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result())
-		if len(list) == 0 {
-			return ""
-		}
-		return list[0].Code
-	}
+	holds := func() string { return texts(t, addr)[functions.Name] }
 	for range 2 { // the second time there is nothing to do
 		if err := heal(ctx, rdb); err != nil || holds() != build(t).Text() {
 			t.Fatalf("%v; the server holds a text of %d bytes", err, len(holds()))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // Status inspects every primary and compares what it runs with build. It changes nothing. If the
@@ -88,7 +89,6 @@ func (f *fleet) wantLast() bool {
 	return true
 }
 
-// about is a server's description of itself.
 type about struct {
 	engine, version string
 	mode            string // standalone, cluster or sentinel
@@ -109,7 +109,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 	reply, err := c.do(ctx, "HELLO", "2")
 	switch {
 	case err == nil:
-		m := fields(reply)
+		m := respmap.Of(reply)
 		if m == nil || text(m, "server") == "" {
 			return about{}, garbage(c, "HELLO", reply)
 		}
@@ -120,7 +120,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 			mode:    text(m, "mode"),
 			replica: role == "replica" || role == "slave",
 		}, nil
-	case !isCode(err, "ERR"): // not a reply to the command itself
+	case codeOf(err) != "ERR": // not a reply to the command itself
 		return about{}, failure(c, "HELLO", err)
 	}
 	reply, err = c.do(ctx, "INFO")
@@ -166,7 +166,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 		}
 		return failure(c, "FUNCTION STATS", err)
 	}
-	engines := fields(fields(reply)["engines"])
+	engines := respmap.Of(respmap.Of(reply)["engines"])
 	if engines == nil {
 		return garbage(c, "FUNCTION STATS", reply)
 	}
@@ -175,7 +175,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 			return nil
 		}
 	}
-	return noLua(c, a)
+	return c.fail("FUNCTION STATS", ErrNoLua, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.engine, a.version)
 }
 
 // read reads the libraries on the node, and copies them to the report.
@@ -206,12 +206,10 @@ func (m *member) show(found held, want artifact) {
 	}
 }
 
-// inspected reports whether the state of the node's library is known.
 func (m *member) inspected() bool {
 	return m.node.State == Same || m.node.State == Different || m.node.State == Absent
 }
 
-// readHeld reads the library, its record and its leases on the node.
 func (c *conn) readHeld(ctx context.Context) (held, error) {
 	var found held
 	libraries, err := c.libraries(ctx, "LIBRARYNAME", functions.Name+"*", "WITHCODE")
@@ -230,7 +228,7 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 
 // library is a library on a node, as FUNCTION LIST describes it.
 type library struct {
-	name, code string // the code only with WITHCODE
+	name, code string // code is empty if FUNCTION LIST was called without WITHCODE
 	functions  []string
 }
 
@@ -247,11 +245,11 @@ func (c *conn) libraries(ctx context.Context, args ...any) ([]library, error) {
 	}
 	list := make([]library, len(entries))
 	for i, entry := range entries {
-		m := fields(entry)
+		m := respmap.Of(entry)
 		registered, ok := m["functions"].([]any)
 		list[i] = library{name: text(m, "library_name"), code: text(m, "library_code")}
 		for _, f := range registered {
-			list[i].functions = append(list[i].functions, text(fields(f), "name"))
+			list[i].functions = append(list[i].functions, text(respmap.Of(f), "name"))
 		}
 		if !ok || list[i].name == "" || slices.Contains(list[i].functions, "") || list[i].code == "" && len(args) > 0 {
 			return nil, garbage(c, step, reply)

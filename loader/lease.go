@@ -28,7 +28,6 @@ const (
 	leaseFunction = functions.Name + "_lease"
 )
 
-// lease is the content of a lease library.
 type lease struct {
 	name    string // name of the library
 	who     string // who deploys, for display
@@ -114,7 +113,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if len(found.leases) == 0 { // the lease is gone, or an unrelated library registers its function
+		if len(found.leases) == 0 { // the other lease is gone, or the function belongs to an unrelated library
 			if contested++; contested < 20 {
 				continue
 			}
@@ -192,7 +191,7 @@ func (h *holder) lost(err error) error {
 	return h.c.fail("FUNCTION LOAD", ErrOvertaken, err, lookAtStatus, "gave the lease of this deployment to another one, because it had expired")
 }
 
-// release deletes the lease. If that fails, it returns a note about it.
+// release deletes the lease. If the deletion fails, release returns a note for the report.
 func (h *holder) release(ctx context.Context) []*Error {
 	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
 	if err == nil || isReply(err, "ERR Library not found") {
@@ -203,7 +202,6 @@ func (h *holder) release(ctx context.Context) []*Error {
 	return []*Error{e}
 }
 
-// timeMS returns the server's time in ms since the epoch.
 func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	reply, err := c.do(ctx, "TIME")
 	if err != nil {

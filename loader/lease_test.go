@@ -15,10 +15,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// leaseOfAnn returns the library of a lease that another deployment holds.
+// leaseOfAnn returns a library that represents a lease held by another deployment.
 func leaseOfAnn(from, until time.Time) string {
 	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
+}
+
+// beforeLease returns a trace that calls the function do once, before the lease is taken.
+func beforeLease(do func()) loader.Option {
+	var once sync.Once
+	return loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+			once.Do(do)
+		}
+	})
 }
 
 // A second deployment at the same time fails with ErrLeased, or waits. If the first deployment
@@ -136,12 +146,7 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	ctx := t.Context()
 	other := newLoader(t, at(t, addr))
 	between := func(build loader.Build) *loader.Loader {
-		var once sync.Once
-		return newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-				once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, build)) })
-			}
-		}))
+		return newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(other.Deploy(ctx, build)) }))
 	}
 	_, err := between(version("0.2.0", "000000000002")).Deploy(ctx, version("0.1.0", "000000000001"))
 	checkPartial(t, err, loader.ErrDowngrade)
@@ -169,12 +174,7 @@ func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	} {
 		must[loader.Report](t)(other.Deploy(ctx, buildA))
 		must[loader.Report](t)(other.Deploy(ctx, buildB))
-		var once sync.Once
-		l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-				once.Do(func() { must[loader.Report](t)(tt.between()) })
-			}
-		}))
+		l := newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(tt.between()) }))
 		report, err := l.Rollback(ctx)
 		if tt.runs == "00000000000a" {
 			if err != nil || !report.InStep() || report.Changed() != 0 {
@@ -195,12 +195,7 @@ func TestDeleteOfWhatWasLookedAt(t *testing.T) {
 	ctx := t.Context()
 	other := newLoader(t, at(t, addr))
 	must[loader.Report](t)(other.Deploy(ctx, buildA))
-	var once sync.Once
-	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
-			once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, buildB)) })
-		}
-	}))
+	l := newLoader(t, at(t, addr), beforeLease(func() { must[loader.Report](t)(other.Deploy(ctx, buildB)) }))
 	_, err := l.Delete(ctx)
 	want(t, "a deployment between", err, loader.ErrOvertaken)
 	if got := builds(t, []string{addr})[addr]; got != "00000000000b" {
@@ -212,7 +207,7 @@ func TestDeleteOfWhatWasLookedAt(t *testing.T) {
 	}
 }
 
-// leaseOf returns the name of the lease on a server, "" for none.
+// leaseOf returns the name of the lease on a server, or "" if there is none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()
 	for name := range texts(t, addr) {
@@ -236,7 +231,7 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A long deployment renews its lease when a third of the lease's time has passed.
+// A deployment renews its lease once a third of the lease's duration has passed.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {
@@ -254,8 +249,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A deployment whose lease has expired stops if another deployment has started since, and restores
-// nothing.
+// If the lease of a deployment has expired and another deployment has started, the first deployment
+// stops and restores nothing.
 func TestLeaseIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

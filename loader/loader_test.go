@@ -97,13 +97,6 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-func TestDeployOfNothing(t *testing.T) {
-	_, err := newLoader(t, at(t, "127.0.0.1:1")).Deploy(t.Context(), functions.Build{})
-	if !errors.Is(err, loader.ErrBadBuild) {
-		t.Error(err)
-	}
-}
-
 func TestReportAsJSON(t *testing.T) {
 	report := loader.Report{
 		Topology: loader.Cluster,

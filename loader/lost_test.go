@@ -22,9 +22,7 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	with := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
 	must[loader.Report](t)(l.Deploy(ctx, buildA))
 	must[loader.Report](t)(l.Deploy(ctx, with))
-	for _, addr := range f.addrs {
-		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
-	}
+	onEach(t, f.addrs, "FUNCTION", "DELETE", "ratelimit")
 	plan, err := l.Plan(ctx, buildB)
 	if e := want(t, "plan", err, loader.ErrRemovesPolicies); !slices.Equal(e.Policies, []string{"api"}) {
 		t.Errorf("%+v", e)
@@ -39,9 +37,7 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	if report, err := l.Deploy(ctx, with); err != nil || report.Changed() != 3 {
 		t.Errorf("%v\n%s", err, states(report))
 	}
-	for _, addr := range f.addrs {
-		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
-	}
+	onEach(t, f.addrs, "FUNCTION", "DELETE", "ratelimit")
 	report := must[loader.Report](t)(l.Deploy(ctx, buildB, loader.RemovePolicies()))
 	for _, n := range report.Nodes {
 		if n.Running.BuildID != "00000000000b" || n.Previous.BuildID != "00000000000a" {

@@ -47,8 +47,8 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
 
-// newLoader makes a Loader whose steps may take as long as a busy machine needs, unless opts say
-// otherwise.
+// newLoader returns a Loader with a timeout of a minute, because a busy machine is slow. opts may
+// change it.
 func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	return must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
@@ -59,7 +59,7 @@ func build(t testing.TB) functions.Build {
 	return must[functions.Build](t)(functions.New())
 }
 
-// wanted describes build as a report does.
+// wanted returns b's description, as it appears in a report.
 func wanted(b functions.Build) loader.Library {
 	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
@@ -86,6 +86,17 @@ func want(t *testing.T, name string, err, class error) *loader.Error {
 	return node
 }
 
+// rollBack rolls back once for each of the builds, and checks that all servers then run that build.
+func rollBack(t *testing.T, l *loader.Loader, to ...loader.Text) {
+	t.Helper()
+	for i, build := range to {
+		report, err := l.Rollback(t.Context())
+		if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(build)) {
+			t.Fatalf("rollback %d: %v\n%s", i, err, states(report))
+		}
+	}
+}
+
 func states(r loader.Report) string {
 	var b strings.Builder
 	for _, n := range r.Nodes {
@@ -98,6 +109,14 @@ func mustRun(t testing.TB, rdb *redis.Client, args ...any) {
 	t.Helper()
 	if err := rdb.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// onEach runs a command on each server.
+func onEach(t testing.TB, addrs []string, args ...any) {
+	t.Helper()
+	for _, addr := range addrs {
+		mustRun(t, at(t, addr), args...)
 	}
 }
 

@@ -59,7 +59,8 @@ func (l *Loader) owns(build artifact) (owned, error) {
 	return owned{build, list}, nil
 }
 
-// namespaced matches a policy of a namespace, even in source code that ReadPolicies cannot parse.
+// namespaced matches the name of a policy in a namespace, even in source code that ReadPolicies
+// cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
 // over combines base, the library that a node runs now, with the build, and returns the library
@@ -141,8 +142,8 @@ func (f *fleet) compose() {
 	}
 }
 
-// newest returns a member with the most recently deployed of the fleet's builds, according to the
-// records, or nil if the records do not tell. runs has one member for each of these builds.
+// newest returns a member that runs the build that was deployed last, according to the records. It
+// returns nil if the records do not show which build that is. runs has one member for each build.
 func (f *fleet) newest(runs []*member) *member {
 	var newest *member
 	tie := false
@@ -201,7 +202,6 @@ func (r record) namespaceRecords() map[string]namespaceRecord {
 	return found
 }
 
-// with returns a copy of r with a new entry for a namespace.
 func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
@@ -246,12 +246,11 @@ func withoutNamespaces(text string) owned {
 	all, _ := functions.ReadPolicies(text)
 	own := slices.DeleteFunc(slices.Clone(all), func(p functions.Policy) bool { return p.Namespace() != "" })
 	if len(own) < len(all) {
-		text, _ = functions.Rebuild(text, own) // it succeeds, because the policies can be read
+		text, _ = functions.Rebuild(text, own) // cannot fail, because ReadPolicies has read the text
 	}
 	return owned{artifact{text: text, Library: describe(text)}, own}
 }
 
-// policiesIn returns the policies of a namespace in the source code of a library.
 func policiesIn(text, namespace string) []functions.Policy {
 	list, _ := functions.ReadPolicies(text)
 	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })
@@ -269,9 +268,6 @@ func namespacesIn(text string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-// namespaceOf returns the namespace in the name of a policy.
-func namespaceOf(name string) string { return functions.Policy{Name: name}.Namespace() }
 
 func uncomposed(c *conn, err error) *Error {
 	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))

@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// set returns a build with policies: names and limits, as in "payments/api 5/m, search/x 1/s".
+// set returns a build with the given policies. Their names and limits are separated by commas:
+// "payments/api 5/m, search/x 1/s".
 func set(t testing.TB, policies string) functions.Build {
 	t.Helper()
 	var list []functions.Policy
@@ -26,7 +27,8 @@ func set(t testing.TB, policies string) functions.Build {
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
 }
 
-// runs returns the policies on each server, in the form that set accepts.
+// runs returns the policies on each server as text, such as "payments/api 5/m, search/x 1/s", or "-"
+// for a server without the library.
 func runs(t testing.TB, addrs []string) []string {
 	t.Helper()
 	var found []string
@@ -118,10 +120,7 @@ func TestNamespaces(t *testing.T) {
 	// A rollback restores the previous policies of the namespace, and a second rollback undoes the
 	// first.
 	deploy(search, set(t, "search/x 2/s"), "api 1/d, payments/api 6/m, search/x 2/s")
-	_, err = payments.Rollback(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must[loader.Report](t)(payments.Rollback(ctx))
 	allRun(t, f.addrs, "api 1/d, payments/api 5/m, payments/b 1/s, search/x 2/s")
 	_, err = payments.Rollback(ctx)
 	want(t, "guarded", err, loader.ErrRemovesPolicies)
@@ -194,7 +193,7 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 }
 
 // The next deployment, of any namespace, completes a deployment that was left incomplete. The
-// newest record identifies the newer library. Without such a record, nothing is written.
+// newest record identifies the newer library. If no record does, nothing is written.
 func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -311,9 +310,7 @@ func TestWatchOfNamespaces(t *testing.T) {
 	t.Run("all servers lost everything", func(t *testing.T) {
 		w := startWatch(t, payments, set(t, "payments/api 1/m"))
 		w.waitFor(t, f.addrs[0], loader.InStep, 1)
-		for _, addr := range f.addrs {
-			mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		}
+		onEach(t, f.addrs, "FUNCTION", "FLUSH")
 		for _, addr := range f.addrs {
 			w.waitFor(t, addr, loader.Repaired, 1)
 		}
@@ -352,8 +349,8 @@ func TestNamespacesComeBackOneByOne(t *testing.T) {
 	}
 }
 
-// The size limits of a build apply to all namespaces together. A deployment removes no policy from
-// a library if its policies cannot be read.
+// The size limits of a build apply to all namespaces together. If the policies in a server's
+// library cannot be read, a deployment fails, because it could not keep them.
 func TestNamespacesThatDoNotFit(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

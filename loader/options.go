@@ -55,9 +55,9 @@ func RemovePolicies() interface {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
 }
 
-// DenyKeysInUse lets a build replace the current one even if a changed policy would deny calls on
-// keys in use until their state expires, or would need another number of keys. It has an effect only
-// with [WithEffects].
+// DenyKeysInUse lets a build replace the current one even if a changed policy would deny keys in
+// use until their state expires, or would require a different number of keys. It has no effect
+// without [WithEffects].
 func DenyKeysInUse() interface {
 	DeployOption
 	PlanOption
@@ -105,7 +105,6 @@ func To(build string) RollbackOption {
 	})
 }
 
-// options holds the options of all calls.
 type options struct {
 	downgrade      bool
 	removePolicies bool

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Passing an option to a call that does not accept it does not compile.
+// An option implements the option types of the calls that accept it, so other calls do not compile.
 func TestOptionsFitTheirCalls(t *testing.T) {
 	calls := map[string]reflect.Type{
 		"Deploy": reflect.TypeFor[loader.DeployOption](), "Plan": reflect.TypeFor[loader.PlanOption](),

@@ -13,22 +13,13 @@ const (
 	opDelete   = "delete"
 )
 
-// PartialError is the error that a call returns if something is wrong with at least one node. It
-// lists every node: what was done (Changed, PutBack), what failed (Err), and what it runs now
-// (State, Running).
+// PartialError is the error that a call returns if at least one node has an error. It lists every
+// node: what was done (Changed, PutBack), what failed (Err), and what it runs now (State, Running).
 type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested
 	Nodes []Node
 	Notes []*Error
-}
-
-// newPartialError returns nil if no node has an error.
-func newPartialError(op string, report Report) error {
-	if len(failed(report.Nodes)) == 0 {
-		return nil
-	}
-	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
 // Error returns the node's message if there is only one node. Otherwise it returns a summary,

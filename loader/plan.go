@@ -74,7 +74,7 @@ func (p Plan) Empty() bool {
 
 // Plan inspects every primary and returns what [Loader.Deploy] would change there. It changes
 // nothing, and does not need permission to load libraries. With that permission, Plan also detects
-// a node that is out of memory or takes no writes.
+// a node that is out of memory or rejects writes.
 //
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.
@@ -124,7 +124,6 @@ func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 	return plan, f.err(opPlan)
 }
 
-// planned returns a plan in which all nodes are refused.
 func (f *fleet) planned() Plan {
 	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
 	for _, n := range f.report.Nodes {
@@ -170,7 +169,6 @@ func withKeys(list []Change, effects map[string]functions.Effect) []Change {
 	return list
 }
 
-// changes lists the differences between the code of two libraries.
 func changes(before, after string) []Change {
 	list := slices.Concat(differences("function", bodies(before), bodies(after)),
 		differences("policy", policiesOf(before), policiesOf(after)), canaryChanges(canariesOf(before), canariesOf(after)))
@@ -185,8 +183,6 @@ func changes(before, after string) []Change {
 	return list
 }
 
-// removedPolicies returns the names of the policies that are in before but not in after, the source
-// code of two libraries.
 func removedPolicies(before, after string) []string {
 	var names []string
 	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {

@@ -94,22 +94,15 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring, loader.WithInterval(often))
-	with := func(names ...string) functions.Build {
-		var list []functions.Policy
-		for _, name := range names {
-			list = append(list, functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: "100/m"}}})
-		}
-		return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
-	}
 	for _, tt := range []struct {
 		before, after functions.Build
 		lost          string
 	}{
-		{with(), with("api"), ""},
-		{with("api"), with("api", "calc"), ""},
-		{with("api", "calc"), with("api"), "calc"},
-		{with("api", "calc"), with(), "api calc"},
-		{with("api"), with("other"), "api"},
+		{set(t, ""), set(t, "api 1/m"), ""},
+		{set(t, "api 1/m"), set(t, "api 1/m, calc 1/m"), ""},
+		{set(t, "api 1/m, calc 1/m"), set(t, "api 1/m"), "calc"},
+		{set(t, "api 1/m, calc 1/m"), set(t, ""), "api calc"},
+		{set(t, "api 1/m"), set(t, "other 1/m"), "api"},
 	} {
 		must[loader.Report](t)(l.Delete(ctx))
 		must[loader.Report](t)(l.Deploy(ctx, tt.after))

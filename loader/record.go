@@ -19,14 +19,14 @@ import (
 // needs no key and no additional permission.
 const recordName = functions.Name + "_previous"
 
-// record is the content of the library recordName.
+// record is the content of the library that recordName names.
 type record struct {
-	deployment int64  // number of the deployment to these servers; 0 if there is no record
+	deployment int64  // sequence number of the deployment; 0 if there is no record
 	deployed   string // digest of the deployed build
 	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
 	policies   string // names of the build's policies, separated by commas
 	namespaces string // JSON of namespaceRecords
-	replaced   string // source code of the library that the last deployment without a namespace replaced; "" if there was none
+	replaced   string // source code of the library replaced by the last deployment without a namespace, or ""
 }
 
 const textMark = "\nlocal TEXT = "
@@ -92,9 +92,9 @@ func (f *fleet) last() record {
 
 // records returns a function that makes each node's record for a deployment at atMS. If the build
 // is the last one deployed, and either some nodes still run it or no node has a library, this
-// deployment is only a repair: the last record stays as it was. A record holds the library that a
-// rollback would restore. A node without a library has none of its own, so its record holds the one
-// that the deployment replaces on the other nodes.
+// deployment is only a repair: the last record stays as it was. Otherwise a record holds the
+// library that a rollback would restore. For a node without a library, that is the library that the
+// deployment replaces on the other nodes.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
@@ -117,7 +117,8 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		common.text = last.replaced // no library is left to replace; the library before the last deployment is the best alternative
+		// No library is left to replace. The best alternative is the one before the last deployment.
+		common.text = last.replaced
 	}
 	return func(m *member) record {
 		mine := next

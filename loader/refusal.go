@@ -3,11 +3,13 @@ package loader
 import (
 	"context"
 	"slices"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// check determines, without writing anything, whether every node can take the build, and sets Err
-// on each node that cannot. With probe, it also tests the user's permission to load libraries and
-// the node's memory.
+// check determines whether every node can load the build, and sets Err on each node that cannot. It
+// writes nothing. If probe is true, it also tests the user's permission to load libraries and the
+// node's memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	f.tryChanges()
 	// During another deployment, a node may have the new record but not yet the new library. So do
@@ -29,7 +31,6 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	})
 }
 
-// refusal returns the reason why the build must not be loaded on the node, or nil.
 func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 	want, running := f.want, m.node.Running
 	switch {
@@ -51,21 +52,21 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 	return nil
 }
 
-// removes returns the names of the node's policies that the build does not have and that no
-// deployment has removed elsewhere.
+// removes returns the names of the node's policies that the build does not have. It omits policies
+// of other namespaces if another deployment has removed them.
 func (f *fleet) removes(m *member) []string {
 	names := removedPolicies(m.text, f.want.text)
 	if len(names) > 0 && f.explained(m) {
-		names = slices.DeleteFunc(names, func(name string) bool { return namespaceOf(name) != f.s.l.namespace })
+		names = slices.DeleteFunc(names, func(name string) bool { return functions.Policy{Name: name}.Namespace() != f.s.l.namespace })
 	}
 	return names
 }
 
-// probe attempts a load that cannot succeed. The server checks permission, memory and role before
-// it parses the library, and what probe sends does not even name a library.
+// probe attempts a load that cannot succeed, because the text "?" is not a library. The server
+// checks permission, memory and role before it parses the text.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
-	if err == nil || isCode(err, "ERR") {
+	if err == nil || codeOf(err) == "ERR" {
 		return nil
 	}
 	return m.loadFailure(ctx, err)

@@ -142,34 +142,6 @@ func words(s string) []any {
 // rarely.
 func TestOtherServersThatRefuse(t *testing.T) {
 	b := build(t)
-	unknown := func(command string) string {
-		name, _, _ := strings.Cut(command, " ")
-		return resp(errors.New("ERR unknown command `" + name + "`, with args beginning with: "))
-	}
-	redis7 := hello("redis", "7.0.15", "standalone", "master")
-	healthy := func(command string) string {
-		switch {
-		case strings.HasPrefix(command, "HELLO"):
-			return redis7
-		case command == "FUNCTION STATS":
-			return luaEngine
-		case strings.HasPrefix(command, "FUNCTION LIST"):
-			return resp(list{})
-		case command == "TIME":
-			return resp(list{"1700000000", "0"})
-		case strings.HasPrefix(command, "FUNCTION DELETE"):
-			return "+OK\r\n"
-		}
-		return unknown(command)
-	}
-	but := func(prefix, answer string) func(string) string {
-		return func(command string) string {
-			if strings.HasPrefix(command, prefix) {
-				return answer
-			}
-			return healthy(command)
-		}
-	}
 	for _, tt := range []struct {
 		name   string
 		handle func(string) string
@@ -177,52 +149,29 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		class  error
 		state  loader.State
 	}{
-		{"Redis 6.2", func(command string) string {
-			if strings.HasPrefix(command, "HELLO") {
-				return hello("redis", "6.2.14", "standalone", "master")
-			}
-			return unknown(command)
-		}, "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
-		{"Redis 5.0", func(command string) string {
-			if command == "INFO" {
-				return resp("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n")
-			}
-			return unknown(command)
-		}, "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
-		{"Sentinel", func(command string) string {
-			if strings.HasPrefix(command, "HELLO") {
-				return hello("redis", "7.0.15", "sentinel", "sentinel")
-			}
-			return unknown(command)
-		}, "FUNCTION STATS", loader.ErrSentinel, loader.Unknown},
-		{"Valkey without Lua", func(command string) string {
-			switch {
-			case strings.HasPrefix(command, "HELLO"):
-				return hello("valkey", "9.1.2", "standalone", "master")
-			case command == "FUNCTION STATS":
-				return resp(list{"running_script", nil, "engines", list{}})
-			}
-			return healthy(command)
-		}, "FUNCTION STATS", loader.ErrNoLua, loader.Unknown},
-		{"loading", but("FUNCTION LIST", resp(errors.New("LOADING Redis is loading the dataset in memory"))), "FUNCTION LIST", loader.ErrBusy, loader.Unknown},
-		{"no login", but("HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))), "HELLO", loader.ErrNoPermission, loader.Unknown},
+		{"Redis 6.2", but(unknown, "HELLO", hello("redis", "6.2.14", "standalone", "master")), "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
+		{"Redis 5.0", but(unknown, "INFO", resp("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n")), "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
+		{"Sentinel", but(unknown, "HELLO", hello("redis", "7.0.15", "sentinel", "sentinel")), "FUNCTION STATS", loader.ErrSentinel, loader.Unknown},
+		{"Valkey without Lua", but(but(healthy, "FUNCTION STATS", resp(list{"running_script", nil, "engines", list{}})), "HELLO", hello("valkey", "9.1.2", "standalone", "master")), "FUNCTION STATS", loader.ErrNoLua, loader.Unknown},
+		{"loading", but(healthy, "FUNCTION LIST", resp(errors.New("LOADING Redis is loading the dataset in memory"))), "FUNCTION LIST", loader.ErrBusy, loader.Unknown},
+		{"no login", but(healthy, "HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))), "HELLO", loader.ErrNoPermission, loader.Unknown},
 		{"hangs up", func(string) string { return "" }, "HELLO", loader.ErrUnreachable, loader.Unreachable},
 		{"hangs", func(string) string { return silence }, "HELLO", loader.ErrUnreachable, loader.Unreachable},
-		{"hangs later", but("FUNCTION LIST", silence), "FUNCTION LIST", loader.ErrUnreachable, loader.Unreachable},
+		{"hangs later", but(healthy, "FUNCTION LIST", silence), "FUNCTION LIST", loader.ErrUnreachable, loader.Unreachable},
 		{"answers OK to all", func(string) string { return "+OK\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
 		{"HTTP", func(string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
-		{"odd greeting", but("HELLO", resp(list{"server", 7})), "HELLO", loader.ErrBadReply, loader.Unknown},
-		{"odd statistics", but("FUNCTION STATS", ":7\r\n"), "FUNCTION STATS", loader.ErrBadReply, loader.Unknown},
-		{"odd list", but("FUNCTION LIST", resp(list{"x"})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
-		{"list without code", but("FUNCTION LIST", resp(list{list{"library_name", "ratelimit"}})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
-		{"refuses the text", but("FUNCTION LOAD", resp(errors.New("ERR Error compiling function: user_function:7: '=' expected near 'x'"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
-		{"takes too long", but("FUNCTION LOAD", resp(errors.New("ERR FUNCTION LOAD timeout"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
-		{"cannot save", but("FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file: No space left on device"))), "FUNCTION LOAD", loader.ErrNotWritable, loader.Absent},
-		{"odd time", but("TIME", resp(list{"x", "y"})), "TIME", loader.ErrBadReply, loader.Absent},
-		{"says something else", but("FUNCTION LOAD", resp(errors.New("ERR no"))), "FUNCTION LOAD", nil, loader.Absent},
-		{"forgets at once", but("FUNCTION LOAD", resp("ratelimit")), "FUNCTION LIST", loader.ErrOverwritten, loader.Absent},
-		{"a pattern's other matches", but("FUNCTION LIST", library("Ratelimit", "x")), "FUNCTION LOAD", nil, loader.Absent},
-		{"a cluster without shards", but("HELLO", hello("redis", "7.0.15", "cluster", "master")), "CLUSTER SHARDS", nil, loader.Unknown},
+		{"odd greeting", but(healthy, "HELLO", resp(list{"server", 7})), "HELLO", loader.ErrBadReply, loader.Unknown},
+		{"odd statistics", but(healthy, "FUNCTION STATS", ":7\r\n"), "FUNCTION STATS", loader.ErrBadReply, loader.Unknown},
+		{"odd list", but(healthy, "FUNCTION LIST", resp(list{"x"})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
+		{"list without code", but(healthy, "FUNCTION LIST", resp(list{list{"library_name", "ratelimit"}})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
+		{"refuses the text", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR Error compiling function: user_function:7: '=' expected near 'x'"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
+		{"takes too long", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR FUNCTION LOAD timeout"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
+		{"cannot save", but(healthy, "FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file: No space left on device"))), "FUNCTION LOAD", loader.ErrNotWritable, loader.Absent},
+		{"odd time", but(healthy, "TIME", resp(list{"x", "y"})), "TIME", loader.ErrBadReply, loader.Absent},
+		{"says something else", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR no"))), "FUNCTION LOAD", nil, loader.Absent},
+		{"forgets at once", but(healthy, "FUNCTION LOAD", resp("ratelimit")), "FUNCTION LIST", loader.ErrOverwritten, loader.Absent},
+		{"a pattern's other matches", but(healthy, "FUNCTION LIST", library("Ratelimit", "x")), "FUNCTION LOAD", nil, loader.Absent},
+		{"a cluster without shards", but(healthy, "HELLO", hello("redis", "7.0.15", "cluster", "master")), "CLUSTER SHARDS", nil, loader.Unknown},
 	} {
 		addr := startFake(t, tt.handle)
 		var opts []loader.Option
@@ -245,25 +194,15 @@ func TestLostReplyOfLoad(t *testing.T) {
 	loaded := false
 	addr := startFake(t, func(command string) string {
 		switch {
-		case strings.HasPrefix(command, "HELLO"):
-			return hello("redis", "7.0.15", "standalone", "master")
-		case command == "FUNCTION STATS":
-			return luaEngine
-		case command == "TIME":
-			return resp(list{"1700000000", "0"})
 		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE #!LUA NAME=RATELIMIT\n"):
 			loaded = true
 			return "" // the connection is closed
-		case strings.HasPrefix(command, "FUNCTION"):
-			if !strings.HasPrefix(command, "FUNCTION LIST") {
-				return resp("OK")
-			}
-			if loaded {
-				return library("ratelimit", b.Text())
-			}
-			return resp(list{})
+		case strings.HasPrefix(command, "FUNCTION LOAD"):
+			return resp("OK")
+		case strings.HasPrefix(command, "FUNCTION LIST") && loaded:
+			return library("ratelimit", b.Text())
 		}
-		return resp(errors.New("ERR unknown command"))
+		return healthy(command)
 	})
 	report, err := newLoader(t, at(t, addr)).Deploy(t.Context(), b)
 	if err != nil || !report.InStep() || report.Changed() != 1 {

@@ -46,21 +46,15 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 		{"one server has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH") }, 1},
 		{"the leader has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH") }, 1},
 		{"two servers have nothing", func(t *testing.T) {
-			for _, addr := range f.addrs[:2] {
-				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-			}
+			onEach(t, f.addrs[:2], "FUNCTION", "FLUSH")
 		}, 2},
 		{"one server lost the library alone", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "DELETE", "ratelimit") }, 1},
 		{"all servers lost the library alone", func(t *testing.T) {
-			for _, addr := range f.addrs {
-				mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
-			}
+			onEach(t, f.addrs, "FUNCTION", "DELETE", "ratelimit")
 		}, 3},
 		{"one server lost the library, the others all", func(t *testing.T) {
 			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit")
-			for _, addr := range f.addrs[1:] {
-				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-			}
+			onEach(t, f.addrs[1:], "FUNCTION", "FLUSH")
 		}, 3},
 		{"a replica that missed the last deployment took over", func(t *testing.T) {
 			mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
@@ -86,18 +80,13 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 					t.Errorf("%s would go back to %s", n.Addr, n.Previous)
 				}
 			}
-			for _, back := range []loader.Text{buildA, buildB} {
-				report, err := l.Rollback(ctx)
-				if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(back)) {
-					t.Fatalf("%v\n%s", err, states(report))
-				}
-			}
+			rollBack(t, l, buildA, buildB)
 		})
 	}
 }
 
-// If all servers but one already run a build, deploying it to the last one replaces nothing. The
-// deployment does not record the build itself as the build to go back to.
+// If all servers but an empty one already run a build, a deployment of that build replaces nothing.
+// So there is no build to roll back to.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)
@@ -123,10 +112,7 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, buildB))
 	for i, back := range []loader.Text{buildA, buildB, buildA} {
 		mustRun(t, at(t, f.addrs[i]), "FUNCTION", "FLUSH")
-		report, err := l.Rollback(ctx)
-		if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(back)) {
-			t.Fatalf("%v\n%s", err, states(report))
-		}
+		rollBack(t, l, back)
 	}
 	// A server that lost everything after a rollback gets back what the other servers have.
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")

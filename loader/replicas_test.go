@@ -34,12 +34,8 @@ func TestReplicasOfEachOther(t *testing.T) {
 						slots = append(slots, list{n, n, list{host, must[int](t)(strconv.Atoi(port))}})
 					}
 					return resp(slots)
-				case command == "FUNCTION STATS":
-					return luaEngine
-				case strings.HasPrefix(command, "FUNCTION LIST"):
-					return resp(list{})
 				}
-				return "-ERR unknown command\r\n"
+				return healthy(command)
 			})
 		}
 		l := newLoader(t, at(t, addrs[0]))

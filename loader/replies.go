@@ -1,16 +1,9 @@
 package loader
 
-import (
-	"strings"
-
-	"github.com/ratelimit-functions/ratelimit/internal/respmap"
-)
+import "strings"
 
 // This file parses replies itself, because the typed commands of go-redis reject unknown fields and
 // newer servers add fields.
-
-// fields returns the fields of a reply that is a map, or nil.
-func fields(reply any) map[string]any { return respmap.Of(reply) }
 
 // text returns field's value if it is a string, else "".
 func text(m map[string]any, field string) string {
@@ -18,7 +11,6 @@ func text(m map[string]any, field string) string {
 	return s
 }
 
-// info parses a reply to INFO.
 func info(reply any) map[string]string {
 	s, _ := reply.(string)
 	m := map[string]string{}

@@ -37,8 +37,8 @@ const (
 	Replica Role = "replica"
 )
 
-// Taken is one of the library's function names that another library on the node registers. While it
-// does, the library cannot be loaded.
+// Taken is a function name of the library that another library on the node has registered. The
+// library cannot be loaded while the name is taken.
 type Taken struct {
 	Function string `json:"function"`
 	Library  string `json:"library"` // library that registers it
@@ -131,7 +131,6 @@ func (r Report) Changed() int {
 	return n
 }
 
-// failed lists the nodes that have an error.
 func failed(nodes []Node) []Node {
 	var list []Node
 	for _, n := range nodes {
@@ -140,10 +139,6 @@ func failed(nodes []Node) []Node {
 		}
 	}
 	return list
-}
-
-func sortNodes(nodes []Node) {
-	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 }
 
 // compareAddrs compares addresses: first by host, then numerically by port.

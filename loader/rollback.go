@@ -90,8 +90,9 @@ func (f *fleet) keptOf(namespace, id string) (owned, error) {
 	return owned{artifact{text: text, Library: describe(text)}, of.Replaced}, nil
 }
 
-// kept returns the library to restore, without the policies of namespaces. id is the argument of
-// the option To, or "": the build ID of the library to restore, or the beginning of its digest.
+// kept returns the library to restore, without the policies of namespaces. id is the build ID of
+// the library, or the beginning of its digest. If id is "", kept returns the library that the last
+// deployment replaced.
 func (f *fleet) kept(id string) (owned, error) {
 	last := f.last()
 	var found []owned

@@ -17,7 +17,7 @@ type session struct {
 
 	mu    sync.Mutex
 	conns map[string]*conn
-	seeds []string // nodes that replied; they are asked before the caller's addresses
+	seeds []string // nodes that replied; they are tried before the caller's addresses
 
 	reads map[string]*lastRead // a watch's last reads of each node; nil if the libraries are read every time
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
@@ -26,15 +26,16 @@ type session struct {
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of two builds, and by policy
 
-	overOwn, overBase string // arguments and result of the last call to over
+	// The last call to the method over: its arguments and its result.
+	overOwn, overBase string
 	overWant          artifact
 }
 
 // lastRead holds the source code that a watch has read on a node, and what FUNCTION LIST returned
-// at that time. The source code takes several hundred kilobytes. While the list of libraries stays
-// the same, it is therefore read again only after usesPerRead rounds. If the record does not match
-// the library, a deployment is incomplete. The deployment's next step may not change the list of
-// libraries, so the watch then reads the source code in every round.
+// at that time. The source code takes several hundred kilobytes. Therefore, while the list of
+// libraries stays the same, the watch reads the source code again only after usesPerRead rounds. If
+// the record does not match the library, a deployment is incomplete. The deployment's next step may
+// not change the list of libraries, so the watch then reads the source code in every round.
 type lastRead struct {
 	list string
 	held held
@@ -49,7 +50,6 @@ func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
 }
 
-// conn returns the connection to a node.
 func (s *session) conn(addr string) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,6 @@ func (s *session) drop(addr string) {
 	}
 }
 
-// read returns the libraries on a node.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
 	if s.reads == nil {
 		return c.readHeld(ctx)
@@ -160,7 +159,7 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	var shards []shard
 	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
-		sortNodes(f.report.Nodes)
+		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 		return f
 	}
 	members := s.inspectAll(ctx, want, shards)
@@ -171,7 +170,6 @@ func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	return f
 }
 
-// set sets the members and the report's nodes.
 func (f *fleet) set(members []*member) {
 	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
 	nodes := make([]Node, len(members))
@@ -192,9 +190,9 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 }
 
 // replaceReplicas replaces nodes with their primaries if the cluster listed them as primaries but
-// they say that they are replicas. The list was then made before a failover, or before the node
-// joined. A replica stays if it does not name its primary, or if that primary also says that it is
-// a replica. Otherwise the report would not show that the replica's keys have no primary.
+// they report that they are replicas, because the list was made before a failover or before they
+// joined. A replica stays if its primary is not known or also reports that it is a replica, so that
+// the report shows that its keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
@@ -220,7 +218,12 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 }
 
 // err returns a [*PartialError] if any node has an error, or nil.
-func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
+func (f *fleet) err(op string) error {
+	if len(failed(f.report.Nodes)) == 0 {
+		return nil
+	}
+	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes}
+}
 
 // leader returns the node on which a deployment takes its lease. All deployments must choose the
 // same node. It is the primary of the lowest slot, because in a failover its replica takes over
@@ -263,7 +266,6 @@ func (f *fleet) deploymentsOf(namespace string) int64 {
 	return most
 }
 
-// filter returns the members for which keep returns true.
 func (f *fleet) filter(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 func TestNewer(t *testing.T) {
@@ -25,7 +26,7 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// A record returns the kept text byte for byte; the tests of Rollback show the same on a real
+// A library in a record is read back byte for byte. The tests of Rollback check this on a real
 // server.
 func TestRecord(t *testing.T) {
 	for _, replaced := range []string{
@@ -66,7 +67,8 @@ func TestLeaseIsOver(t *testing.T) {
 	}
 }
 
-// The names are parsed from the source code, and match the names that a server lists.
+// functionsOf finds the functions that source code registers. A server that loads the library lists
+// the same functions.
 func TestFunctionsOf(t *testing.T) {
 	got := functionsOf("redis.register_function('a', f)\nredis.register_function{\n  callback = f,\n  function_name = \"b\" }\nredis.register_function( 'a', f)")
 	if strings.Join(got, " ") != "a b" {
@@ -83,9 +85,9 @@ func TestFunctionsOf(t *testing.T) {
 		t.Fatalf("%v, %v", reply, err)
 	}
 	var listed []string
-	list, _ := fields(libraries[0])["functions"].([]any)
+	list, _ := respmap.Of(libraries[0])["functions"].([]any)
 	for _, f := range list {
-		listed = append(listed, text(fields(f), "name"))
+		listed = append(listed, text(respmap.Of(f), "name"))
 	}
 	slices.Sort(listed)
 	if names := functionsOf(functions.Source()); len(names) == 0 || !slices.Equal(names, listed) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // Topology is the arrangement of the servers: one server, a cluster or a ring.
@@ -148,14 +150,14 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 	return Cluster, shards, nil
 }
 
-// primaries asks a node of a cluster for all primaries. CLUSTER SHARDS includes primaries without
-// slots, which need the library before slots are moved to them. If the server does not have CLUSTER
-// SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries without
-// slots.
+// primaries reads a cluster's primaries from one of its nodes. CLUSTER SHARDS includes primaries
+// without slots, which need the library before slots are moved to them. If the server does not have
+// CLUSTER SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries
+// without slots.
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
-	if err != nil && (isCode(err, "NOPERM") || isCode(err, "ERR")) {
+	if err != nil && (codeOf(err) == "NOPERM" || codeOf(err) == "ERR") {
 		if older, err2 := c.do(ctx, "CLUSTER", "SLOTS"); err2 == nil {
 			reply, err = older, nil
 			step, read = "CLUSTER SLOTS", readSlots
@@ -180,7 +182,7 @@ func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard
 	for _, entry := range list {
-		m := fields(entry)
+		m := respmap.Of(entry)
 		nodes, ok := m["nodes"].([]any)
 		if !ok {
 			return nil
@@ -200,7 +202,7 @@ func readShards(reply any, host string, tls bool) []shard {
 		first := len(shards)
 		var replicas []string
 		for _, n := range nodes {
-			node := fields(n)
+			node := respmap.Of(n)
 			primary := text(node, "role") == "master"
 			if primary && len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
 				continue
@@ -229,8 +231,8 @@ func readShards(reply any, host string, tls bool) []shard {
 	return shards
 }
 
-// readSlots parses a reply to CLUSTER SLOTS: first and last slot, then the nodes, the primary
-// first. It returns nil if the reply is malformed.
+// readSlots parses a reply to CLUSTER SLOTS. Each entry contains the first and the last slot of a
+// range, its primary, and the replicas. readSlots returns nil if the reply is malformed.
 func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
 	var shards []shard
@@ -268,9 +270,9 @@ func readSlots(reply any, host string, _ bool) []shard {
 
 func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
-// reachable returns the address for connecting to a node that announces endpoint. If the node does
-// not know its own name, or announces a loopback address although the client is not on its machine,
-// reachable uses the host of the node that was asked.
+// reachable returns the address for connecting to a node that announces endpoint and ip. host is
+// the host of the node that sent the reply. reachable uses host if the node announces neither a
+// name nor an address, or if it announces a loopback address and host is not one.
 func reachable(endpoint, ip, host string, port int64) string {
 	name := endpoint
 	if name == "" || name == "?" {

@@ -13,8 +13,8 @@ import (
 type EventKind string
 
 const (
-	// InStep: the node runs the build. This event is sent at the beginning, and when the node runs
-	// the build again without a repair.
+	// InStep: the node runs the build. The watch sends this event when it first sees the
+	// node in this state, and when the node returns to it without a repair.
 	InStep EventKind = "in step"
 
 	// Repaired: the node did not run the build, and the build was loaded.
@@ -37,7 +37,7 @@ type Event struct {
 	Err  error  // why the node was left unchanged, or what failed: an [*Error], or nil
 }
 
-// MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.
+// MarshalJSON encodes e. The node contains the error; see [Node.MarshalJSON].
 func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Time time.Time `json:"time"`
@@ -47,11 +47,11 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
-// Watch inspects every primary repeatedly (see [WithInterval]) until ctx ends, and loads build on
+// Watch inspects every primary repeatedly (see [WithInterval]) until ctx is done. It loads build on
 // primaries that lost it or never had it, for example after FUNCTION FLUSH, after a restart without
-// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report,
-// from one goroutine, for each change that it sees, and for each node at the beginning. It returns
-// ctx.Err(), or an error if build is invalid.
+// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report
+// for each node at the beginning, and then for each change that it sees. It never calls report
+// concurrently. It returns ctx.Err(), or an error if build is invalid.
 //
 // A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
 // reason: another build was deployed after this one; any node runs a newer version or a higher
@@ -63,10 +63,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
 // for loads that fail.
 //
-// The watch notices a missing library or a new deployment in the next round. It notices a library
-// that was loaded without a deployment within ten rounds, because the source code is not read in
-// every round. A step takes at most a second, even if [WithTimeout] allows more, so that a node
-// that hangs does not delay repairs of the others.
+// The watch notices a missing library or a new deployment in the next round. If a library was
+// loaded without a deployment, it may take ten rounds to notice, because it does not read the
+// source code in every round. A step takes at most a second, even if [WithTimeout] allows more, so
+// that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -105,7 +105,7 @@ type watch struct {
 type sight struct {
 	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported
-	loads    int    // recent loads for that finding
+	loads    int    // number of successive loads that replaced that library
 	notUntil time.Time
 }
 
@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // the record of this build; a record of another build would mean that it was deployed later
+	kept := f.last() // the record of this build; if another build was deployed later, lost is empty
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
@@ -159,8 +159,9 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// sees reports the state of a node, and returns whether the node should be repaired now. verdict is
-// the reason why the node must be left as it is, or nil.
+// sees reports whether a node should be repaired now. If the node needs no repair or must not be
+// repaired, sees reports an event instead. verdict is the reason why the node must be left as it
+// is, or nil.
 func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
@@ -254,8 +255,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither:
-		// laterBuild detects that the lost library was another build, and the load follows anyway.
+		// f.check would also look for lost policies and probe the node. A watch needs neither. If
+		// the node has lost another build, laterBuild reports that build. If a probe would fail,
+		// the load fails.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
@@ -297,7 +299,7 @@ func (f *fleet) remember() {
 	f.s.last = before
 }
 
-// laterBuild describes a newer version on any node, or a last known deployment of another build. It
+// laterBuild describes a newer version on any node, or a later deployment of another build. It
 // returns "" if there is neither.
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
@@ -322,15 +324,8 @@ func (f *fleet) laterBuild() string {
 
 // isDeployed reports whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
-	if f.s.last.deployed == f.want.Digest {
-		return true
-	}
-	for _, m := range f.members {
-		if m.record.deployed == f.want.Digest {
-			return true
-		}
-	}
-	return false
+	return f.s.last.deployed == f.want.Digest ||
+		slices.ContainsFunc(f.members, func(m *member) bool { return m.record.deployed == f.want.Digest })
 }
 
 // underWay describes a deployment that holds a lease. It returns "" if there is none. except is the

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// watchOf starts a watch of one server. The function that it returns runs one round and compares
-// the last event of a kind with the expected one.
+// watchOf starts a watch of one server. The function that it returns runs one round, and checks the
+// number of events of a kind so far and the error of the last one.
 func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, class error) {
 	t.Helper()
 	clock := newTestClock()
@@ -53,15 +53,15 @@ func TestWatchRemembers(t *testing.T) {
 	if found := texts(t, addr); len(found) != 0 {
 		t.Errorf("the watch loaded %d libraries", len(found))
 	}
-	// After its own build is deployed, the watch repairs again, although deployment numbers start
-	// over.
+	// After the watch's own build is deployed, the watch resumes repairs, although the deployment
+	// numbers have started over.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, nil)
 }
 
-// If there is no record of a deployment, a watch that left a server alone continues to do so, even
-// if the server then loses everything.
+// A watch that left a server unchanged loads nothing on it, even after FUNCTION FLUSH, until a
+// deployment is recorded.
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))

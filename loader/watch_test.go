@@ -157,9 +157,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		{otherText, loader.ErrForeign},
 		{string(version("0.1.0", "000000000007")), loader.ErrUnknownOrder},
 	} {
-		if err := at(t, alone).FunctionLoadReplace(ctx, tt.text).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, at(t, alone).FunctionLoadReplace(ctx, tt.text).Err())
 		t.Run("", func(t *testing.T) {
 			w := startWatch(t, single, one)
 			if e := w.waitFor(t, alone, loader.Left, 1); !errors.Is(e.Err, tt.want) {
@@ -199,14 +197,14 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("at once", 1)
 	}
-	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // so often that an unbounded wait would overflow
+	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // the wait doubles each time, up to a minute
 		put(t, addr, older)
 		clock.round(t, min(wait, time.Minute)-time.Millisecond)
 		repaired("a moment before it is time", 0)
 		clock.round(t, time.Millisecond)
 		repaired("when it is time", 1)
 	}
-	// If the build has remained for a minute, the next repair is immediate again.
+	// If the build stays loaded for a minute, the next repair is immediate again.
 	clock.round(t, 3*time.Minute)
 	put(t, addr, older)
 	for range looksPerRead { // the source code is not read in every round
@@ -324,8 +322,8 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// If any node has a higher contract, even in an older version, a watch does not load on other
-// nodes.
+// If any node runs a library with a higher contract, even an older version, a watch loads nothing
+// on the other nodes.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
@@ -342,8 +340,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	}
 }
 
-// A node that cannot be repaired is reported once. Other nodes are repaired meanwhile, and this node
-// is repaired as soon as possible.
+// A failed repair of a node is reported once. Meanwhile the watch repairs other nodes, and it
+// repairs the node as soon as that is possible.
 func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -352,19 +350,13 @@ func TestWatchGoesOnAfterFailures(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, b))
 	w := startWatch(t, l, b)
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
-	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, addr := range f.addrs[:2] {
-		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-	}
+	require(t, at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err())
+	onEach(t, f.addrs[:2], "FUNCTION", "FLUSH")
 	if e := w.waitFor(t, f.addrs[0], loader.Failed, 1); !errors.Is(e.Err, loader.ErrOutOfMemory) {
 		t.Error(e.Text)
 	}
 	w.waitFor(t, f.addrs[1], loader.Repaired, 1)
-	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err())
 	w.waitFor(t, f.addrs[0], loader.Repaired, 1)
 	if n, _ := w.count(f.addrs[0], loader.Failed); n != 1 {
 		t.Errorf("the failure was said %d times", n)
@@ -385,8 +377,8 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// Before a watch loads a library, it notices even a deployment of libraries that it has not read
-// yet.
+// A watch reads all nodes again just before it loads a library, and so notices a deployment that
+// ended after the first reading.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

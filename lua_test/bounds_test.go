@@ -32,7 +32,7 @@ func TestBoundsOfACall(t *testing.T) {
 		verb   string
 		keys   int
 		args   []string
-		beyond []string // arguments that one more key needs
+		beyond []string // additional arguments for a call with keys+1 keys
 		want   string
 	}{
 		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
@@ -69,7 +69,7 @@ func TestBoundsOfACall(t *testing.T) {
 }
 
 // TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
-// Once it has read more than 20,000 buckets, it reads no further state. A value of exactly
+// Once it has read more than 10,000 buckets, it reads no further state. A value of exactly
 // 2,500,000 bytes is read, but then rejected because no limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
@@ -85,9 +85,7 @@ func TestMostThatOneCallReads(t *testing.T) {
 		server := offline{start(t)}
 		keys := names(len(c.values))
 		for i, value := range c.values {
-			if _, err := server.Do("SET", keys[i], value, "PX", "60000"); err != nil {
-				t.Fatal(err)
-			}
+			must[any](t)(server.Do("SET", keys[i], value, "PX", "60000"))
 		}
 		_, err := server.Do(slices.Concat([]string{"FCALL", "ratelimit_peek", strconv.Itoa(len(keys))}, keys, slices.Repeat([]string{c.limit}, len(keys)))...)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT "+c.want+" ")) {
@@ -126,9 +124,7 @@ end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
 	for i := 1; i <= 5300; i++ {
-		if _, err := server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)))
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
 	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300]" {
@@ -144,9 +140,7 @@ func TestManyLeasesAreCut(t *testing.T) {
 	for i := range 1500 {
 		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
 	}
-	if _, err := server.Do(words...); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do(words...))
 	if got, err := server.Do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "0"); err != nil || fmt.Sprint(got) != "[1 5000 3500 0 30000 1]" {
 		t.Errorf("acquire: got %v, %v", got, err)
 	}
@@ -156,9 +150,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 }
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all leases lapse too far in the future. If all have the same length, a single
-// call shortens them all. With several lengths, each call shortens 2000. Granting a lease with
-// another length records the lengths of 1000 leases.
+// clock back, so that all leases lapse too far in the future. If all leases have the same length, a
+// single call shortens them all. Otherwise each call shortens 2000. The first lease of another
+// length makes the library record when each of 1000 leases was granted.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
@@ -227,5 +221,25 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	renew("1m")
 	if n := do("ZCARD", "k"); n != 4 {
 		t.Errorf("%d members are left after 3000 leases of another length have lapsed, want 2 leases, and when they were given", n)
+	}
+}
+
+// TestBucketsOfAnotherAlgorithm checks that a call reads at most 10,000 buckets of sliding_window for a
+// limit with another algorithm.
+func TestBucketsOfAnotherAlgorithm(t *testing.T) {
+	server := offline{start(t)}
+	peek := []string{"FCALL_RO", "ratelimit_peek", "10"}
+	for _, key := range names(10) {
+		value := fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()) + strings.Repeat(",1", 999)
+		must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
+		peek = append(peek, key)
+	}
+	peek = append(peek, slices.Repeat([]string{"100000/d"}, 10)...)
+	if got, want := textOf(server.Do(peek...)), "[1 100000 98999 0 864864 1]"; got != want {
+		t.Errorf("10,000 buckets: got %s, want %s", got, want)
+	}
+	must[any](t)(server.Do("APPEND", names(1)[0], ",1"))
+	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 10000 buckets"; !strings.Contains(got, want) {
+		t.Errorf("10,001 buckets: got %s, want %s", got, want)
 	}
 }

@@ -92,9 +92,7 @@ func (p *perfect) take(now, cost int64) bool {
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, tolerance int) {
 	r := l.Rates[0]
 	exact.at, exact.debt = generate.StartUS, 0
-	if _, err := server.Do("FLUSHALL"); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do("FLUSHALL"))
 	random := rand.New(rand.NewPCG(1, uint64(r.N)))
 	now, admitted, ideal := generate.StartUS, 0, 0
 	for i := range takes {

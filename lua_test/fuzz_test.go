@@ -25,9 +25,7 @@ func fillWithStates(t *testing.T, server offline) {
 func empty(t *testing.T, server offline) {
 	t.Helper()
 	require(t, server.SetTime(generate.StartUS))
-	if _, err := server.Do("FLUSHALL"); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do("FLUSHALL"))
 }
 
 var someOfEach = []string{
@@ -303,9 +301,7 @@ func realStates(f *testing.F, server offline) []string {
 	var states []string
 	for _, call := range someOfEach {
 		words := strings.Split(call, "|")
-		if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {
-			f.Fatal(err)
-		}
+		must[any](f)(server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...))
 		for _, key := range words[2:] {
 			if value, err := server.Do("GET", key); err == nil && value != nil {
 				states = append(states, value.(string))

@@ -75,8 +75,9 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// TestALongTextBesideAnother compares a key with two rates, whose value is so long that the texts of
-// the rates are read one by one, with two keys of one rate each.
+// TestALongTextBesideAnother makes the same calls on one key with two rates and on two keys with
+// one rate each, and compares the replies. The value of the first key is too long to be read at
+// once, so its rates are read one by one.
 func TestALongTextBesideAnother(t *testing.T) {
 	for _, c := range []struct {
 		first, second string // limits
@@ -105,24 +106,58 @@ func TestALongTextBesideAnother(t *testing.T) {
 	}
 }
 
+// bigEndian returns the last bytes of a number.
+func bigEndian(bytes int, number uint64) string {
+	return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
+}
+
+// TestTheLargestLog checks that the library accepts a stored log with 100,000,000 units, and
+// rejects one with more units.
+func TestTheLargestLog(t *testing.T) {
+	const us = 1700000000000000
+	server := start(t)
+	server.SetTime(time.UnixMicro(us))
+	for units, want := range map[uint64]string{100000000: "[0 5 0 86400000 86400000 1]", 100000001: "BADSTATE"} {
+		value := "sliding_log:" + bigEndian(5, 0) + bigEndian(7, us) + bigEndian(5, units)
+		if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+			t.Fatal(err)
+		}
+		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", "sliding_log 5/d")); !strings.Contains(got, want) {
+			t.Errorf("%d units: got %s, want %s", units, got, want)
+		}
+	}
+}
+
+// TestSumsOfALog checks that a log whose first sum is not below the number at which sums wrap around is
+// broken.
+func TestSumsOfALog(t *testing.T) {
+	const us, wrap = 1700000000000000, 246952198016
+	server := start(t)
+	server.SetTime(time.UnixMicro(us))
+	for base, want := range map[uint64]string{wrap - 1: "[1 5 3 0 86400000 1]", wrap: "BADSTATE"} {
+		value := "sliding_log::17:" + bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, (base+1)%wrap) + "0:"
+		if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+			t.Fatal(err)
+		}
+		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", "sliding_log 5/d, 9/d")); !strings.Contains(got, want) {
+			t.Errorf("first sum %d: got %s, want %s", base, got, want)
+		}
+	}
+}
+
 // TestTwoLogsAreNotOne checks that the stored logs of two rates are never read as a single log. For
 // some times and sums, the bytes of the two look like one log.
 func TestTwoLogsAreNotOne(t *testing.T) {
 	const (
 		us   = 1700000000000000>>32<<32 | 0x3a31373a // the lower bytes spell ":17:"
 		sums = 246952198016                          // sums wrap around to 0 at this number
-		past = (0x3a31373a00 + 3) % sums             // the sum stored in a log that appears to have three units
+		past = (0x3a31373a00 + 3) % sums             // read as one log, the value would have three units
 	)
-	last := func(bytes int, number uint64) string {
-		return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
-	}
-	log := func(base, sum uint64) string { return last(5, base) + last(7, us) + last(5, sum) }
+	log := func(base, sum uint64) string { return bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, sum) }
 	server := start(t)
 	server.SetTime(time.UnixMicro(us))
 	value := "sliding_log::17:" + log(0, 2) + "17:" + log(past-3, past)
-	if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(server.Do("SET", "k", value, "PX", "86400000"))
 	for limit, want := range map[string]string{"sliding_log 5/d, 5/d": "[1 5 1 0 86400000 1]", "sliding_log 5/d": "[1 5 2 0 86400000 1]"} {
 		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
 			t.Errorf("%s: got %s, want %s", limit, got, want)

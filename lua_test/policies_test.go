@@ -66,9 +66,7 @@ func TestRatesOfPolicies(t *testing.T) {
 func TestPoliciesThatLeaveTheCache(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {
-		if _, err := server.Do("FCALL", "ratelimit_peek", "1", "{v}:x", strconv.Itoa(i+1)+"/s"); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(server.Do("FCALL", "ratelimit_peek", "1", "{v}:x", strconv.Itoa(i+1)+"/s"))
 		if i%300 == 0 {
 			for _, call := range [][]any{
 				{"FCALL", "ratelimit_peek", "1", "{v}:a", "@api"},

@@ -54,7 +54,7 @@ func take(keys int, words ...any) []any {
 }
 
 // The predecessor's document says: "-1 result indicates there were already max requests in the
-// window." Our reply contains this result in its first field, and also contains the time to retry.
+// window." In this case, the first field of our reply is 0, and the fourth is the time to retry.
 // Our key always has an expiry. If the predecessor's key expires between GET and INCR, INCR creates
 // a key without an expiry.
 func TestPredecessorCounterThatAnswersMinusOne(t *testing.T) {

@@ -44,9 +44,7 @@ func TestWindowsOfTheClockEndOnTime(t *testing.T) {
 		{"take|1|k|" + limit + ", 9/7s align=clock"},
 	} {
 		t.Run(strings.Join(calls, ", "), func(t *testing.T) {
-			if _, err := server.Do("FLUSHALL"); err != nil {
-				t.Fatal(err)
-			}
+			must[any](t)(server.Do("FLUSHALL"))
 			for _, call := range calls {
 				words := strings.Split(call, "|")
 				if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {

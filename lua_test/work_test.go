@@ -32,9 +32,7 @@ func TestWorkOfTheWorstCalls(t *testing.T) {
 			for _, words := range c.Prepare(server.Time()) {
 				do(t, words...)
 			}
-			if _, err := counted.Read(server.Do); err != nil {
-				t.Fatal(err)
-			}
+			must[counted.Work](t)(counted.Read(server.Do))
 			_, err := server.Do(c.Words()...)
 			if err != nil && (!c.Beyond || !strings.HasPrefix(err.Error(), "RATELIMIT ")) {
 				t.Error(err)

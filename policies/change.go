@@ -9,12 +9,13 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Effects tries changes of policies on a library, in the offline engine. It makes calls under the
-// old limit, and then finds out how many units the new limit leaves and whether it denies calls.
-// Each change consists of the old and the new policy. If the old policy has no limits, the policy
-// is new, and Effects only checks it.
+// Effects returns the effect of each change of a policy on keys in use. It runs the library in the
+// offline engine: it makes calls under the old limit, and then checks how many units the new limit
+// leaves and whether it denies calls. Each change consists of the old and the new policy. If the
+// old policy has no limits, the policy is new, and Effects only checks it.
 func Effects(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 	server, err := embedded.Start(embedded.WithLibrary(library+parser), embedded.WithTime(timeOfChanges))
 	if err != nil {
@@ -34,7 +35,7 @@ var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.
 
 type trial struct {
 	checker
-	known map[[2]string]functions.Effect // effects by the limits before and after
+	known map[[2]string]functions.Effect // cache of effects, keyed by the limits before and after
 }
 
 // side holds the limits of a policy or of its canary.
@@ -162,7 +163,7 @@ func (t *trial) try(from, to string) functions.Effect {
 	}
 	switch {
 	case denied:
-		return functions.Effect{Keys: "denied, for up to " + spanText(longest.Milliseconds()), Denied: true}
+		return functions.Effect{Keys: "denied, for up to " + span.Text(longest), Denied: true}
 	case left >= b.capacity:
 		return functions.Effect{Keys: "start anew"}
 	}
@@ -171,7 +172,7 @@ func (t *trial) try(from, to string) functions.Effect {
 		return functions.Effect{Keys: keys}
 	}
 	if before := t.callAfter(from, from, a, a, a.capacity).wait; exhausted > before {
-		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, spanText(exhausted.Milliseconds()), spanText(before.Milliseconds()))
+		keys += fmt.Sprintf("; after %d, the wait is up to %s and was %s", a.capacity, span.Text(exhausted), span.Text(before))
 	}
 	return functions.Effect{Keys: keys}
 }
@@ -188,7 +189,6 @@ type aboutLimit struct {
 	capacity int64 // the smallest capacity of all rates
 }
 
-// about asks the library about a limit.
 func (t *trial) about(text string) (aboutLimit, error) {
 	parsed, err := t.parse(text)
 	switch {
@@ -209,8 +209,9 @@ type tried struct {
 	err     error
 }
 
-// callAfter takes `used` units under the limit from, on an empty server. It then makes one call
-// under the limit to, and returns the outcome. a describes from, and b describes to.
+// callAfter takes `used` units under the limit `from`, on an empty server. It then makes one call
+// under the limit `to`, and returns the outcome. a describes the limit `from`, and b describes the
+// limit `to`.
 func (t *trial) callAfter(from, to string, a, b aboutLimit, used int64) tried {
 	const key = "k"
 	if _, err := t.server.Do("FLUSHALL"); err != nil {

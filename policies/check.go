@@ -14,24 +14,24 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings holds the problems that Check found.
+// Findings lists the problems that Check found.
 type Findings struct {
-	// Wrong policies cannot be used, because the library refuses their limits. They must not be
-	// deployed.
+	// Wrong lists the problems of policies whose limits the library rejects. Such policies must not
+	// be deployed.
 	Wrong Problems
 
 	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
 	// or a burst is below the stated cost.
 	Doubtful Problems
 
-	// Notes list limits that never allow a call, such as 0/m. They are valid, but readers may
+	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
 	// overlook them.
 	Notes Problems
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. An error comes from the engine; problems with the policies are
-// in Findings.
+// probably do not work as intended. It returns an error only if the engine fails;
+// problems with the policies are in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because the engine takes long to load thousands
 	// of policies, and their limits are checked one by one.
@@ -73,7 +73,7 @@ func (c *checker) policy(p Policy) {
 		return
 	}
 	of := Policy{at: &yaml.Node{}}
-	if p.canary != nil { // the policy comes from a file
+	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
 	if !leases {
@@ -144,7 +144,6 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 	return leases, accepted
 }
 
-// lease checks the rules that apply only to policies for leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:

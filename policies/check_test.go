@@ -65,9 +65,7 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 		if calendar {
 			tried["calendar"]++
 		}
-		if _, err := server.Do("FLUSHALL"); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(server.Do("FLUSHALL"))
 		var history []string
 		for range 60 {
 			server.Advance(time.Duration(steps[random.IntN(7)]) * unit)

@@ -5,14 +5,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
-// decisionFields lists the fields of a decision in the order of the reply. The last three are not
-// separate elements of the reply: with up_to, the element allowed is also called taken.
+// decisionFields lists the names of a decision's fields. The first nine are the elements of the
+// reply, in order. With up_to, taken and would_taken are the values of allowed and would_allowed.
+// The last one, error, is an error reply.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 
@@ -20,7 +23,8 @@ var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "r
 // taken.
 var eachFields = append(slices.Clone(decisionFields[:5]), "taken")
 
-// element returns the field's index in the reply, or in the key's part of it.
+// element returns the index of the field in the reply or, for an expectation of one key, in that
+// key's EACH element.
 func (e expectation) element() int {
 	return max(0, slices.Index(decisionFields, strings.Replace(e.field, "taken", "allowed", 1)))
 }
@@ -139,7 +143,7 @@ func (e expectation) show(value int64, policy *Policy) string {
 	case strings.HasSuffix(e.field, "_after") && value == -1:
 		return "never"
 	case strings.HasSuffix(e.field, "_after"):
-		return spanText(value)
+		return span.Text(time.Duration(value) * time.Millisecond)
 	case strings.HasSuffix(e.field, "index") && policy != nil && value >= 1 && value <= int64(len(policy.Limits)):
 		if name := policy.Limits[value-1].Key; name != "" {
 			return fmt.Sprintf("%d (%s)", value, name)

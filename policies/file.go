@@ -20,16 +20,16 @@ type File struct {
 	Policies []Policy
 }
 
-// Policy is a policy in a file. It keeps its position, for the messages of Check.
+// Policy is a policy in a file, with the positions of its parts for the messages of Check.
 type Policy struct {
 	functions.Policy
 	Description string  // for display; it is not part of the build
-	Costs       []int64 // largest cost of a call that should be allowed: none, one for all limits, or one for each
+	Costs       []int64 // largest cost to allow, one for all limits or one for each limit; may be empty
 
 	file         string // name of the file, or "" if the policy is not from a file
 	at           *yaml.Node
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
-	canary       *Policy      // if there is a canary: its limits and their positions
+	canary       *Policy      // the positions of the canary and of its limits; nil if there is no canary
 }
 
 // Parse is like Read, but takes the content of a file. name is for messages.
@@ -67,8 +67,8 @@ func Parse(name string, content []byte) (*File, error) {
 	return file, nil
 }
 
-// isTests reports whether a file with the field policies also has the field tests, which only a file
-// of tests has.
+// isTests reports whether the file has the field tests. Only a file of tests has it; such a file
+// may have the field policies, too.
 func isTests(root *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "tests" {

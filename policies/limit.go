@@ -33,7 +33,6 @@ redis.register_function{
 }
 `
 
-// limit is a limit as the library parsed it.
 type limit struct {
 	algorithm string
 	rates     []rate // empty for a limit of leases

@@ -6,14 +6,13 @@ import "github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 // the problem concerns the file as a whole.
 type Problem = yamlfile.Problem
 
-// Problems lists the errors in a file, in order; it has at least one. If there are very many, the
-// last one says that more follow. The error message shows only the first.
+// Problems is an error that lists the problems in a file, in order. If there are very many, the
+// last one says that more follow. The error message shows only the first one.
 type Problems = yamlfile.Problems
 
 // maxBytes is the size limit of a file; ten thousand policies take half of it.
 const maxBytes = 2 << 20
 
-// source is a file that is being parsed.
 type source struct{ yamlfile.Source }
 
 func newSource(name string) *source {

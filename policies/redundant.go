@@ -26,16 +26,16 @@ func redundantRates(l limit) []string {
 	return redundant
 }
 
-// implied reports whether b always allows the calls that a allows. If the bounds of the algorithm
-// are not exact, implied may return false even if b does.
+// implied reports whether b allows every call that a allows. If the bounds of the algorithm are not
+// exact, implied may return false although b allows them all.
 func implied(algorithm string, a, b rate) bool {
 	equal := a
 	equal.text = b.text
 	if equal == b {
 		return true
 	}
-	// Each case compares two numbers of units: the largest number that rate a allows within the
-	// time that rate b counts, and the capacity of b.
+	// Each case compares the largest number of units that a allows within b's period with the
+	// capacity of b.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
@@ -50,8 +50,9 @@ func implied(algorithm string, a, b rate) bool {
 			periods++ // one of a's windows can begin before b's
 		}
 	case "sliding_window":
-		// A window is accurate to one bucket, which is at most one period. So b may count the units
-		// of twice its period, and a may allow the units of one more period.
+		// A window's start is accurate to one bucket, and a bucket may be as long as the period. So
+		// b may count the units of two of its periods, and a may allow the units of one additional
+		// period.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // sides is Lua code that adds a function to the library. The function chooses which side decides
@@ -77,8 +78,8 @@ type Failure struct {
 }
 
 // Run runs the tests in the offline engine, with a library that has the file's policies. Each test
-// starts with an empty keyspace. If only is not nil, Run runs the tests whose names match it. An
-// error means that the tests could not be run.
+// starts with an empty keyspace. Run skips the tests whose names do not match the parameter only,
+// unless it is nil. Run returns an error if the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
@@ -128,7 +129,7 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 	var reply []int64
 	var each [][]int64
 	var refused error
-	first := map[int64]int64{} // for each value of allowed, 1 or 0: the first call with that value
+	first := map[int64]int64{} // number of the first call that was denied (0) or allowed (1)
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run")
@@ -159,7 +160,7 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	fail := func(e expectation, want, got string) {
 		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.path(), want, got})
 	}
-	// If the test expects an error, it expects nothing else.
+	// An expected error is always the only expectation.
 	if refused != nil && (len(c.expect) == 0 || c.expect[0].field != "error") {
 		fail(expectation{at: c.at, field: "error"}, "no error", refused.Error())
 		return failures
@@ -199,8 +200,8 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	return failures
 }
 
-// numbers converts a reply, which is a decision or a count, to integers. byLimit contains the
-// decision of each limit by itself if the call has EACH.
+// numbers converts a reply, which is a decision or a count, to integers. If the call has EACH,
+// byLimit contains one decision for each limit.
 func numbers(reply any) (list []int64, byLimit [][]int64) {
 	elements, ok := reply.([]any)
 	if !ok {
@@ -270,7 +271,7 @@ func (c call) String() string {
 		words = append(words, c.limit)
 	}
 	if c.has("for") {
-		words = append(words, "for", spanText(c.span.Milliseconds()))
+		words = append(words, "for", span.Text(c.span))
 	}
 	if c.upTo {
 		words = append(words, "up to", fmt.Sprint(c.costs[0]))
@@ -289,5 +290,5 @@ func (c call) String() string {
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")
 	}
-	return strings.Join(words, " ") + " at " + spanText(c.after.Milliseconds())
+	return strings.Join(words, " ") + " at " + span.Text(c.after)
 }

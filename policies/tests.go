@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
@@ -46,14 +47,13 @@ type call struct {
 	expect []expectation
 }
 
-// expectation is one expected field.
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
-	key   string // for the field each: the key as the test names it
-	index int64  // for the field each: the number of the key, from 1
+	key   string // name of the key if the expectation is in the field "each"; otherwise ""
+	index int64  // number of this key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // the beginning of an error
+	text  string // for the field error: the expected beginning of the error
 	count bool   // want is how many calls are allowed
 }
 
@@ -206,7 +206,7 @@ func (s *source) time(n *yaml.Node) time.Time {
 	return t
 }
 
-// call decodes one item of calls. before is the time of the previous call.
+// call decodes one element of the field calls. before is the time of the previous call.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
 	var f struct {
 		At     time.Duration `yaml:"at"`
@@ -239,7 +239,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	}
 	if at, ok := given["at"]; ok {
 		if c.after = f.At; c.after < before {
-			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, spanText(before.Milliseconds()))
+			s.Wrong(at.Value, "at: %s is before the previous call, at %s", at.Value.Value, span.Text(before))
 			c.after = before
 		}
 	}

@@ -79,7 +79,7 @@ func TestFailures(t *testing.T) {
 // TestRunsAreIndependent checks that each test has its own keys and its own start time, and can be
 // selected by name.
 func TestRunsAreIndependent(t *testing.T) {
-	file, err := readTests(t, `policies: p.yaml
+	file := must[*TestFile](t)(readTests(t, `policies: p.yaml
 tests:
 - name: first
   start: 2030-06-01T12:00:00.5Z
@@ -88,10 +88,7 @@ tests:
 - name: second
   calls:
   - {take: [api, k], times: 2, expect: {allowed: 2}}
-`)
-	if err != nil {
-		t.Fatal(err)
-	}
+`))
 	if want := time.Date(2030, 6, 1, 12, 0, 0, 500_000_000, time.UTC); !file.tests[0].start.Equal(want) {
 		t.Errorf("begins at %s", file.tests[0].start)
 	}
@@ -180,8 +177,8 @@ func TestSpans(t *testing.T) {
 		if err != nil || got.Milliseconds() != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
-		if again, err := span.Parse(spanText(want)); err != nil || again != got {
-			t.Errorf("%s is written as %s", text, spanText(want))
+		if again, err := span.Parse(span.Text(got)); err != nil || again != got {
+			t.Errorf("%s is written as %s", text, span.Text(got))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // command runs a program in a directory and returns its exit code and output.
@@ -48,13 +49,8 @@ func clone(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "clone")
 	must(t, ".", nil, "git", "clone", "-q", "..", dir)
 	for _, name := range []string{"build.sh", "release.sh"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "tools", name), text, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		text := redistest.Must[[]byte](t)(os.ReadFile(name))
+		redistest.Require(t, os.WriteFile(filepath.Join(dir, "tools", name), text, 0o755))
 	}
 	must(t, dir, nil, "git", "add", "-A")
 	must(t, dir, nil, "git", "commit", "-q", "--allow-empty", "-m", "as it is now")
@@ -72,21 +68,12 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	must(t, first, nil, "tools/build.sh", "linux", runtime.GOARCH, program)
 	must(t, second, []string{"GOFLAGS=-buildvcs=false -tags=other", "CGO_ENABLED=1", "GOAMD64=v3", "GOARM64=v8.2"},
 		"tools/build.sh", "linux", runtime.GOARCH, program+"2")
-	one, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := os.ReadFile(program + "2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := redistest.Must[[]byte](t)(os.ReadFile(program))
+	other := redistest.Must[[]byte](t)(os.ReadFile(program + "2"))
 	if !bytes.Equal(one, other) {
 		t.Error("two builds of a commit differ")
 	}
-	file, err := elf.NewFile(bytes.NewReader(one))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := redistest.Must[*elf.File](t)(elf.NewFile(bytes.NewReader(one)))
 	for _, part := range file.Progs {
 		if part.Type == elf.PT_INTERP {
 			t.Error("it is not static: it names a loader of shared libraries")
@@ -100,8 +87,8 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	}
 }
 
-// standIn replaces the go command. It writes the target platform to the output file. In the second
-// build, which sets GOCACHE, it writes something else for the platform in $DIFFERS.
+// standIn replaces the go command. It writes the target platform to the output file. The second
+// build sets GOCACHE; its output for the platform in $DIFFERS is different.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi
@@ -113,19 +100,14 @@ if [ "$GOOS/$GOARCH" = "$DIFFERS" ] && [ -n "$GOCACHE" ]; then echo differs >>"$
 
 func TestRelease(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(standIn), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, os.WriteFile(filepath.Join(bin, "go"), []byte(standIn), 0o755))
 	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "GOCACHE=", "DIFFERS="}
 	dir := clone(t)
 	release := filepath.Join(dir, ".build", "release")
 
 	must(t, dir, nil, "git", "tag", "v"+functions.Version())
 	must(t, dir, env, "tools/release.sh")
-	sums, err := os.ReadFile(filepath.Join(release, "SHA256SUMS"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sums := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(release, "SHA256SUMS")))
 	var names []string
 	for line := range strings.Lines(string(sums)) {
 		sum, name := strings.Fields(line)[0], strings.Fields(line)[1]
@@ -158,8 +140,6 @@ func TestRelease(t *testing.T) {
 	}
 	must(t, dir, nil, "git", "tag", "v99.0.0")
 	refused("another tag", "release.sh: this commit has the tag v99.0.0, and functions/build.go says version "+functions.Version(), env...)
-	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644))
 	refused("a change", "release.sh: a release is made of a commit, and these changes are not in one; commit them, or git stash -u:\n?? new.go\n", env...)
 }

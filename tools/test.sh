@@ -2,7 +2,7 @@
 # Runs every check and every test of the project, for `make test`. It runs all stages even if one fails. It
 # prints the progress of the tests, and the whole output of stages that fail. Then it prints how many tests
 # ran on which servers. The last two lines are "N passed, N failed", and then the time, the counts and the
-# servers. The exit code is 0 only if something ran and nothing failed.
+# servers. The exit code is 0 only if at least one check or test ran and none failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available
@@ -31,7 +31,7 @@ check() {
 	return 1
 }
 
-# give_up: ends the run if something is missing that all further stages need.
+# give_up: ends the run because all further stages would fail, for example if Go is missing.
 give_up() {
 	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
 	exit 1
@@ -66,8 +66,8 @@ images() {
 	tools/setup.sh images && docker/images.sh
 }
 
-# prepare: installs packages, and makes the images if they are missing. If there are no images, integration decides
-# what to do.
+# prepare: installs packages, and makes the images if they are missing. It does not report failures to make the
+# images, because integration checks whether they exist.
 prepare() {
 	tools/setup.sh "$backend" || return
 	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
@@ -90,8 +90,8 @@ prepared=$!
 
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
-# Compile the packages once; otherwise tests that run at once would all compile the same packages. go vet
-# reports the errors.
+# Compile the packages once. Otherwise each of several concurrent test runs would compile the same
+# packages. go vet reports the errors.
 for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
 
 # single lists packages and modules whose code and tests start no goroutine. Their tests run without the race
@@ -102,7 +102,7 @@ single_modules=(./examples/gateway ./integration_test/browser)
 # slow lists packages whose tests take long.
 slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
 
-# built MODULE COMMAND...: runs a command in a module, with the settings that its tests are built with. The race
+# built MODULE COMMAND...: runs a command in a module, with the build settings of the module's tests. The race
 # detector needs cgo. It is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine calls
 # gopher-lua, so the race detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
 # half a minute to compile.
@@ -185,10 +185,10 @@ wait $prepared || give_up
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL MODULE ARGUMENTS...: runs go test once. The tests build programs without the race detector. go vet is
-# a check of its own. The timeout is long, because tests are many times slower on a busy machine. Many tests wait
-# for timers or other programs, so more packages run at once than there are processors. Tests on real servers take
-# longest, so all others run with a lower priority.
+# tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. Programs that the
+# tests build run without the race detector. The timeout is long, because tests are many times slower on a busy
+# machine. Many tests wait for timers or other programs, so more packages run at once than there are processors. Tests
+# on real servers take longest, so all others run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} module=$2 code=0
 	echo "run  $1"

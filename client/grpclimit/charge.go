@@ -8,9 +8,9 @@ import (
 )
 
 // Charge holds the units taken for the call that a handler serves, or for the opening of its
-// stream. The handler can use it to adjust the charge once the actual cost is known. The Charge of
-// a call that was not charged is nil: its methods do nothing, so handlers need no check. A Charge
-// is safe for concurrent use.
+// stream. The handler can use it to adjust the charge once the actual cost is known. If a call was
+// not charged, its Charge is nil. The methods of a nil Charge do nothing, so handlers need no
+// check. A Charge is safe for concurrent use.
 type Charge adapter.Charge
 
 // chargeOf is the context key of the Charge made by the Server with this name.

@@ -19,7 +19,8 @@ var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
 
-// serve serves a call that is charged 10 of 100 units. The handler passes the charge to correct.
+// serve serves a call that is charged 10 of 100 units. The handler calls the function correct with
+// the charge.
 func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
 	t.Helper()
 	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {

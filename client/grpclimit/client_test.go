@@ -38,8 +38,8 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	}
 }
 
-// checkLimited checks that err is the error for a call that was not made: a LimitedError with the
-// RetryAfter after, caused by cause.
+// checkLimited checks that err is the error for a call that was not made: a LimitedError whose
+// RetryAfter is after and whose Err is cause.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
 	var limited *client.LimitedError

@@ -60,9 +60,9 @@ func SkipMethods(methods ...string) ServerOption {
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set another
-// limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit,
-// that of [NewServer]. If change removes all keys, the call is not limited. An error is treated as
-// an error from the limiter, unless it is [ErrNoKey].
+// limit for paying users, a cost, or a [client.Request.UsageKey]. When change is called, req has
+// one key, and the limit that was passed to [NewServer]. If change removes all keys, the call is
+// not limited. An error is treated as an error from the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
 		s.requests.Change = func(c call, req *client.Request) error { return change(c.ctx, c.method, req) }
@@ -70,9 +70,9 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 	}
 }
 
-// PerMessage also counts each message that a stream receives, except the first, which is included
-// in the opening. A message over the limit does not reach the handler: RecvMsg returns the error
-// that ends the call. An OnceKey applies only to the opening.
+// PerMessage also counts each message that a stream receives, except the first: the charge for
+// opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
+// returns the error that ends the call. An OnceKey applies only to the opening of the stream.
 func PerMessage() ServerOption {
 	return func(s *Server) error {
 		s.perMessage = true
@@ -81,7 +81,7 @@ func PerMessage() ServerOption {
 }
 
 // RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
-// option, the call is allowed, unless its context has ended. retryAfter is above 0.
+// option, the call is allowed, unless its context has ended. retryAfter must be above 0.
 func RefuseOnError(retryAfter time.Duration) ServerOption {
 	return func(s *Server) error {
 		if retryAfter <= 0 {
@@ -230,9 +230,10 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 	return result, retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
-// undecided returns the error that ends a call without a decision, or nil if the call is allowed.
-// err is the reason why there is no decision. The call ends if refuse is above 0. It also ends if
-// its context has ended, because the caller may have ended the context to avoid the limit.
+// undecided returns the error for a call without a decision, or nil if the call is allowed. err is
+// the reason why there is no decision. If refuse is above 0, the call fails, and refuse is the
+// retry delay. The call also fails if ctx is done, because the caller may have canceled it to avoid
+// the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
 	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):
@@ -245,7 +246,6 @@ func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error)
 	return nil
 }
 
-// retryStatus returns a status with a RetryInfo.
 func retryStatus(code codes.Code, text string, after time.Duration) *status.Status {
 	st := status.New(code, text)
 	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {

@@ -129,8 +129,8 @@ func TestServerWithoutDecision(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit, for a Server and for a Client. While the program runs, calls with a
-// wrong limit end with INTERNAL: at a Server with RefuseMisconfigured, and at any Client.
+// Check returns an error for a wrong limit. Calls with a wrong limit end with INTERNAL if they pass
+// through a Client, or through a Server with RefuseMisconfigured.
 func TestMisconfigured(t *testing.T) {
 	limiter, redis := newLimiter(t)
 	for _, tt := range []struct {

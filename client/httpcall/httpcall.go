@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It
@@ -81,8 +82,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError calls f, instead of logging the error, if the server could not store a block that a
-// response asked for.
+// OnError sets a function that is called if the server could not store the block that a response
+// requires. The default is to log the error.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")
@@ -178,7 +179,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		discard(response.Body)
 		req.OnceKey, req.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
 		r = retry
-		if err := adapter.Sleep(r.Context(), pause); err != nil {
+		if err := sleep.For(r.Context(), pause); err != nil {
 			closeBody(r)
 			return nil, err
 		}

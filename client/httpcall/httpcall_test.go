@@ -73,7 +73,7 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limitertest.WantBlocked(t, limiter, key, 30*time.Second)
 }
 
-// A response with a shorter time does not shorten a block; a response with a longer time extends
+// A Retry-After that ends before a block does not shorten the block. A longer Retry-After extends
 // it.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {
@@ -102,7 +102,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // how many responses have the status; later ones have 200
+		respond int // number of responses with the status above; the next ones have status 200
 		sent    int64
 		want    int
 	}{
@@ -144,9 +144,7 @@ func TestRetries(t *testing.T) {
 			if body != nil && !slices.Equal(to.bodies, slices.Repeat([]string{"payload"}, int(tt.sent))) {
 				t.Errorf("sent the bodies %q", to.bodies)
 			}
-			if _, err := limiter.Unblock(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
+			must[int64](t)(limiter.Unblock(t.Context(), key))
 			if left := must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; left != 100-tt.sent {
 				t.Errorf("%d are left after %d requests", left, tt.sent)
 			}
@@ -171,8 +169,8 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	}
 }
 
-// A retry waits as long as the response says, even if no key is blocked, and the context ends the
-// wait.
+// A retry waits as long as the response says, even if no key is blocked. Canceling the context
+// stops the wait.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	to := &base{}
@@ -387,7 +385,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit, and a request with such a limit fails.
+// Check returns an error for an invalid limit and for a policy that is not deployed.
 func TestCheck(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": client.ErrBadLimit, "@fre": client.ErrNoPolicy} {

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newLimiter returns a client for a new server. The server's clock runs unless opts stop it. takes
-// counts the takes that are sent.
+// counts the calls to ratelimit_take.
 func newLimiter(t testing.TB, opts ...embedded.Option) (limiter *client.Client, server *embedded.Server, takes *atomic.Int64) {
 	t.Helper()
 	server = embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
@@ -33,8 +33,8 @@ var noon = limitertest.Noon
 
 func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
-// base is the other service. It sends the responses of the test, and keeps the bodies that it
-// received.
+// base is the base transport of the tests. It returns the responses of the function respond, and
+// keeps the request bodies.
 type base struct {
 	respond func(n int, r *http.Request) *http.Response // n counts from 1
 	n       atomic.Int64

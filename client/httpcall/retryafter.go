@@ -9,7 +9,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// longest is the upper bound on a wait. Longer waits are cut to it.
+// longest is the maximum wait. Longer waits are shortened to it.
 const longest = 10 * 365 * 24 * time.Hour
 
 // requestedWait returns how long the response asks the client to wait, which may be 0. It returns

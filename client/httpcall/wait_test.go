@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// Each request waits for its turn, no request is early, and waiting requests make few calls to the
-// server.
+// Each request waits for its turn, no request is sent too early, and waiting requests make few
+// calls to the server.
 func TestWaits(t *testing.T) {
 	limiter, _, takes := newLimiter(t)
 	to := &base{}
@@ -52,7 +52,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
 		}
 	}
-	// Each request asks the limiter at most twice: when it is first in line, and after its wait.
+	// Each request calls the limiter at most twice: when it is first in line, and after its wait.
 	if takes := takes.Load(); takes > 2*n {
 		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}
@@ -77,9 +77,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx := t.Context()
-			if _, err := limiter.Reset(ctx, key); err != nil {
-				t.Fatal(err)
-			}
+			must[int64](t)(limiter.Reset(ctx, key))
 			must[client.Result](t)(limiter.AllowN(ctx, key, "2/m", 2))
 			cost := httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Costs = []int64{tt.cost}; return nil })
 			transport := newTransport(t, limiter, "2/m", to, append(tt.opts, cost)...)
@@ -104,7 +102,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// An http.Client returns the error, and its Timeout sets the deadline.
+// If the wait would exceed the Timeout of an http.Client, the client returns a LimitedError.
 func TestThroughAClient(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}
@@ -120,8 +118,8 @@ func TestThroughAClient(t *testing.T) {
 	}
 }
 
-// A request whose context ends while it waits, whether first in line or not, is not sent, and the
-// next request moves up.
+// If the context of a waiting request ends, the request is not sent, and the requests behind it
+// move up. This holds for every position in the queue.
 func TestContextEndsInLine(t *testing.T) {
 	limiter, server, takes := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
+	"slices"
 )
 
 // An AddressOption configures how [Address] finds the client's address.
@@ -56,8 +57,8 @@ func ReadForwarded() AddressOption {
 	}
 }
 
-// IPv6Prefix counts all IPv6 addresses of a network of the given size as one, as in IPv6Prefix(64).
-// A household or a rented machine usually has at least a /64, and could otherwise use a new address
+// IPv6Prefix counts each IPv6 network with the given prefix length, such as 64, as one address. A
+// household or a rented machine usually has at least a /64, and could otherwise use a new address
 // for each request.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
@@ -98,7 +99,6 @@ func Address(opts ...AddressOption) Key {
 // mostProxies bounds the number of entries that are read. Real chains have fewer trusted proxies.
 const mostProxies = 64
 
-// client returns the address of the request's client.
 func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 	addr, known := parseAddr(r.RemoteAddr)
 	if known && !a.trusts(addr) {
@@ -137,12 +137,7 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 }
 
 func (a *addresses) trusts(addr netip.Addr) bool {
-	for _, network := range a.trusted {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.trusted, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // cutLast cuts text around its last separator, or, if quotes is true, around the last one outside

@@ -19,9 +19,7 @@ func BenchmarkServe(b *testing.B) {
 	server := redistest.Run(b)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
 	b.Cleanup(func() { _ = rdb.Close() })
-	if err := rdb.FunctionLoadReplace(b.Context(), functions.Source()).Err(); err != nil {
-		b.Fatal(err)
-	}
+	redistest.Require(b, rdb.FunctionLoadReplace(b.Context(), functions.Source()).Err())
 	limiter := must[*client.Client](b)(client.Open("redis://" + server.Addr))
 	b.Cleanup(func() { _ = limiter.Close() })
 	const limit client.Limit = "1000000/s"

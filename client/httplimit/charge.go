@@ -18,9 +18,9 @@ type Charge adapter.Charge
 // chargeOf is the context key of the Charge made by the middleware with this name.
 type chargeOf string
 
-// ChargeOf returns the charge that the middleware with this name made for the request of ctx. It is
-// nil if the request was skipped, was allowed without a decision, or did not pass through that
-// middleware.
+// ChargeOf returns the charge that the middleware with this name made for the request with context
+// ctx. It returns nil if the request was skipped, was allowed without a decision, or did not pass
+// through that middleware.
 func ChargeOf(ctx context.Context, name string) *Charge {
 	charge, _ := ctx.Value(chargeOf(name)).(*adapter.Charge)
 	return (*Charge)(charge)

@@ -176,7 +176,7 @@ func TestChargeWithoutADecision(t *testing.T) {
 	}), get("/"))
 }
 
-// If a handler removes the fields, they stay removed.
+// If a handler removes the field RateLimit, a refund does not set it again.
 func TestFieldsTakenAway(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -106,8 +106,8 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// Without a decision a request whose context has ended is not served. OnError receives errors from
-// the server, but not the end of the context.
+// Without a decision, a request whose context is done is not served. OnError receives errors from
+// the server and from the Key, but not the error of the context.
 func TestEndedContextsWithoutADecision(t *testing.T) {
 	const text = "no database"
 	for name, ctx := range endedContexts(t) {

@@ -98,8 +98,8 @@ func ExampleChargeOf() {
 	// 200 "rows";r=9880;t=44 Retry-After:
 }
 
-// The limit depends on the client, and its window is sent, so that clients can spread their
-// requests.
+// The limit depends on the tenant. The response includes the limit's window, so that clients can
+// spread their requests.
 func ExampleWithPolicies() {
 	limiter, stop := exampleLimiter()
 	defer stop()

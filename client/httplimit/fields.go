@@ -83,8 +83,8 @@ func bindingLimit(req client.Request, result client.Result) client.Limit {
 	return "" // a policy has several limits, so Index does not say which of req.Limits decided
 }
 
-// policyOf returns the name of the policy that decided and all policies of its limit. If there is
-// no such policy, it returns the middleware's name and nil.
+// policyOf returns the name of the policy that decided, and the policies of the limit that decided.
+// If no policy matches, it returns the middleware's name and nil.
 func (m *middleware) policyOf(req client.Request, result client.Result) (string, []Policy) {
 	policies := m.policies[bindingLimit(req, result)]
 	for _, p := range policies {
@@ -95,7 +95,7 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 	return m.Name, nil
 }
 
-// fields writes the response fields of one middleware, which can be rewritten until the response
+// fields writes the response fields of one middleware. It can rewrite them until the response
 // begins.
 type fields struct {
 	*middleware
@@ -141,7 +141,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 		q := item(p.Name, "q", p.Quota)
 		if p.Window > 0 {
 			q.Params.Add("w", integer(seconds(p.Window)))
-			if p.Name == name { // the package comment explains t
+			if p.Name == name { // t is at least the time in which the remaining units refill
 				reset = max(reset, sustainable(p, result.Remaining))
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // An Option configures the middleware. [New] returns an error if an option is invalid.
@@ -128,7 +129,6 @@ func (m Middleware) Check(ctx context.Context) error {
 	return l.Requests.Check(ctx, slices.Sorted(maps.Keys(l.policies))...)
 }
 
-// limited is a handler behind a middleware.
 type limited struct {
 	*middleware
 	next http.Handler
@@ -200,7 +200,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.deny(w, req, result)
 		return
 	}
-	if m.delay && result.RetryAfter > 0 && adapter.Sleep(ctx, result.RetryAfter) != nil {
+	if m.delay && result.RetryAfter > 0 && sleep.For(ctx, result.RetryAfter) != nil {
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(result.RetryAfter)))
 		problem.Problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.Write(w)
 		return

@@ -123,7 +123,7 @@ func TestWithRequest(t *testing.T) {
 	checkStatus(t, serve(handler, get("/", "X-Plan", "none")), http.StatusBadRequest)
 }
 
-// For a deployed policy with several limits, the fields name the limit that denies.
+// For a deployed policy with several limits, the RateLimit field names the binding limit.
 func TestPolicyOfSeveralLimits(t *testing.T) {
 	limiter, _ := newLimiter(t, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}})
 	handler := newHandler(t, limiter, "@calc", httplimit.Address(), ok,
@@ -187,7 +187,8 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
-// The fallback of the client applies first. Its decision has no fields.
+// The client's fallback applies before RefuseOnError. A response to a decision of the fallback has
+// no RateLimit field.
 func TestFallbackOfTheClient(t *testing.T) {
 	for _, tt := range []struct {
 		fallback   client.Fallback
@@ -275,8 +276,8 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// Without OnError at most one line per second is logged, for any number of requests. A wrong limit
-// is logged separately, with the remedy.
+// Without OnError, the middleware logs at most one line per second, however many requests fail. A
+// wrong limit is logged separately, with the remedy.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer

@@ -39,8 +39,8 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
-// Cookie counts each request by the value of a cookie, the first if there are several. The value is
-// hashed as with [Header].
+// Cookie counts each request by the value of a cookie. If several cookies have the name, the first
+// is used. The value is hashed as with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
 		cookie, err := r.Cookie(name)
@@ -66,8 +66,8 @@ func Pattern() Key {
 	})
 }
 
-// PatternOf counts each request by the pattern with which mux will serve it. It is for middleware
-// around mux. All requests without a pattern in mux share one key.
+// PatternOf counts each request by the pattern that matches it in mux. Use PatternOf in middleware
+// that wraps mux. All requests without a pattern in mux share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
 		return unusable(errors.New("PatternOf(nil); give the ServeMux that serves the requests"))

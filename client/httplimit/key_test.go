@@ -58,14 +58,9 @@ func TestKeys(t *testing.T) {
 		{"none", httplimit.FirstOf(header, cookie), get("/"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := server.Do("FLUSHALL"); err != nil {
-				t.Fatal(err)
-			}
+			must[any](t)(server.Do("FLUSHALL"))
 			response := serve(newHandler(t, limiter, "100/d", tt.key, ok), tt.request)
-			keys, err := server.Do("KEYS", "*")
-			if err != nil {
-				t.Fatal(err)
-			}
+			keys := must[any](t)(server.Do("KEYS", "*"))
 			if tt.want == "" {
 				checkStatus(t, response, http.StatusBadRequest)
 				if detail := body(t, response)["detail"]; !strings.HasPrefix(fmt.Sprint(detail), "the request lacks what it is limited by: no ") {

@@ -40,8 +40,8 @@ func newHandler(t testing.TB, limiter *client.Client, limit client.Limit, key ht
 	return middleware(next)
 }
 
-// get returns a request from 192.0.2.1, the default of httptest, with header lines. lines
-// alternates names and values.
+// get returns a request from 192.0.2.1, the default of httptest. lines alternates the names and
+// values of header fields.
 func get(target string, lines ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	for i := 0; i < len(lines); i += 2 {

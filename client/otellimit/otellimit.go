@@ -6,11 +6,12 @@
 //
 // The metrics are
 //
-//	db.client.operation.duration    histogram in seconds of the calls that asked a server, retries
-//	                                included: db.system.name, db.operation.name (FCALL or FCALL_RO),
-//	                                db.stored_procedure.name; for failed calls also error.type and
-//	                                db.response.status_code
-//	ratelimit.client.decisions      number of decisions, by servers or not, and of failed calls:
+//	db.client.operation.duration    histogram of the duration of calls to a server with their
+//	                                retries, in seconds: db.system.name, db.operation.name (FCALL or
+//	                                FCALL_RO), db.stored_procedure.name; for failed calls also
+//	                                error.type and db.response.status_code
+//	ratelimit.client.decisions      number of calls that were decided, by a server or by the client,
+//	                                or that failed:
 //	                                ratelimit.operation (take, peek, refund, acquire or renew),
 //	                                ratelimit.outcome (allowed, denied, error, or misconfigured for
 //	                                client.ErrMisconfigured), ratelimit.source (server, local,
@@ -61,8 +62,8 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sends spans to provider instead of the global one. To turn spans off, give the
-// provider of go.opentelemetry.io/otel/trace/noop.
+// WithTracerProvider sends spans to provider instead of the global one. To turn spans off, use the
+// provider of package go.opentelemetry.io/otel/trace/noop.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *observer) error {
 		return adapter.Set(&o.tracers, provider, "WithTracerProvider(nil); give a provider, or leave it out for the global one")
@@ -127,7 +128,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
 		trace.WithAttributes(attrs...), trace.WithAttributes(own...))
 	if call.Err != nil {
-		span.SetStatus(codes.Error, call.ErrorType()) // the text of the error contains keys
+		span.SetStatus(codes.Error, call.ErrorType()) // not the error's text, which contains keys
 	}
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
 }

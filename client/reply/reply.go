@@ -78,7 +78,7 @@ type Lease struct {
 	LeaseID string `json:"lease_id"`
 }
 
-// NewLease returns the JSON of a decision about a lease of key.
+// NewLease returns the reply for a decision about a lease of key.
 func NewLease(key, id string, res client.Result) Lease {
 	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id}
 }
@@ -91,7 +91,7 @@ type Released struct {
 
 // Blocked is the reply to block.
 type Blocked struct {
-	Blocked int   `json:"blocked"` // keys
+	Blocked int   `json:"blocked"` // number of keys
 	ForMS   int64 `json:"for_ms"`
 }
 
@@ -103,7 +103,7 @@ type Unblocked struct {
 
 // Overridden is the reply to override.
 type Overridden struct {
-	Overridden int    `json:"overridden"` // keys
+	Overridden int    `json:"overridden"` // number of keys
 	Limit      string `json:"limit"`
 	ForMS      int64  `json:"for_ms"`
 }
@@ -116,7 +116,7 @@ type OverrideEnded struct {
 
 // Reset is the reply to reset.
 type Reset struct {
-	Reset int64 `json:"reset"` // keys that existed
+	Reset int64 `json:"reset"` // number of keys that existed
 	Keys  int   `json:"keys"`
 }
 

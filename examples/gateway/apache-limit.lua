@@ -1,4 +1,4 @@
--- Asks ratelimit-gateway whether a request may pass, for apache.conf.
+-- Gets a decision from ratelimit-gateway for each request; apache.conf runs this script.
 
 local http = require "socket.http"
 local ltn12 = require "ltn12"

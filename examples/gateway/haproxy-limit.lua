@@ -1,4 +1,4 @@
--- Asks ratelimit-gateway whether a request may pass, for haproxy.cfg.
+-- Asks ratelimit-gateway whether to allow a request. haproxy.cfg loads this file.
 
 local gateway = "http://127.0.0.1:8080/check/api/address"
 

@@ -16,15 +16,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
-	limiter, err := client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter
 }
@@ -45,10 +43,7 @@ func serveFiber(t *testing.T, app *fiber.App, err error) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	ended := make(chan error, 1)
 	go func() { ended <- app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	t.Cleanup(func() {
@@ -97,10 +92,7 @@ func TestFrameworks(t *testing.T) {
 				{200, "item 2\n", "text/plain", `"items";r=0;t=60`, ""},
 				{429, "quota-exceeded", "application/problem+json", `"items";r=0;t=30`, "30"},
 			} {
-				response, err := http.Get(url + "/items/" + string(rune('1'+i)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				response := redistest.Must[*http.Response](t)(http.Get(url + "/items/" + string(rune('1'+i))))
 				body, err := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				if err != nil {

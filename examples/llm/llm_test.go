@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // TestStream checks that the client gets each event before the upstream sends the next. The
@@ -62,8 +63,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestEnds checks other ways in which a response can end, and the charge in each case. The prompt
-// counts as 16 tokens, and the estimate is 516.
+// TestEnds checks the charge for each way in which a response can end. Unless a case says
+// otherwise, the prompt counts as 16 tokens, and the estimate is 516.
 func TestEnds(t *testing.T) {
 	abort := func() { panic(http.ErrAbortHandler) }
 	send := func(status int, text string) func(http.ResponseWriter, string) {
@@ -144,10 +145,7 @@ func TestHangUp(t *testing.T) {
 				<-request.Context().Done()
 			})
 			if tt.parts == "" {
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(streamed))
-				if err != nil {
-					t.Fatal(err)
-				}
+				request := redistest.Must[*http.Request](t)(http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(streamed)))
 				request.Header.Set("Authorization", "Bearer sk-ann")
 				if response, err := http.DefaultClient.Do(request); err == nil {
 					_ = response.Body.Close()
@@ -175,8 +173,8 @@ func TestHangUpBeforeTheDecision(t *testing.T) {
 	c.wantUsed(516)
 }
 
-// TestServe checks that streams may finish within the grace period when the program ends, and are
-// then cut off and settled.
+// TestServe checks the end of the program. Streams may finish within the grace period. Streams that
+// last longer are cut off and settled.
 func TestServe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -195,17 +193,12 @@ func TestServe(t *testing.T) {
 				}
 				flush(w, tt.rest)
 			})
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			listener := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 			served := make(chan error, 1)
 			go func() { served <- serve(ctx, listener, c.proxy, tt.grace) }()
 			c.url = "http://" + listener.Addr().String()
 			response := c.send(t.Context(), streamed)
-			if _, err := io.ReadFull(response.Body, make([]byte, len(hello))); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must[int](t)(io.ReadFull(response.Body, make([]byte, len(hello))))
 			end()
 			if err := <-served; err != nil {
 				t.Error(err)
@@ -295,17 +288,11 @@ func TestWithoutADecision(t *testing.T) {
 			c := start(t, func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
 			gone := httptest.NewServer(nil)
 			gone.Close()
-			limiter, err := client.Open("redis://"+gone.Listener.Addr().String(), client.WithFallback(tt.fallback), client.WithTimeout(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+gone.Listener.Addr().String(), client.WithFallback(tt.fallback), client.WithTimeout(time.Minute)))
 			defer limiter.Close()
 			upstream := httptest.NewServer(http.HandlerFunc(pretend))
 			defer upstream.Close()
-			base, err := url.Parse(upstream.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			base := redistest.Must[*url.URL](t)(url.Parse(upstream.URL))
 			c.url = c.serve(&proxy{limiter: limiter, upstream: base, accounts: map[string]account{"sk-ann": c.who}})
 			wantStatus(t, c.send(t.Context(), plain), tt.status, tt.fields...)
 		})

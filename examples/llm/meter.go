@@ -17,7 +17,7 @@ import (
 
 // chat is the part of a request that the proxy needs.
 type chat struct {
-	body       []byte // for the upstream; it requests the usage of a stream
+	body       []byte // sent to the upstream; a request for a stream also requests the usage
 	prompt     int64  // approximate tokens of the prompt
 	estimate   int64  // estimated tokens of the prompt and the answer
 	wantsUsage bool   // whether the client itself requests the usage of a stream
@@ -26,7 +26,7 @@ type chat struct {
 // readChat reads a request. It assumes that a token is about four bytes of a prompt. answer is the
 // estimate for an answer without max_tokens.
 func readChat(body []byte, answer int64) (c chat, err error) {
-	var fields map[string]json.RawMessage // all fields, because most are only passed on
+	var fields map[string]json.RawMessage // all fields, because most are forwarded unchanged
 	known := struct {
 		Stream        bool
 		StreamOptions map[string]any `json:"stream_options"`

@@ -12,31 +12,20 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // TestCommandsOfTheDocuments checks that the commands in docs/budgets.md print what the page shows
 // if the proxy runs with -offline.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	redisURL, upstream := startOffline()
-	limiter, err := client.Open(redisURL, client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := redistest.Must[*client.Client](t)(client.Open(redisURL, client.WithTimeout(time.Minute)))
 	defer limiter.Close()
-	base, err := url.Parse(upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	accounts, err := readAccounts("accounts.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := redistest.Must[*url.URL](t)(url.Parse(upstream))
+	accounts := redistest.Must[map[string]account](t)(readAccounts("accounts.json"))
 	server := httptest.NewServer(&proxy{limiter: limiter, upstream: base, answer: 1000, accounts: accounts})
 	defer server.Close()
-	page, err := os.ReadFile("../../docs/budgets.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := redistest.Must[[]byte](t)(os.ReadFile("../../docs/budgets.md"))
 	commands := regexp.MustCompile(`(?m)^curl .*$`).FindAllString(string(page), -1)
 	wants := [][]string{
 		{"\"A \"}}]}\n\ndata: ", "[DONE]"},
@@ -72,9 +61,7 @@ func TestWrongAccounts(t *testing.T) {
 		`{"sk": {"org": "acme", "user": "ann"}}`:                 `{Org:acme Team: User:ann}`,
 		`{"sk": {"org": "acme", "team": "search"}}`:              `{Org:acme Team:search User:}`,
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, os.WriteFile(file, []byte(text), 0o600))
 		if _, err := readAccounts(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

@@ -68,7 +68,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
 	})
 	if err == nil && !hold.OK() {
-		err = hold.Result().Err // the error if a Fallback decided
+		err = hold.Result().Err // not nil if no server decided and a Fallback denied the request
 	}
 	if err != nil { // to serve requests without a decision, open the client with WithFallback(FailOpen)
 		slog.ErrorContext(r.Context(), "no decision on a chat", "error", err)

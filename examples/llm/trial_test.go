@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
@@ -29,10 +30,7 @@ func startEngine(t *testing.T) string {
 	if *redisURL != "" {
 		return *redisURL
 	}
-	file, err := policies.Read("policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := redistest.Must[*policies.File](t)(policies.Read("policies.yaml"))
 	build, err := file.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +53,7 @@ type trial struct {
 // start starts a proxy. answer implements its upstream. Each test has its own budgets.
 func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial {
 	t.Helper()
-	limiter, err := client.Open(startEngine(t), client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := redistest.Must[*client.Client](t)(client.Open(startEngine(t), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	c := &trial{t: t, limiter: limiter, who: account{t.Name(), "search", "ann"}, served: make(chan bool, 100), asked: make(chan *http.Request, 100)}
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,10 +66,7 @@ func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial
 	}))
 	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(upstream.Close)
-	base, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := redistest.Must[*url.URL](t)(url.Parse(upstream.URL))
 	c.proxy = &proxy{limiter: limiter, upstream: base, key: "sk-upstream", answer: 1000, accounts: map[string]account{
 		"sk-ann": c.who, "sk-bob": {c.who.Org, "sales", "bob"},
 	}}
@@ -101,16 +93,10 @@ func (c *trial) send(ctx context.Context, body string) *http.Response {
 
 func (c *trial) sendAs(ctx context.Context, key, body string) *http.Response {
 	c.t.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	request := redistest.Must[*http.Request](c.t)(http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(body)))
 	request.Header.Set("Authorization", "Bearer "+key)
 	request.Header.Set("OpenAI-Organization", "another")
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	response := redistest.Must[*http.Response](c.t)(http.DefaultClient.Do(request))
 	c.t.Cleanup(func() { _ = response.Body.Close() })
 	return response
 }
@@ -129,10 +115,7 @@ func read(response *http.Response) string {
 func (c *trial) wantUsed(want int64) {
 	c.t.Helper()
 	<-c.served
-	res, err := c.limiter.PeekRequest(c.t.Context(), client.Request{Keys: c.who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{0}, Each: true})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	res := redistest.Must[client.Result](c.t)(c.limiter.PeekRequest(c.t.Context(), client.Request{Keys: c.who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{0}, Each: true}))
 	for i, each := range res.Each {
 		if used := each.Limit - each.Remaining; used != want {
 			c.t.Errorf("%d tokens of the %s are used, want %d", used, budgets[i], want)

@@ -1,4 +1,4 @@
-// Package monitoring exports the metrics of package client to Prometheus, with the exporter of OpenTelemetry.
+// Package monitoring exports the metrics of package client to Prometheus, with OpenTelemetry's exporter.
 // dashboard.json is a dashboard for Grafana, and alerts.yaml has rules for Prometheus.
 package monitoring
 

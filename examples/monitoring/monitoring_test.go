@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/examples/monitoring"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // scrape makes calls with different outcomes. It returns the metrics that Prometheus gets, with the
@@ -38,10 +39,7 @@ func scrape(t *testing.T) map[string]map[string][]string {
 	}()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 	open := func(addr string, opts ...client.Option) *client.Client {
-		limiter, err := client.Open("redis://"+addr, append(opts, client.WithTimeout(time.Minute), client.WithObserver(observer))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+addr, append(opts, client.WithTimeout(time.Minute), client.WithObserver(observer))...))
 		t.Cleanup(func() { _ = limiter.Close() })
 		return limiter
 	}
@@ -105,10 +103,7 @@ func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []s
 // test file of that command.
 func policyMetrics(t *testing.T, found map[string]map[string][]string) {
 	t.Helper()
-	file, err := os.Open("../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := redistest.Must[*os.File](t)(os.Open("../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt"))
 	defer func() { _ = file.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(file)
@@ -200,7 +195,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 }
 
 // TestScrapeConfiguration checks that the scrape configuration has only fields that Prometheus
-// knows, and passes the dashboard's token.
+// knows, that its rule files exist, and that it names a file with the dashboard's token.
 func TestScrapeConfiguration(t *testing.T) {
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`
@@ -212,13 +207,8 @@ func TestScrapeConfiguration(t *testing.T) {
 			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	text, err := os.ReadFile("prometheus.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Load(text, &config, yaml.WithKnownFields()); err != nil {
-		t.Fatal(err)
-	}
+	text := redistest.Must[[]byte](t)(os.ReadFile("prometheus.yaml"))
+	redistest.Require(t, yaml.Load(text, &config, yaml.WithKnownFields()))
 	for _, file := range config.RuleFiles {
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)

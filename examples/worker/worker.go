@@ -105,7 +105,7 @@ func (q *Queue) lease(what string, limit client.Limit) *client.Lease {
 	return q.Limiter.Lease(q.key(what), limit, "")
 }
 
-// pause sleeps for the duration idle, or until ctx ends.
+// pause waits for the duration idle, or until ctx is done.
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/examples/worker"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,19 +24,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newQueue(t *testing.T, places client.Limit) *worker.Queue {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
-	limiter, err := client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() {
 		_ = limiter.Close()
 		_ = rdb.Close()
 	})
 	q := &worker.Queue{Redis: rdb, Limiter: limiter, Name: "mail", Places: places}
-	if err := q.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, q.Check(t.Context()))
 	return q
 }
 
@@ -54,9 +50,7 @@ func work(t *testing.T, q *worker.Queue, n int, do func(ctx context.Context, job
 
 func push(t *testing.T, q *worker.Queue, job string) {
 	t.Helper()
-	if err := q.Push(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, q.Push(t.Context(), job))
 }
 
 // left returns the number of unfinished jobs.
@@ -64,18 +58,14 @@ func left(t *testing.T, q *worker.Queue) int64 {
 	t.Helper()
 	waiting, err1 := q.Redis.LLen(context.Background(), "{mail}:waiting").Result()
 	taken, err2 := q.Redis.LLen(context.Background(), "{mail}:taken").Result()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, errors.Join(err1, err2))
 	return waiting + taken
 }
 
 // leave adds a job to the list of taken jobs, as if its worker had crashed.
 func leave(t *testing.T, q *worker.Queue, job string) {
 	t.Helper()
-	if err := q.Redis.RPush(t.Context(), "{mail}:taken", job).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, q.Redis.RPush(t.Context(), "{mail}:taken", job).Err())
 }
 
 func TestEachJobOnceAndTwoAtOnce(t *testing.T) {

@@ -20,10 +20,10 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states; bytes or buckets. A call that reads more frees its states
-local large = false -- whether this call has read more than MOST_KEPT or SMALL
+local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local large = false -- whether this call must free its states
 
--- new returns the state at a position in the list, for its algorithm to fill in.
+-- new returns the state at a position in the list. The algorithm must then set its own fields.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -35,9 +35,9 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. A
--- stored state may be impossible under this limit, because the limit was lowered or the clock was set
--- back. The call then continues as if this many units were spent.
+-- most_spent returns how many units count as spent if a stored state is impossible under this limit,
+-- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
+-- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
 -- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
@@ -46,9 +46,9 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 
 ------------------------------------------------------------------- what one call may read
 
--- The bounds on a call's limits do not bound what it reads, because a larger limit may have written the
--- keys. So the bytes and buckets that one call reads are bounded, too. One key never exceeds these
--- bounds: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A call may read more than its own limits would write, because a larger limit may have written the keys.
+-- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
+-- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -63,10 +63,10 @@ function states.drop()
   large = false
 end
 
--- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
--- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
--- they are read, because their number is not known earlier. Before the read, a call with more = 0
--- checks the sum so far.
+-- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
+-- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
+-- a state are added after they are read, because their number is not known earlier. If `more` is 0,
+-- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -106,14 +106,14 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the call has
--- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
--- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
--- written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that have all lapsed under a block
---   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
---   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+-- look determines what a key holds. It reads only the first bytes of the value. If the caller has
+-- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
+-- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
+-- can have written the key, look returns nil and the error. Otherwise, it returns a table:
+--   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
+--   blocked  ms until the block ends, or 0 if the key is not blocked
+--   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
@@ -162,13 +162,14 @@ end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
--- carry_over fills in the states of a limit from another algorithm's state. Without it, a change of
--- algorithm would grant a second burst, or lock the key. Each rate begins with some units spent:
---   the units that the old state counts, if its algorithm has the function spent
---   otherwise the units that the rate refills until the old state expires
--- But the rate keeps at least the units left in the old state, if they are known. If the old state
--- lasts longer than the rate takes to refill, the rate also has room for this call. A call that these
--- units deny waits until the old state has expired. carry_over returns the error, or nil.
+-- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
+-- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
+--   those that the old state counts as spent, if its algorithm has the function spent
+--   otherwise those that the rate refills before the old state expires
+-- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
+-- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
+-- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
+-- returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -187,10 +188,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
@@ -231,11 +232,11 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: a shorter value is joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
 local PART = 65536 -- bytes
 
--- copy adds the bytes of a value from `first` to `last` to a list of parts. If there are many
--- bytes, it sets the list's field long.
+-- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
+-- many of them.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do

@@ -16,7 +16,7 @@
 --                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
-local LONG = 8192 -- bytes: the texts of a longer value are read one by one
+local LONG = 8192 -- bytes; the texts in a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
 -- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the

@@ -5,7 +5,8 @@
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
--- part_of returns the k of a value, and text_of returns the value for a k.
+-- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
+-- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
 end, {})
@@ -24,8 +25,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -34,11 +36,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, which expires in `left` ms, or nil if the
--- value must be written. If the value stays the same, store only sets the expiry. On Redis 7.0, the
--- time advances during a call, so store sets an absolute expiry. It counts from the time at which left
--- was read: now (ms) or, if now is nil, the old expiry minus left. If value is nil, store sets a
--- relative expiry.
+-- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
+-- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
+-- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
+-- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
+-- expiry minus left. If value is nil, store sets a relative expiry.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -61,8 +63,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key holds anything
--- but a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
+-- is not a possible state of this form, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -80,7 +82,7 @@ function gcra_expiry.decide(key, limit, cost)
   return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
--- fill_in fills in a state. value and now are as for store.
+-- fill_in creates the state of a rate with this debt. For value and now, see store.
 local function fill_in(at, rate, debt, value, cost, now)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost) then value = nil end
@@ -109,8 +111,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read: it follows a block that has ended, or is in the form
--- of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because the state follows a block that has ended, or
+-- has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks

@@ -1,7 +1,7 @@
--- This file has gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. TAT is in the key's value. The clock is in us.
+-- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
+-- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
 
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
+-- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
@@ -26,8 +26,8 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert returns the texts for a value that does not begin with "gcra:". Before 0.1.0, the values of
--- leaky_bucket began with its name.
+-- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
+-- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
@@ -42,9 +42,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It
--- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
--- decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
+-- cost is 0, or the key holds anything but a possible state of such a limit, it calls
+-- decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -89,8 +89,8 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- If the function decide covers the limit, complete sets the limit's fields decide, shape, format
--- and first for it.
+-- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
+-- calls or a rate counts in parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end

@@ -18,7 +18,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the names of all policies, once they have been sorted
+local sorted -- the sorted names of all policies; nil before the first call of policies.names
 
 -- names returns the sorted names of all policies.
 function policies.names()

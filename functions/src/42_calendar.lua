@@ -1,4 +1,4 @@
--- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
@@ -10,7 +10,7 @@ local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from then to 1970
+local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
@@ -34,7 +34,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then

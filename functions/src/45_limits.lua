@@ -11,7 +11,7 @@
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   asks        the sum of the field most.field over all rates (see most), or 0
 --   decide      the function that decides on the limit's key, see below
 --   form        the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -45,8 +45,9 @@
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
---                                             or in another form. found is the result of states.look, or its override
+--               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
+--                                             an ended block, or is in another form. found is the result of
+--                                             states.look, or its override
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
@@ -248,9 +249,10 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit of a policy with one limit and nothing else. For any other policy
--- it returns the result of parse_side, which src/50_requests.lua adds to a request. If the policy
--- has a canary, the field canary has the result of parse_side for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
+-- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
+-- request. If the policy has a canary, the field canary of this result is the result of parse_side
+-- for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end

@@ -16,7 +16,7 @@
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
 --   composed        its policies with more than one limit or with other settings
---   track           whether one of these has track
+--   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
 local OPTIONS = {
@@ -24,7 +24,7 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- a call that asks for at most this much exceeds no algorithm's bound (see most in src/45_limits.lua)
+local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
 
 -- plain is the request of a call without options and policies. All such calls reuse it: new tables
 -- would cost them 4 to 9 %.
@@ -106,7 +106,7 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that is not the number of limits.
+-- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -130,8 +130,9 @@ local function read_costs(args, at)
   return given
 end
 
--- read_options reads the arguments after the limits. allowed lists the options of the verb. It
--- returns the number of keys that the request needs, or nil and the error.
+-- read_options reads the arguments from position `at` on, which follow the limits. allowed has the
+-- options that the verb accepts. read_options returns the number of keys that the request needs, or
+-- nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   while at <= #args do
@@ -171,8 +172,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call: for each limit, at most the smallest capacity among the
--- limits that decide together.
+-- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
+-- the smallest capacity among the limits that decide together.
 function requests.limit_costs()
   local group_of, least = request.group_of, {}
   for i = 1, request.count do
@@ -214,8 +215,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that is not what the request needs. allowed has
--- TRACK if the verb takes a usage key.
+-- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
+-- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do

@@ -50,7 +50,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- a refund, and FORCE, are denied only by a block
+    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -115,11 +115,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
--- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
--- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
--- until one unit fits.
+-- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
+-- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
+-- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
+-- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
+-- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -150,7 +150,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- of each; reused by the next call
+local result = {} -- the result of the function each; reused by the next call
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -224,9 +224,9 @@ local function decide(keys, request, verb, peeks)
   return whole, changes, ENFORCED.charged
 end
 
--- decide carries out a request, and writes unless it only peeks. verb is charge, force or refund. It
--- returns the reply, whether anything was charged, and whether the enforced limits allow it. If the
--- request fails, decide returns only the error.
+-- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
+-- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
+-- allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)

@@ -31,8 +31,9 @@ local function fields(key, ...)
   return values
 end
 
--- These are the minute of the last decision, and its fields for allowed and denied calls. They are
--- cached because most calls come in the same minute.
+-- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
+-- that count its calls. They are cached because most decisions are made in the same minute as the one
+-- before.
 local current, allowed_now, denied_now = 0, '', ''
 
 -- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
@@ -84,7 +85,7 @@ function tracking.note(key, allowed, cost)
   return nil
 end
 
--- check returns the error for a key that holds anything but a record, or nil.
+-- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err

@@ -15,12 +15,16 @@
 
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
-local LAST = 1279 -- the last byte that read reads: a part has at most 1072 bytes, and 128 of the state show its kind
-local MOST_RATES = 5 -- 50 keys then have no more rates than one call may have
+-- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
+-- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
+-- the state.
+local LAST = 1279
+local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value, or what follows the part of its block, begins with an override.
+-- begins reports whether a value begins with an override. If the value begins with a block, the caller
+-- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -49,7 +53,7 @@ end
 -- concurrency has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
--- write stores the states of an override with the override before them.
+-- write stores an override, followed by its states.
 local function write(key, override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
@@ -58,9 +62,10 @@ end
 
 local form = { load = states.load_other, write = write }
 
--- read returns the override that begins after byte `from` of a key's value, the first bytes of the
--- state under it, and whether they are all of it. value is the rest of the key's value, if it has been
--- read. read returns nil if the value is broken.
+-- read returns the override that begins after byte `from` of a key's value. It also returns the first
+-- bytes of the state after the override, and whether these bytes are the whole state. If the value is
+-- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
+-- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local ends, expiry, length, at = string.match(value, PART)

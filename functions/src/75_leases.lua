@@ -26,7 +26,7 @@ local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
+local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
@@ -42,10 +42,10 @@ end
 
 -- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
 -- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. With '-2', the score of the member before it is
--- also checked and returned, because the key then expires when that member does. The third result
--- is the override, or nil. Only last itself passes the argument override: the override that it has
--- just read.
+-- '-2' for a call that may remove the last member. The key then expires when the member before it
+-- lapses, so with '-2', last also checks the score of that member and returns it as the second
+-- result. The third result is the override, or nil. The argument override is only for the recursive
+-- call, which passes the override that was just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -57,7 +57,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- all leases were released; only their lengths are left
+    return 0, nil, override -- no lease is left: members with negative scores are not leases
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -71,8 +71,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms a key is still blocked if all its leases have lapsed. It returns nil
--- if a lease or an override is in effect, or if the key is not a set of leases with such a block.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -111,8 +112,8 @@ end
 --   overlong the number of overlong leases
 local set = {}
 
--- look sets the fields of `set` for a key. It returns an error if the key holds another state. from is
--- passed to leases.last.
+-- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
+-- a block. from is passed to leases.last.
 local function look(key, from)
   local last, before, override = leases.last(key, from) -- before is the error if last is nil
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
@@ -124,8 +125,8 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads everything else that a decision needs. It returns the limit to decide
--- by, which is the override's limit if the key has an override, or nil and the error.
+-- read calls look and reads everything else that a decision needs. It returns the effective limit,
+-- which is the override's limit while an override is in effect, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -343,7 +344,8 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+-- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
+-- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
@@ -370,5 +372,5 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- if reply denies, the call has no lease
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
 end

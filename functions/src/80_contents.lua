@@ -23,8 +23,8 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
--- description of each key (see of), or nil and the error.
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what
+-- the keys hold, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then
@@ -75,9 +75,10 @@ local function blocked_until(key, content)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
--- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
--- millisecond, because Valkey would drop the key at once.
+-- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
+-- keeps its block. If override is nil, the key gets no override. If the state, the block and the
+-- override all end by the current millisecond, put deletes the key, because Valkey would delete it
+-- at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -95,8 +96,9 @@ function contents.put(key, content, blocked, override)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set for each key, or for those for which has returns true. It returns the number of
--- these keys, or the error.
+-- change calls set(key, content) for each key, with its content from list. If has is not nil,
+-- change skips the keys for which has(content) returns false. It returns the number of keys for
+-- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -109,7 +111,8 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements the verbs that remove something from the keys that have it.
+-- remove implements the verbs unblock and override_end. They apply set to the keys for which
+-- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)

@@ -46,7 +46,7 @@ func forward(ctx context.Context, gateway *process, length time.Duration, rounds
 	return nil
 }
 
-// askHTTP returns a function that asks whether a request from one of many addresses may pass.
+// askHTTP returns a function that makes the gateway check a request from one of many addresses.
 func askHTTP(port string) func(context.Context, load) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	return func(ctx context.Context, _ load) error {

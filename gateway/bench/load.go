@@ -22,7 +22,6 @@ type load struct {
 	perSecond            float64 // 0: each caller sends its next request as soon as it has a response
 }
 
-// result sums up the turns of a process.
 type result struct {
 	mu        sync.Mutex
 	latency   *hdrhistogram.Histogram // in µs
@@ -36,7 +35,7 @@ func newResult() *result { return &result{latency: hdrhistogram.New(1, 60_000_00
 
 func (r *result) rate() float64 { return float64(r.decisions) / r.took.Seconds() }
 
-// each divides total, a processor time, by the number of decisions. The result is in microseconds.
+// each returns the time per decision in µs. total is the processor time for all decisions.
 func (r *result) each(total time.Duration) float64 {
 	return float64(total.Microseconds()) / float64(r.decisions)
 }
@@ -45,37 +44,37 @@ func (r *result) each(total time.Duration) float64 {
 func (r *result) quantile(q float64) float64 { return float64(r.latency.ValueAtQuantile(q)) / 1000 }
 
 // run sends the load to a process for one turn, after a warm-up of a tenth of the turn. It adds the
-// measurements to the result into.
-func (l load) run(ctx context.Context, p *process, into *result) error {
+// measurements to sum.
+func (l load) run(ctx context.Context, p *process, sum *result) error {
 	warm := l
 	warm.length /= 10
 	if err := warm.turn(ctx, p, newResult()); err != nil {
 		return err
 	}
 	own, redis := p.used(), p.redis.used()
-	err := l.turn(ctx, p, into)
-	into.own += p.used() - own
-	into.redis += p.redis.used() - redis
+	err := l.turn(ctx, p, sum)
+	sum.own += p.used() - own
+	sum.redis += p.redis.used() - redis
 	return err
 }
 
-func (l load) turn(ctx context.Context, p *process, into *result) error {
+func (l load) turn(ctx context.Context, p *process, sum *result) error {
 	began := time.Now()
 	end := began.Add(l.length)
 	errs := make([]error, l.callers)
 	var wait sync.WaitGroup
 	for caller := range l.callers {
-		wait.Go(func() { errs[caller] = l.caller(ctx, p, caller, began, end, into) })
+		wait.Go(func() { errs[caller] = l.caller(ctx, p, caller, began, end, sum) })
 	}
 	wait.Wait()
-	into.took += time.Since(began)
+	sum.took += time.Since(began)
 	return errors.Join(errs...)
 }
 
-// caller sends the requests of one caller until end. At a fixed rate, the latency of a request is
-// measured from the time at which the request was due, so it includes the wait for a slow response
-// to the previous request.
-func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, into *result) error {
+// caller sends requests, one after another, until the time end. At a fixed rate, the latency of a
+// request is measured from the time at which the request was due, so it includes the wait for a
+// slow response to the previous request.
+func (l load) caller(ctx context.Context, p *process, caller int, began, end time.Time, sum *result) error {
 	latency := hdrhistogram.New(1, 60_000_000, 3)
 	gap := time.Duration(0)
 	if l.perSecond > 0 {
@@ -96,10 +95,10 @@ func (l load) caller(ctx context.Context, p *process, caller int, began, end tim
 		_ = latency.RecordValue(max(1, time.Since(asked).Microseconds()))
 		n++
 	}
-	into.mu.Lock()
-	defer into.mu.Unlock()
-	into.latency.Merge(latency)
-	into.decisions += n
+	sum.mu.Lock()
+	defer sum.mu.Unlock()
+	sum.latency.Merge(latency)
+	sum.decisions += n
 	return nil
 }
 

@@ -45,7 +45,6 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
-// startOurs builds and starts the gateway of this checkout.
 func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "ratelimit-gateway")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
@@ -67,7 +66,6 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	return p, err
 }
 
-// start starts a process and waits until it responds.
 func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) (*process, error) {
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -81,7 +79,6 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, port, redis string) 
 	return p, p.answers(ctx)
 }
 
-// answers waits until the process responds to requests.
 func (p *process) answers(ctx context.Context) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -114,7 +111,6 @@ func (p *process) memory() int {
 	return 0
 }
 
-// used returns the processor time that the process has used.
 func (p *process) used() time.Duration {
 	const tick = 10 * time.Millisecond
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -127,10 +123,8 @@ func (p *process) used() time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// server is the address of a Redis server.
 type server string
 
-// used returns the processor time that the Redis server has used.
 func (s server) used() time.Duration {
 	conn, err := net.Dial("tcp", string(s))
 	if err != nil {

@@ -98,7 +98,7 @@ func (b *Backend) RealTime() {
 	}
 }
 
-// Primaries returns the nodes that take writes. The other nodes are their replicas.
+// Primaries returns the nodes that accept writes. The other nodes are their replicas.
 func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) {
 	var nodes []*Node
 	for _, n := range b.Nodes {
@@ -203,7 +203,6 @@ func (b *Backend) dismissSpares(ctx context.Context) error {
 	return nil
 }
 
-// stop stops every server of the backend, and releases its resources.
 func (b *Backend) stop() error {
 	var errs []error
 	for _, n := range slices.Concat(b.Nodes, b.extra) {

@@ -73,7 +73,6 @@ func newDocker(ctx context.Context, dir string) (*docker, error) {
 
 func (d *docker) close() error { return d.api.Close() }
 
-// has reports whether the engine has the image.
 func (d *docker) has(ctx context.Context, image string) bool {
 	_, err := d.api.ImageInspect(ctx, image)
 	return err == nil
@@ -132,7 +131,6 @@ func (d *docker) launch(ctx context.Context, s spec, options []string) (instance
 	return &dockerInstance{docker: d, id: c.GetContainerID()}, nil
 }
 
-// dockerInstance is a server that runs in a container.
 type dockerInstance struct {
 	docker *docker
 	id     string

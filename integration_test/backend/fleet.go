@@ -27,7 +27,7 @@ type Fleet struct {
 	Backends []*Backend
 
 	dir      string
-	library  string // the clock shim, or "" if it does not work
+	library  string // path of the clock shim, or "" if it does not work
 	launcher launcher
 	once     sync.Once
 	stopErr  error
@@ -107,7 +107,6 @@ func (f *Fleet) startLocal(ctx context.Context) error {
 	return f.startAll(ctx, plans, "process")
 }
 
-// plan is a backend to start.
 type plan struct {
 	name string
 	spec spec

@@ -13,7 +13,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// local starts servers as processes on this machine.
 type local struct {
 	dir     string // contains a directory for each server
 	library string // the clock shim, or "" if there is none

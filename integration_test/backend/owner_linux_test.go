@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestStale(t *testing.T) {
@@ -14,20 +16,14 @@ func TestStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, child.Start())
 	owner := ownerOf(child.Process.Pid)
 	now := time.Now()
 	if stale(owner, now.Add(-24*time.Hour)) {
 		t.Errorf("%q counts as ended while it runs", owner)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, in.Close())
+	redistest.Require(t, child.Wait())
 	for _, row := range []struct {
 		owner string
 		age   time.Duration
@@ -49,24 +45,12 @@ func TestStale(t *testing.T) {
 func TestMakeDirRemovesWhatAKilledRunLeft(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	old := filepath.Join(os.TempDir(), "ratelimit-test-1")
-	if err := os.Mkdir(old, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(old, ownerFile), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, os.Mkdir(old, 0o700))
+	redistest.Require(t, os.WriteFile(filepath.Join(old, ownerFile), nil, 0o600))
 	long := time.Now().Add(-3 * time.Hour)
-	if err := os.Chtimes(filepath.Join(old, ownerFile), long, long); err != nil {
-		t.Fatal(err)
-	}
-	first, err := makeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := makeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, os.Chtimes(filepath.Join(old, ownerFile), long, long))
+	first := redistest.Must[string](t)(makeDir())
+	second := redistest.Must[string](t)(makeDir())
 	if _, err := os.Stat(old); !os.IsNotExist(err) {
 		t.Errorf("the folder of a run that is long over is still there: %v", err)
 	}

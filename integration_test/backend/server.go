@@ -14,7 +14,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// spec describes a server to start.
 type spec struct {
 	name    string
 	program string // "redis-server" or "valkey-server", for a process
@@ -24,7 +23,6 @@ type spec struct {
 	options []string    // additional command-line options
 }
 
-// launcher starts servers: as processes or as containers.
 type launcher interface {
 	// launch starts a server with the given command-line options, which make it listen on
 	// 127.0.0.1. It does not wait until the server replies.
@@ -33,7 +31,6 @@ type launcher interface {
 	close() error
 }
 
-// instance is one server that a launcher started.
 type instance interface {
 	kill(ctx context.Context) error
 	pause(ctx context.Context) error
@@ -128,7 +125,7 @@ func twoPorts() (port, busPort int, err error) {
 		if err != nil {
 			return 0, 0, fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer l.Close() // stay open until both ports are found, so that the ports differ
+		defer l.Close() // keep the port in use until two are found, so that they differ
 		p := l.Addr().(*net.TCPAddr).Port
 		if !usedPorts[p] {
 			usedPorts[p] = true

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 var screenshots = flag.String("screenshots", "", "write screenshots into this `folder`")
@@ -66,14 +67,11 @@ type site struct {
 // the server.
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/s burst=20, 5000/h"}}, Canary: &functions.Canary{Limits: []string{"5/s"}, Share: 5, Shadow: true}},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "100/m"}, {Key: "consumer", Limit: "20/m burst=5"}}},
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "3/d"}}, Shadow: true},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	s := &site{t: t, srv: embedded.Run(t, embedded.WithLibrary(build.Text()))}
 	for i := range 6 {
 		s.take(fmt.Sprintf("tenant:%d", i), 4*i+1)
@@ -81,10 +79,7 @@ func start(t *testing.T, flags ...string) *site {
 	s.take(hostile, 3)
 	s.take(strings.Repeat("long", 250_000), 2)
 	s.shadowed(5)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := redistest.Must[string](t)(program())
 	cmd := exec.Command(path, append([]string{"dashboard", "--redis", s.srv.Addr(), "--listen", "127.0.0.1:0"}, flags...)...)
 	var said bytes.Buffer
 	out, err := cmd.StdoutPipe()
@@ -92,9 +87,7 @@ func start(t *testing.T, flags ...string) *site {
 		t.Fatal(err)
 	}
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil {
@@ -114,10 +107,7 @@ func (s *site) client() *client.Client {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	c, err := client.New(rdb, client.WithTimeout(longest))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := redistest.Must[*client.Client](s.t)(client.New(rdb, client.WithTimeout(longest)))
 	return c
 }
 
@@ -126,9 +116,7 @@ func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()
 	for range calls {
-		if _, err := c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key[:min(20, len(key))]}, Limits: []client.Limit{"10/d"}, UsageKey: key}); err != nil {
-			s.t.Fatal(err)
-		}
+		redistest.Must[client.Result](s.t)(c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key[:min(20, len(key))]}, Limits: []client.Limit{"10/d"}, UsageKey: key}))
 	}
 }
 
@@ -137,9 +125,7 @@ func (s *site) shadowed(calls int) {
 	s.t.Helper()
 	c := s.client()
 	for range calls {
-		if _, err := c.Allow(s.t.Context(), "exports", "@export"); err != nil {
-			s.t.Fatal(err)
-		}
+		redistest.Must[client.Result](s.t)(c.Allow(s.t.Context(), "exports", "@export"))
 	}
 }
 
@@ -158,8 +144,8 @@ const cut = `(() => {
   return found.join(', ')
 })()`
 
-// TestPage checks that the page fits and shows everything, at every width and in both color
-// schemes, and that no text from a server is interpreted as HTML.
+// TestPage checks that the page shows all data and does not scroll sideways, at every width and in
+// both color schemes. It also checks that no text from a server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
 	for _, width := range []int64{1280, 400, 320} {
@@ -221,9 +207,7 @@ func TestLive(t *testing.T) {
 	p.until(`document.querySelector('#answer').textContent.includes('9 of 10 left after it')`)
 	p.do(chromedp.Focus(chromedp.CSS(`#order`)))
 	s.take("tenant:9", 2)
-	if _, err := s.client().AllowN(t.Context(), "live", "10/d", 4); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[client.Result](t)(s.client().AllowN(t.Context(), "live", "10/d", 4))
 	p.until(`document.querySelector('#usage-sum').textContent.startsWith('10 allowed, 32 denied') && document.querySelector('#minutes').textContent.includes('32')`)
 	p.until(`document.querySelector('#answer').textContent.includes('5 of 10 left after it')`)
 	if got := p.text(`document.activeElement.id`); got != "order" {
@@ -243,15 +227,10 @@ func TestBeforeTheServer(t *testing.T) {
 	_ = s.srv.Close()
 	p := s.open(800, 800, "light")
 	p.until(`document.querySelector('#faults').innerText.includes('cannot reach')`)
-	srv, err := embedded.Start(embedded.WithAddr(s.srv.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := redistest.Must[*embedded.Server](t)(embedded.Start(embedded.WithAddr(s.srv.Addr())))
 	defer srv.Close()
 	p.until(`document.querySelector('#nodes').innerText.includes('not deployed')`)
-	if err := srv.Load(functions.Source()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, srv.Load(functions.Source()))
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
@@ -310,10 +289,7 @@ func TestAccessibilityTree(t *testing.T) {
 	p.until(`document.querySelectorAll('#minutes tr').length > 0`)
 	p.do(chromedp.SetValue(chromedp.CSS(`#limiter`), "k"), chromedp.SetValue(chromedp.CSS(`#limit`), "5/m"), chromedp.Click(chromedp.CSS(`#ask button`)))
 	p.until(`document.querySelector('#answer meter') !== null`)
-	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := redistest.Must[accessibility.GetFullAXTreeResult](t)(chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}))
 	found := map[string][]string{}
 	for _, node := range tree.Nodes {
 		if node.Ignored || node.Role == nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // tab is a page in Chromium. Any error that the page's script reports fails the test.
@@ -40,16 +42,14 @@ func (s *site) open(width, height int64, scheme string) *tab {
 	s.t.Cleanup(cancel)
 	p := &tab{s.t, ctx}
 	p.do(chromedp.EmulateViewport(width, height))
-	if err := chromedp.Listen(ctx, func(event any) {
+	redistest.Require(s.t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
 			s.t.Errorf("the page's script failed: %+v", e.ExceptionDetails)
 		case *runtime.EventConsoleAPICalled:
 			s.t.Errorf("the page complains: %+v", e.Args)
 		}
-	}); err != nil {
-		s.t.Fatal(err)
-	}
+	}))
 	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	}); err != nil {
@@ -61,18 +61,13 @@ func (s *site) open(width, height int64, scheme string) *tab {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
-		p.t.Fatal(err)
-	}
+	redistest.Require(p.t, chromedp.Do(p.ctx, steps...))
 }
 
 // run runs an action that returns a result.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	result, err := chromedp.Run(p.ctx, action)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	result := redistest.Must[T](p.t)(chromedp.Run(p.ctx, action))
 	return result
 }
 
@@ -99,7 +94,5 @@ func (p *tab) screenshot(name string) {
 	if *screenshots == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), run(p, chromedp.FullScreenshot(100)), 0o666); err != nil {
-		p.t.Fatal(err)
-	}
+	redistest.Require(p.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), run(p, chromedp.FullScreenshot(100)), 0o666))
 }

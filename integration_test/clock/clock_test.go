@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // date runs the date program with the shim and returns its output.
@@ -24,14 +26,8 @@ func date(t *testing.T, library, file string) string {
 
 func TestClock(t *testing.T) {
 	dir := t.TempDir()
-	library, err := Build(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := Create(filepath.Join(dir, "now"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := redistest.Must[string](t)(Build(dir))
+	file := redistest.Must[*File](t)(Create(filepath.Join(dir, "now")))
 	defer file.Close()
 	before := time.Now().Unix()
 	seconds, _, _ := strings.Cut(date(t, library, file.Path()), ".")
@@ -43,9 +39,7 @@ func TestClock(t *testing.T) {
 		1:                      "0.000001000",
 		32_503_680_000_000_000: "32503680000.000000000",
 	} {
-		if err := file.Set(us); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, file.Set(us))
 		if got := date(t, library, file.Path()); got != want {
 			t.Errorf("at %d µs date prints %s, want %s", us, got, want)
 		}
@@ -59,10 +53,7 @@ func TestClock(t *testing.T) {
 
 func TestAMissingFileEndsTheProcess(t *testing.T) {
 	dir := t.TempDir()
-	library, err := Build(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := redistest.Must[string](t)(Build(dir))
 	cmd := exec.Command("date")
 	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, Env+"="+filepath.Join(dir, "gone"))
 	out, err := cmd.CombinedOutput()

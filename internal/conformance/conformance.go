@@ -97,10 +97,9 @@ func (f *File) Save(path string) error {
 	return replace.File(path, []byte(b.String()))
 }
 
-// Fatal returns the reason why the case must not run on the named server, or "" if it may. A case
-// must not run on a server that it crashes. recorded reports whether replies from this server are
-// recorded. If they are not,
-// a case that crashes any of the recorded servers must not run there either.
+// Fatal returns the reason why the case must not run on the named server, or "" if it may run. A
+// case must not run on a server that it crashes. recorded reports whether replies from this server
+// are recorded. If not, the case must not crash any of the recorded servers.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -110,9 +109,9 @@ func (c *Case) Fatal(server string, recorded bool) string {
 	return ""
 }
 
-// Accepts reports whether the replies, as returned by Run, are right for the named server. recorded
-// reports whether replies from this server are recorded. If not, as for a later version, the server
-// must reply like one of the recorded servers.
+// Accepts reports whether replies, as returned by Run, are correct for the named server. If
+// recorded is true, they must be the replies that are recorded for this server. Otherwise, for
+// example for a later version, they must be the replies of one of the recorded servers.
 func (c *Case) Accepts(server, replies string, recorded bool) bool {
 	if recorded {
 		return Same(replies, string(c.Expected(server)))
@@ -177,8 +176,8 @@ func (c *Case) Expected(server string) json.RawMessage {
 }
 
 // Record stores the server's replies. If they differ from all recorded replies, it adds a Difference
-// with the reason in the parameter why. The replies "null" mean that the case crashed the server.
-func (c *Case) Record(server, replies, why string) {
+// with the given reason. The replies "null" mean that the case crashed the server.
+func (c *Case) Record(server, replies, reason string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)
 		return
@@ -200,7 +199,7 @@ func (c *Case) Record(server, replies, why string) {
 			return
 		}
 	}
-	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: why, Replies: json.RawMessage(replies)})
+	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: reason, Replies: json.RawMessage(replies)})
 }
 
 // Run empties the server, runs the case there and returns the replies as a JSON array, in the
@@ -212,14 +211,14 @@ func (c *Case) Run(conn *Conn) (string, error) {
 			return "", err
 		}
 	}
-	calls, shown := c.calls()
+	calls, setup := c.calls()
 	var replies []any
 	for i, words := range calls {
 		reply, err := conn.Do(words...)
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", words, err)
 		}
-		if i >= shown {
+		if i >= setup {
 			replies = append(replies, reply)
 		} else if m, ok := reply.(map[string]any); ok && m["error"] != nil {
 			replies = append(replies, map[string]any{"load": m["error"]})
@@ -233,8 +232,8 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. The commands before the index shown are the setup.
-func (c *Case) calls() (calls [][]string, shown int) {
+// calls returns the case's commands. The first setup commands prepare the server.
+func (c *Case) calls() (calls [][]string, setup int) {
 	if c.Calls != nil {
 		return c.Calls, 0
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestRecordAndAccept(t *testing.T) {
@@ -77,9 +79,7 @@ func TestLoadRefusesWhatWouldHideACase(t *testing.T) {
 		`{"cases":[{"name":"a","replys":[1]}]}`: "unknown field",
 		`{"cases":[{"name":"a","differs":[{"on":["redis8.0"],"why":"","replies":[1]}]}]}`: "needs both on and why",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, os.WriteFile(path, []byte(text), 0o600))
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -92,13 +92,8 @@ func TestSaveIsReadBackAsItWas(t *testing.T) {
 		{Name: "a", Lua: "return 1 < 2", Replies: json.RawMessage(`[1]`)},
 		{Name: "b", Calls: [][]string{{"PING"}}, Replies: json.RawMessage(`[{"status":"PONG"}]`)},
 	}}
-	if err := f.Save(path); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, f.Save(path))
+	got := redistest.Must[*File](t)(Load(path))
 	if toJSON(got) != toJSON(f) {
 		t.Errorf("read back %s, want %s", toJSON(got), toJSON(f))
 	}

@@ -57,7 +57,7 @@ var (
 type Class struct {
 	name   string
 	remedy string // for Go programs
-	Hint   string // for the command line
+	Hint   string // remedy for users of the command
 }
 
 func (c *Class) Error() string { return c.name }
@@ -86,8 +86,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Class, e.Err}
 }
 
-// PasswordError says why there is no password to log in with, and what to do. It wraps nothing,
-// because go-redis returns the innermost error of a failed login.
+// PasswordError reports why no password is available to log in with, and what to do. It wraps no
+// error, because go-redis returns the innermost error of a failed login.
 type PasswordError struct{ Problem, Remedy string }
 
 // Error returns the problem and the remedy in one line.
@@ -205,8 +205,8 @@ func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
-// Addr returns the address that could not be dialed, if err contains one and it is not a
-// Sentinel's.
+// Addr returns the address that could not be dialed. It returns "" if err does not contain the
+// address, or if it is the address of a Sentinel.
 func Addr(err error) string {
 	var dial *net.OpError
 	if AtSentinels(err) || !errors.As(err, &dial) || dial.Op != "dial" || dial.Addr == nil {

@@ -123,9 +123,7 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, os.WriteFile(file, []byte(got), 0o666))
 	}
 	if want, err := os.ReadFile(file); err != nil || string(want) != got {
 		t.Errorf("%v: %s has\n%s\nwant\n%s", err, name, want, got)
@@ -136,10 +134,7 @@ func golden(t *testing.T, name, got string) {
 // configurations of the server and of the client. If the server's is nil, it uses plain RESP.
 func handshake(t *testing.T, server, ours *tls.Config) error {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = ln.Close() }()
 	served := make(chan struct{})
 	defer func() { <-served }()
@@ -157,12 +152,9 @@ func handshake(t *testing.T, server, ours *tls.Config) error {
 		}
 		_, _ = io.Copy(io.Discard, conn) // until the client has read everything
 	}()
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := redistest.Must[net.Conn](t)(net.Dial("tcp", ln.Addr().String()))
 	defer func() { _ = conn.Close() }()
-	_, err = tls.Client(conn, ours).Read(make([]byte, 1))
+	_, err := tls.Client(conn, ours).Read(make([]byte, 1))
 	if err == nil {
 		t.Fatal("the handshake succeeds")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// HangUp is the answer that makes the server close the connection.
+// HangUp, returned by the function answer of Run, makes the server close the connection.
 const HangUp = "hang up"
 
 // Run runs a server until the test ends. It sends the RESP that answer returns for each command. If

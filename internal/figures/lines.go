@@ -24,11 +24,11 @@ type Axis struct {
 	Text  func(float64) string
 }
 
-// Powers returns the powers of ten from 1 up to the first one that is not less than the value most.
-// The result always includes 10.
-func Powers(most float64) []float64 {
+// Powers returns the powers of ten from 1 up to the first one that is not less than largest. The
+// result always includes 10.
+func Powers(largest float64) []float64 {
 	marks := []float64{1, 10}
-	for marks[len(marks)-1] < most {
+	for marks[len(marks)-1] < largest {
 		marks = append(marks, 10*marks[len(marks)-1])
 	}
 	return marks
@@ -107,11 +107,10 @@ func (l Lines) SVG() string {
 	return p.String()
 }
 
-// place returns the position of value on a logarithmic axis that extends between the positions from
-// and to.
-func (a Axis) place(value, from, to float64) float64 {
+// place returns the position of value on a logarithmic axis that extends from begin to end.
+func (a Axis) place(value, begin, end float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
-	return from + (to-from)*math.Log(value/first)/math.Log(last/first)
+	return begin + (end-begin)*math.Log(value/first)/math.Log(last/first)
 }
 
 type name struct {

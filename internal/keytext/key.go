@@ -13,7 +13,7 @@ type Key[C any] struct {
 	Err error
 }
 
-// Keys makes Key values for one package. Its fields contain words for that package's errors.
+// Keys makes Key values for one package. Its fields appear in that package's errors.
 type Keys[C any] struct {
 	Missing error  // returned if a C lacks the value for the key
 	Such    string // an example of a key, for errors
@@ -38,9 +38,9 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret returns a Key whose value is a hash of what value returns. maker is the name of the
-// exported function, such as "Header"; in lower case it is part of the key. example is a sample
-// argument, for errors.
+// Secret returns a Key that contains a hash of the result of value. maker is the name of the
+// exported function that calls Secret, such as "Header"; its lower-case form is part of the key.
+// example is a sample argument for error messages.
 func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
 	if name == "" {
 		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}
@@ -51,12 +51,11 @@ func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
 		}
-		return Secret(kind, name, v), nil
+		return kind + ":" + Escape(name) + "~" + digest(v), nil
 	}}
 }
 
-// Join returns a Key that combines all keys. If one of them has no key for a C, the result has none
-// either.
+// Join returns a Key that joins the values of all keys. It returns the first error from these keys.
 func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	if err := k.Check("Join", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -73,7 +72,7 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf returns a Key that tries keys in order, and uses the first that has a key for the C.
+// FirstOf returns a Key that uses the first of keys that does not return the error k.Missing.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}

@@ -23,9 +23,6 @@ func Value(name, value string) string {
 	return name + "=" + Escape(value)
 }
 
-// Secret returns "kind:name~" and a hash of the value, which may be a secret.
-func Secret(kind, name, value string) string { return kind + ":" + Escape(name) + "~" + digest(value) }
-
 func digest(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:16])

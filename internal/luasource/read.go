@@ -24,7 +24,7 @@ const (
 	maxFunctions = 1 << 13
 )
 
-// Refusal is the error for a line of a library that cannot run as it does in Redis.
+// Refusal is the error for a line of source code that would not run as it does in Redis.
 type Refusal struct {
 	Line int
 	Says string
@@ -74,13 +74,12 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns an error if n exceeds the maximum, the parameter most. The parameter what names
-// the things that were counted.
-func tooMuch(n, most int, what string) error {
+// tooMuch returns an error if n exceeds most. unit is the unit of both, such as "bytes".
+func tooMuch(n, most int, unit string) error {
 	if n <= most {
 		return nil
 	}
-	return &Refusal{1, fmt.Sprintf("the text has %d %s, and the embedded server takes at most %d; split it into several libraries", n, what, most)}
+	return &Refusal{1, fmt.Sprintf("the text has %d %s, and the embedded server takes at most %d; split it into several libraries", n, unit, most)}
 }
 
 func refusal(text string, err error) error {
@@ -108,9 +107,9 @@ func checkTokens(text string) error {
 	var before, last ast.Token
 	end := ast.Position{} // where last ends
 	parameters := false   // between the keyword function and the end of its parameters
-	open := true          // whether a statement, but no semicolon, may begin here
-	waiting := 0          // an upper bound of the operators that wait for their operand
-	outside := []int{0}   // a stack of values of waiting: 0, and the value before each open bracket or block
+	open := true          // whether a semicolon here would be an empty statement
+	waiting := 0          // upper bound on the number of operators that wait for an operand
+	outside := []int{0}   // the value of waiting before each open bracket and block; the first element is 0
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {

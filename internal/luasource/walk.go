@@ -35,7 +35,7 @@ const (
 	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
 	maxLocals    = 200     // Lua 5.1's limit for local variables
 	maxConstants = 1 << 15 // per function; for each new constant, gopher-lua's compiler searches all others
-	maxLooks     = 6e8     // per library; for each use of a constant, the compiler compares the constant with those before it
+	maxLooks     = 6e8     // per library; see the field looks
 )
 
 func refuse(line int, format string, args ...any) {
@@ -182,7 +182,7 @@ func (w *walker) expr(e ast.Expr) ast.Expr {
 	case *ast.StringExpr:
 		w.constant(e.Line(), e.Value)
 		if e.Value == "__len" {
-			refuse(e.Line(), "__len: Lua 5.1 takes no notice of it in a table, and gopher-lua does; give the metatable another name for it")
+			refuse(e.Line(), "__len: Lua 5.1 ignores it in the metatable of a table, but gopher-lua does not; rename the field")
 		}
 	case *ast.IdentExpr:
 		w.use(e)

@@ -2,10 +2,8 @@ package overrides
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 var began = time.UnixMilli(1_700_000_000_000).UTC()
@@ -25,19 +23,12 @@ func start(t *testing.T) (*embedded.Server, *redis.Client, *client.Client) {
 	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c, err := client.New(rdb, client.WithTimeout(time.Minute))
-	check(t, err)
-	return srv, rdb, c
+	return srv, rdb, redistest.Must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = redistest.Require
 
-// found runs a scan without pauses.
+// found returns the result of a scan without pauses.
 func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Snapshot {
 	t.Helper()
 	s := New(limit, match)
@@ -58,13 +49,11 @@ func TestScan(t *testing.T) {
 	}
 	lease := func(key string, d time.Duration) {
 		t.Helper()
-		_, err := c.Lease(key, client.Concurrency(3, d), "id").Acquire(ctx)
-		check(t, err)
+		redistest.Must[client.Result](t)(c.Lease(key, client.Concurrency(3, d), "id").Acquire(ctx))
 	}
 	take := func(key string, limit client.Limit) {
 		t.Helper()
-		_, err := c.AllowN(ctx, key, limit, 5)
-		check(t, err)
+		redistest.Must[client.Result](t)(c.AllowN(ctx, key, limit, 5))
 	}
 	for i, limit := range []client.Limit{"10/m", "100000/m", "token_bucket 10/m", "fixed_window 10/m", "sliding_window 10/m", "sliding_log 10/m", "10/s, 100/m"} {
 		take(fmt.Sprint("state", i), limit)
@@ -131,43 +120,9 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	check(t, c.Override(t.Context(), "5/m", time.Hour, "{k}a", "{k}b"))
 	s := New(2, "")
 	for _, keys := range [][]string{{"{k}a", "{k}a"}, {"{k}b"}, {"{k}a", "{k}b"}} {
-		if _, err := s.read(t.Context(), rdb, began, keys); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must[int](t)(s.read(t.Context(), rdb, began, keys))
 	}
 	if got := s.Snapshot(); len(got.Overrides) != 2 || got.More != 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-// TestCluster checks that every primary of a cluster is scanned. If a primary is dead, the error
-// must name it, and the scan must find the overrides on the other primaries.
-func TestCluster(t *testing.T) {
-	one, _, c1 := start(t)
-	two, _, c2 := start(t)
-	check(t, c1.Override(t.Context(), "5/m", time.Hour, "b"))
-	check(t, c2.Override(t.Context(), "6/m", time.Hour, "a"))
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
-		for i, addr := range []string{one.Addr(), two.Addr()} {
-			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: addr}}})
-		}
-		return slots, nil
-	}, MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = rdb.Close() })
-	limits := func(found Snapshot) (limits []string) {
-		for _, o := range found.Overrides {
-			limits = append(limits, o.Key+" "+o.Limit)
-		}
-		return limits
-	}
-	if got := found(t, rdb, 10, ""); !slices.Equal(limits(got), []string{"a 6/m", "b 5/m"}) || !got.Complete {
-		t.Errorf("%+v", got)
-	}
-	_ = two.Close()
-	s := New(10, "")
-	err := s.Run(t.Context(), rdb)
-	var node *scan.NodeError
-	if got := s.Snapshot(); !errors.As(err, &node) || !strings.HasSuffix(two.Addr(), node.Addr) || got.Complete || !slices.Equal(limits(got), []string{"b 5/m"}) {
-		t.Errorf("%v: %+v", err, got)
 	}
 }

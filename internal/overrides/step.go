@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -105,35 +104,12 @@ func (s *step) read(keys []string) error {
 	})
 }
 
-// ask sends a command for each of keys in one round trip, and calls read with the replies. It does
-// not call read for keys that the user may not read, or that are now of another type or on another
-// server.
+// ask calls scan.Ask, and counts the round trip and the keys that the user may not read.
 func (s *step) ask(keys []string, command func(key string) []any, read func(key string, reply any) error) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	pipe := s.rdb.Pipeline()
-	replies := make([]*redis.Cmd, len(keys))
-	for i, key := range keys {
-		replies[i] = pipe.Do(s.ctx, command(key)...)
-	}
-	_, _ = pipe.Exec(s.ctx) // each command has its own error
-	s.trips++
-	for i, reply := range replies {
-		switch err := reply.Err(); {
-		case redis.HasErrorPrefix(err, "NOPERM"):
-			s.refused++
-			continue
-		case scan.Gone(err):
-			continue
-		case err != nil && !errors.Is(err, redis.Nil):
-			return err
-		}
-		if err := read(keys[i], reply.Val()); err != nil {
-			return err
-		}
-	}
-	return nil
+	s.trips += min(1, len(keys))
+	refused, err := scan.Ask(s.ctx, s.rdb, keys, command, read)
+	s.refused += refused
+	return err
 }
 
 // readString reads the first bytes of a string. It calls cut if they contain only part of an
@@ -174,7 +150,8 @@ func ofSet(member string) (o Override, ok bool) {
 	return Override{Limit: "concurrency " + match[2] + " lease=" + lease, Ends: at(match[1])}, true
 }
 
-// keep keeps the override of key, unless the override has ended. It drops a block that has ended.
+// keep adds o, the override of key, to s.found unless o has ended. It clears o.Blocked if the block
+// has ended.
 func (s *step) keep(key string, o Override) {
 	if o.Key, o.Read = key, s.now; !o.Ends.After(s.now) {
 		return
@@ -185,7 +162,6 @@ func (s *step) keep(key string, o Override) {
 	s.found = append(s.found, o)
 }
 
-// at returns the time ms milliseconds after the epoch.
 func at(ms string) time.Time {
 	n, _ := strconv.ParseInt(ms, 10, 64) // cannot fail, because there are few digits
 	return time.UnixMilli(n).UTC()

@@ -8,7 +8,7 @@ import (
 
 // Problem describes an error.
 type Problem struct {
-	Type     string   `json:"type,omitempty"` // "" if the status is enough
+	Type     string   `json:"type,omitempty"` // "" if the status code describes the problem
 	Title    string   `json:"title"`          // "" for the text of the status
 	Status   int      `json:"status"`
 	Detail   string   `json:"detail"`

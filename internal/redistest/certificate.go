@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// Certificate makes a self-signed certificate for host names and IP addresses that is valid for a
-// day from the given time. It has a Leaf. A client offers a certificate only to a server that trusts
-// an authority with the same name, which may be empty.
+// Certificate returns a self-signed certificate for host names and IP addresses, with its Leaf. It
+// is valid from one hour before `from` until 23 hours after it. A client sends a certificate only
+// to a server that trusts an authority with the same name. name may be empty.
 func Certificate(t testing.TB, name string, from time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

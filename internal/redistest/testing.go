@@ -2,11 +2,13 @@ package redistest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,6 +49,20 @@ func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
+}
+
+// ClusterOf returns a cluster client that uses the servers at addrs as primaries, although they may
+// not be in cluster mode. It does not retry. It is closed at the end of the test.
+func ClusterOf(t testing.TB, addrs ...string) *redis.ClusterClient {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
+		for i, addr := range addrs {
+			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: addr}}})
+		}
+		return slots, nil
+	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }
 
 // Join makes a cluster of nodes. primaries is the number of primaries: the first nodes, which get

@@ -36,8 +36,8 @@ func (s *Servers) SetPassword(password string) {
 	s.Alone = ""
 }
 
-// SetProvider makes every new connection call provide for its user and password. If provide returns
-// no user, the user is the name in the URL.
+// SetProvider sets the function that returns the user and the password for each new connection. If
+// it returns no user, the user is the name in the URL.
 func (s *Servers) SetProvider(provide func(context.Context) (user, password string, err error)) {
 	s.nameUser()
 	named := s.Alone
@@ -48,8 +48,9 @@ func (s *Servers) SetProvider(provide func(context.Context) (user, password stri
 	}
 }
 
-// nameUser shows the name of a URL without a password as USER in suggested commands. Until then it
-// is shown as PASSWORD, because it may be a misplaced password; see Alone.
+// nameUser replaces the user name with USER in the URL for suggested commands, if the URL has a
+// user name but no password. Before that, the URL has PASSWORD in its place, because it may be a
+// misplaced password; see Alone.
 func (s *Servers) nameUser() {
 	if s.Alone != "" {
 		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)

@@ -23,7 +23,7 @@ type Servers struct {
 	// user name alone cannot log in. Print it only after SetPassword or SetProvider.
 	Alone string
 
-	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
+	Master           string // name of the primary if Addrs are Sentinels, otherwise ""
 	SentinelUser     string // login for the Sentinels
 	SentinelPassword string
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
@@ -36,10 +37,7 @@ func TestParse(t *testing.T) {
 		{given: "redis://[::1]:7", name: "redis://[::1]:7", addrs: []string{"[::1]:7"}, network: "tcp"},
 	} {
 		t.Run(tt.given, func(t *testing.T) {
-			s, err := redisurl.Parse(tt.given)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(tt.given))
 			o := s.Options
 			if s.Name != tt.name || !slices.Equal(s.Addrs, tt.addrs) || s.Cluster != tt.cluster || o.DB != tt.db ||
 				o.Username != tt.user || o.Password != tt.pass || o.Network != tt.network || (o.TLSConfig != nil) != tt.tls {
@@ -51,10 +49,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	s, err := redisurl.Parse("redis://h?read_timeout=1s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := redistest.Must[redisurl.Servers](t)(redisurl.Parse("redis://h?read_timeout=1s"))
 	s.Punctual(3 * time.Second)
 	for _, cluster := range []bool{false, true} {
 		s.Cluster = cluster
@@ -133,7 +128,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 				"redis+cluster://u:%s@h:1,i:2", "h:1,redis://u:%s@i:2", "h:1,u:%s@i", "redis-sentinel://u:%s@h,i/name", "redis-sentinel://h/name?sentinel_password=%s",
 				"http://u:%s@h", "redis://u:%s@h/x", "redis://u:%s@h?colour=red", "redis://u:%s@h:port"} {
 				if special == ":" && strings.Contains(" rediss://%s@h %s@h ", " "+form+" ") {
-					continue // a user and a password
+					continue // the part before the colon is a user, not a password
 				}
 				s, err := redisurl.Parse(strings.Replace(form, "%s", password, 1))
 				shown := s.Name + " " + s.URL
@@ -148,14 +143,11 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestPasswordFromElsewhere checks that a name without a password is the user name if the password
-// comes from elsewhere.
+// TestPasswordFromElsewhere checks that ann in redis://ann@h is the user name if the password is
+// set separately.
 func TestPasswordFromElsewhere(t *testing.T) {
 	for _, given := range []string{"redis://ann@h", "redis-sentinel://ann@h/name"} {
-		s, err := redisurl.Parse(given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(given))
 		provided := s
 		s.SetPassword("p")
 		if s.Options.Username != "ann" || s.Options.Password != "p" || !strings.Contains(s.URL, "//USER@h") {
@@ -169,10 +161,7 @@ func TestPasswordFromElsewhere(t *testing.T) {
 		}
 		_ = rdb.Close()
 	}
-	s, err := redisurl.Parse("redis://ann@h:1,i:2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := redistest.Must[redisurl.Servers](t)(redisurl.Parse("redis://ann@h:1,i:2"))
 	s.SetProvider(func(context.Context) (string, string, error) { return "bob", "q", nil })
 	rdb := s.Open().(*redis.ClusterClient)
 	if user, _, err := rdb.Options().CredentialsProviderContext(t.Context()); user != "bob" || err != nil {

@@ -1,5 +1,5 @@
 // Package replace replaces files atomically. A file keeps its old content until the new content is
-// complete, and also if writing fails.
+// complete. If writing fails, it keeps the old content.
 package replace
 
 import (
@@ -62,8 +62,9 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content to a temporary file and renames it to name. info describes the existing
-// file, and is nil if there is none.
+// beside writes content to a temporary file, and renames that file to name or, if name is a
+// symbolic link, to its target. info describes the existing file; it is nil if the file does not
+// exist.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
 	if err != nil {
@@ -100,7 +101,7 @@ func create(name string) (file *os.File, target string, err error) {
 // follow resolves a symbolic link. The link's target need not exist. follow returns any other name
 // unchanged.
 func follow(name string) (string, error) {
-	for range 40 { // the same maximum as in Linux
+	for range 40 { // Linux also follows at most 40 links
 		link, err := os.Readlink(name)
 		if err != nil {
 			return name, nil

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 const (
@@ -38,8 +40,8 @@ type Keys struct {
 	// trips it made. It is called concurrently for different servers.
 	Read func(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, err error)
 
-	// Wait waits between two steps. It returns an error if the context ends first. If Wait is nil,
-	// the scan uses a timer.
+	// Wait waits between two steps. It returns an error if the context is done first. If Wait is
+	// nil, the scan uses a timer.
 	Wait func(context.Context, time.Duration) error
 
 	mu       sync.Mutex
@@ -112,7 +114,6 @@ func (k *Keys) Progress() Progress {
 	return k.progress
 }
 
-// node scans one server.
 func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without DBSIZE, the progress is unknown
 		k.mu.Lock()
@@ -129,7 +130,7 @@ func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	}
 	pause := k.Wait
 	if pause == nil {
-		pause = wait
+		pause = sleep.For
 	}
 	for cursor := uint64(0); ; {
 		began := time.Now()
@@ -157,7 +158,6 @@ func (k *Keys) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// looked counts the keys of a step.
 func (k *Keys) looked() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,21 +172,34 @@ func pauseAfter(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// Ask sends a command for each of keys in one round trip, and calls read with the replies. It skips
+// keys that are now of another type or on another server. It also skips keys that the user may not
+// read, and returns their number.
+func Ask(ctx context.Context, rdb *redis.Client, keys []string, command func(key string) []any, read func(key string, reply any) error) (refused int64, _ error) {
+	if len(keys) == 0 {
+		return 0, nil
 	}
-}
-
-// Gone reports whether err is the error reply for a key that is now of another type or on another
-// server.
-func Gone(err error) bool {
-	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+	pipe := rdb.Pipeline()
+	replies := make([]*redis.Cmd, len(keys))
+	for i, key := range keys {
+		replies[i] = pipe.Do(ctx, command(key)...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, reply := range replies {
+		switch err := reply.Err(); {
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			refused++
+			continue
+		case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+			continue
+		case err != nil && !errors.Is(err, redis.Nil):
+			return refused, err
+		}
+		if err := read(keys[i], reply.Val()); err != nil {
+			return refused, err
+		}
+	}
+	return refused, nil
 }
 
 // BadReply returns an error for a reply that no Redis server sends. Its message starts like

@@ -10,9 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
-// many starts a server with enough keys for ten steps, half of them hashes.
+// many starts a server with keys for ten steps of a scan. Half of the keys are hashes.
 func many(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr})
@@ -22,14 +23,12 @@ func many(t *testing.T) *redis.Client {
 		pipe.HSet(t.Context(), fmt.Sprint("hash", i), "a", 1)
 		pipe.Set(t.Context(), fmt.Sprint("string", i), "a", 0)
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	return rdb
 }
 
 // TestKeys checks that a scan reads every key of the given type that matches. After each step but
-// the last, the scan must pause, and the time of round trips must not count.
+// the last, the scan must pause. The time of network round trips must not make a pause longer.
 func TestKeys(t *testing.T) {
 	rdb := many(t)
 	for _, tt := range []struct {
@@ -53,9 +52,7 @@ func TestKeys(t *testing.T) {
 			}
 			return nil
 		}
-		if err := k.Run(t.Context(), rdb); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Require(t, k.Run(t.Context(), rdb))
 		if got := k.Progress(); len(read) != tt.want || pauses != steps-1 || got != (Progress{10 * Step, 10 * Step, true}) {
 			t.Errorf("%q of type %q: %d keys in %d steps with %d pauses, %+v", tt.match, tt.of, len(read), steps, pauses, got)
 		}
@@ -69,7 +66,7 @@ func TestEndsEarly(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	k.Wait = func(ctx context.Context, d time.Duration) error {
 		stop()
-		return wait(ctx, time.Hour)
+		return sleep.For(ctx, time.Hour)
 	}
 	var node *NodeError
 	if err := k.Run(ctx, rdb); !errors.Is(err, context.Canceled) || !errors.As(err, &node) || node.Addr != rdb.Options().Addr {
@@ -85,8 +82,8 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// TestPause checks the pause after a step. The step's part of the total time, the step and the pause
-// together, must be at most Share.
+// TestPause checks that the pause after a step is long enough: a scan may use at most the share
+// Share of a server's time.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

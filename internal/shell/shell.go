@@ -1,4 +1,4 @@
-// Package shell quotes words for a shell, for printed commands that a reader can paste.
+// Package shell quotes words for a shell, so that users can paste printed commands.
 package shell
 
 import "strings"

@@ -4,6 +4,7 @@ package span
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -41,6 +42,22 @@ var units = []struct {
 	name string
 	of   time.Duration
 }{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}}
+
+// Text formats a duration that is not negative, in whole milliseconds, so that [Parse] parses it:
+// 0s, 1m30s, 1d12h.
+func Text(d time.Duration) string {
+	if d < time.Millisecond {
+		return "0s"
+	}
+	var text strings.Builder
+	for _, unit := range units {
+		if n := d / unit.of; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			d %= unit.of
+		}
+	}
+	return text.String()
+}
 
 // Format returns d as the period of a limit: one whole number and one unit. d must be a positive
 // multiple of a millisecond.

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,6 +42,21 @@ func New(limit int, match string, orders ...Order) *Scan {
 // [*scan.NodeError]s, joined. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
+// RunShown is like Run, and then returns the Snapshot. Until then, it calls show with a Snapshot
+// again and again; every is the time between two calls.
+func (s *Scan) RunShown(ctx context.Context, rdb redis.UniversalClient, every time.Duration, show func(Snapshot)) (Snapshot, error) {
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx, rdb) }()
+	for {
+		select {
+		case err := <-over:
+			return s.Snapshot(), err
+		case <-time.After(every):
+			show(s.Snapshot())
+		}
+	}
+}
+
 // Snapshot returns what the scan has found so far.
 func (s *Scan) Snapshot() Snapshot {
 	s.mu.Lock()
@@ -64,38 +78,25 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	}
 	minute := s.began.Unix() / 60
 	s.mu.Unlock()
-	pipe := rdb.Pipeline()
-	replies := make([]*redis.Cmd, len(keys))
-	for i, key := range keys {
-		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // not go-redis's HMGet, which would mistake a number in the reply for an array length
-	}
-	if len(keys) > 0 {
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		trips = 1
-	}
+	var records []Record
+	refused, err := scan.Ask(ctx, rdb, keys, func(key string) []any {
+		return append([]any{"hmget", key}, fields(minute)...) // not go-redis's HMGet, which would mistake a number in the reply for an array length
+	}, func(key string, reply any) error {
+		r, ok, err := record(key, reply)
+		if ok {
+			r.At, r.minute = now, minute
+			records = append(records, r)
+		}
+		return err
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found.At, s.found.minute = now, minute
-	for i, reply := range replies {
-		switch err := reply.Err(); {
-		case redis.HasErrorPrefix(err, "NOPERM"):
-			s.found.Refused++
-			continue
-		case scan.Gone(err):
-			continue
-		case err != nil && !errors.Is(err, redis.Nil):
-			return trips, err
-		}
-		r, ok, err := record(keys[i], reply.Val())
-		if err != nil {
-			return trips, err
-		}
-		if ok {
-			r.At, r.minute = now, minute
-			s.keep(r)
-		}
+	s.found.Refused += refused
+	for _, r := range records {
+		s.keep(r)
 	}
-	return trips, nil
+	return min(1, len(keys)), err
 }
 
 // fields returns the names of the fields to read from a record; functions/STATE.md describes them.
@@ -154,14 +155,13 @@ func (s *Scan) keep(r Record) {
 	}
 }
 
-// first holds the records that come first in one order.
 type first struct {
 	by      Order
 	records []Record // sorted
 	keys    map[string]bool
 }
 
-// add inserts a record, unless limit other records come before it.
+// add inserts r, and then removes the last record if there are more than limit.
 func (f *first) add(r Record, limit int) {
 	i, _ := slices.BinarySearchFunc(f.records, r, f.by.compare)
 	f.records = slices.Insert(f.records, i, r)

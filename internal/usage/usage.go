@@ -25,7 +25,6 @@ const (
 // Orders lists all orders.
 var Orders = []Order{Total, Denied, Last, Newest, Oldest}
 
-// compare orders two records.
 func (o Order) compare(a, b Record) int {
 	order := 0
 	switch o {
@@ -55,7 +54,7 @@ func (c Count) plus(other Count) Count {
 type Record struct {
 	Key string
 	Count
-	Cost        int64     // sum of the first limit's costs, over allowed calls
+	Cost        int64     // sum of the costs for the first limit in all allowed calls
 	First, Last time.Time // times of the first and the last call, by the server's clock
 
 	recent
@@ -74,8 +73,8 @@ type Rate struct {
 	Denied  float64 `json:"denied"`
 }
 
-// rate returns the rate of calls since an earlier reading of the counts. The parameter before is
-// this reading. If before is zero or too old, rate returns the rate of the last full minute.
+// rate returns the rate of calls between two readings of the counts, before and r. If before is
+// zero or too old, rate returns the rate of the last full minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {
@@ -91,7 +90,7 @@ func (r recent) rate(before recent) Rate {
 	}
 }
 
-// Snapshot holds what a scan has found so far. It does not change later.
+// Snapshot holds what a scan has found so far. It is immutable.
 type Snapshot struct {
 	Top     map[Order][]Record // the first records in each requested order
 	Sum     Count              // total over all keys with usage
@@ -113,7 +112,7 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 	return s.rate(before.recent)
 }
 
-// RateOf is like Rate, but for the key of r, a record of s.
+// RateOf is like Rate, but returns the rate of a single key. r is the record of that key in s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
 		for _, records := range before.Top {

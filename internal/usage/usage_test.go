@@ -33,10 +33,7 @@ func start(t *testing.T) tracked {
 	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c, err := client.New(rdb, client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := redistest.Must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
 	return tracked{t, srv, rdb, c}
 }
 
@@ -44,9 +41,7 @@ func start(t *testing.T) tracked {
 func (s tracked) takes(key string, calls int) {
 	s.t.Helper()
 	for range calls {
-		if _, err := s.c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key}, Limits: []client.Limit{"10/d"}, UsageKey: key}); err != nil {
-			s.t.Fatal(err)
-		}
+		redistest.Must[client.Result](s.t)(s.c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key}, Limits: []client.Limit{"10/d"}, UsageKey: key}))
 	}
 }
 
@@ -55,9 +50,7 @@ func scanned(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match
 	t.Helper()
 	s := New(limit, match, by)
 	s.keys.Wait = func(context.Context, time.Duration) error { return nil }
-	if err := s.Run(t.Context(), rdb); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, s.Run(t.Context(), rdb))
 	return s.Snapshot()
 }
 
@@ -124,9 +117,7 @@ func TestScanOfMany(t *testing.T) {
 	for i, n := range rand.New(rand.NewPCG(1, 2)).Perm(keys) {
 		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1, "allowed", n)
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	found := scanned(t, s.rdb, Total, 5, "")
 	var got []int64
 	for _, r := range found.Top[Total] {
@@ -145,9 +136,7 @@ func TestKeysThatSCANRepeats(t *testing.T) {
 	s.takes("b", 1)
 	repeated := New(10, "", Total, Last)
 	for _, keys := range [][]string{{"a", "a"}, {"b"}, {"a", "b"}} {
-		if _, err := repeated.read(t.Context(), s.rdb, began, keys); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must[int](t)(repeated.read(t.Context(), s.rdb, began, keys))
 	}
 	found := repeated.Snapshot()
 	if found.Tracked != 2 || found.Sum != (Count{11, 2}) || found.Cost != 11 || len(found.Top[Total]) != 2 || len(found.Top[Last]) != 2 {
@@ -179,9 +168,7 @@ func TestRate(t *testing.T) {
 	if got, want := third.Rate(&Snapshot{}), (Rate{10. / 60, 1. / 60}); got != want || third.RateOf(third.Top[Total][0], nil) != want {
 		t.Errorf("of the last minute: %v, want %v", got, want)
 	}
-	if _, err := s.c.Reset(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[int64](t)(s.c.Reset(t.Context(), "k"))
 	s.takes("k", 1)
 	s.srv.Advance(time.Second)
 	if got := scanned(t, s.rdb, Total, 10, "").Rate(&third); got != (Rate{}) {
@@ -196,24 +183,14 @@ func TestCluster(t *testing.T) {
 	one.takes("a", 3)
 	two.takes("b", 2)
 	addrs := []string{one.srv.Addr(), two.srv.Addr(), dead.srv.Addr()}
-	cluster := func(n int) redis.UniversalClient {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
-			for i := range n {
-				slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: addrs[i]}}})
-			}
-			return slots, nil
-		}, MaxRetries: -1, DialerRetries: 1})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return rdb
-	}
-	if found := scanned(t, cluster(2), Total, 10, ""); keysOf(found) != "a b" || found.Sum.Allowed != 5 || !found.Complete {
+	if found := scanned(t, redistest.ClusterOf(t, addrs[:2]...), Total, 10, ""); keysOf(found) != "a b" || found.Sum.Allowed != 5 || !found.Complete {
 		t.Errorf("%+v", found)
 	}
 	_ = dead.srv.Close()
 	s := New(10, "", Total)
-	err := s.Run(t.Context(), cluster(3))
+	err := s.Run(t.Context(), redistest.ClusterOf(t, addrs...))
 	var node *scan.NodeError
-	if found := s.Snapshot(); !errors.As(err, &node) || !strings.HasSuffix(addrs[2], node.Addr) || found.Complete || keysOf(found) != "a b" {
+	if found := s.Snapshot(); !errors.As(err, &node) || addrs[2] != "127.0.0.1"+node.Addr || found.Complete || keysOf(found) != "a b" {
 		t.Errorf("%v: %+v", err, found)
 	}
 	if err := New(1, "", Total).Run(t.Context(), redis.NewRing(&redis.RingOptions{})); err == nil {
@@ -230,9 +207,7 @@ func TestInterrupted(t *testing.T) {
 	for i := range 10 * scan.Step {
 		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1)
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	s, steps := New(10, "", Total), 0
 	s.keys.Wait = func(context.Context, time.Duration) error {
 		if steps++; steps == 2 {

@@ -198,7 +198,7 @@ func Kind(n *yaml.Node) string {
 	return Shown(n.Value)
 }
 
-// Shown quotes a value in one line. It truncates a long value.
+// Shown returns a value in quotes, on one line. It truncates a long value.
 func Shown(value string) string {
 	const most = 60
 	if len(value) > most {

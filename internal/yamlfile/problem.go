@@ -40,7 +40,7 @@ func (p Problems) Error() string {
 	}
 }
 
-// Count returns the number of problems in words.
+// Count returns the number of problems as text, such as "2 problems".
 func (p Problems) Count() string {
 	switch {
 	case len(p) == 1:

@@ -48,8 +48,8 @@ func (s *Source) Wrong(at *yaml.Node, format string, args ...any) {
 	}
 }
 
-// Full reports whether to stop parsing because there are too many problems or values. A file can
-// have more values than bytes only if it uses aliases.
+// Full reports whether to stop parsing because there are too many problems or values. The limit on
+// values is MostBytes, because only a file with aliases has more values than bytes.
 func (s *Source) Full() bool { return len(s.Problems) > MostProblems || s.values > s.MostBytes }
 
 // Err returns the problems as a value of type Problems, or nil if there are none.

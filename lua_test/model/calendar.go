@@ -27,7 +27,7 @@ func (r Rate) zoneMS() int64 {
 	return 0
 }
 
-// clockEnd returns when the window that contains now ends, in ms, for a rate with align=clock.
+// clockEnd returns the end, in ms, of the window that contains now. The rate has align=clock.
 func (r Rate) clockEnd(now int64) int64 {
 	here := now + r.zoneMS()
 	day := here / dayMS // rounds down, because here is never negative

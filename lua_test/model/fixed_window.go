@@ -6,7 +6,7 @@ func init() {
 	Algorithms["fixed_window"] = &Algorithm{
 		Options: map[string]func(r Rate) []string{
 			"align": func(r Rate) []string {
-				if r.calendar() { // repeated, because the library rejects limits without it
+				if r.calendar() { // repeated to be drawn often: the library rejects these limits without align=clock
 					return []string{"align=clock", "align=clock", "align=clock", "align=clock", "align=clock", "align=clock"}
 				}
 				return []string{"align=clock"}
@@ -33,7 +33,6 @@ func refusesWindow(l Limit) bool {
 	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.calendar() && !r.has("align=clock") })
 }
 
-// window is the state of fixed_window: a count, and the end of the window.
 type window struct {
 	n     int64
 	count int64

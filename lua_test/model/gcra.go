@@ -1,12 +1,15 @@
 package model
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 func init() {
 	Algorithms["gcra"] = &Algorithm{Options: bursts, Open: openGCRA, Refuses: tooFine}
 }
 
-// bursts holds, for algorithms whose capacity can differ from n, the options that set it.
+// bursts contains the option burst, for algorithms whose capacity can differ from n.
 var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 	return numbered("burst", 1, 2, 37, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N)
 }}
@@ -69,14 +72,11 @@ func roundedUp(t *big.Rat, most int64) *big.Rat {
 
 // tooFine reports whether rounding would change T by a billionth or more.
 func tooFine(l Limit) bool {
-	for _, r := range l.Rates {
+	return slices.ContainsFunc(l.Rates, func(r Rate) bool {
 		g := r.newState(moment{several: len(l.Rates) > 1})
 		exact := times(1000, r.Refill(1))
-		if g.interval.Sign() == 0 || times(1000000000, minus(g.interval, exact)).Cmp(exact) >= 0 {
-			return true
-		}
-	}
-	return false
+		return g.interval.Sign() == 0 || times(1000000000, minus(g.interval, exact)).Cmp(exact) >= 0
+	})
 }
 
 // Emission returns T and the unit of the gcra clock, both in µs, for a limit whose only rate is r.
@@ -96,9 +96,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored in old, in µs, as this rate reads it. A TAT is stored as a count of
-// parts before a whole ms, or after a whole µs. A part is 1/q of a ms or µs. A rate with a
-// different q reads the same count as parts of its own size.
+// read returns the TAT that this rate reads from old, in µs. The library stores a TAT as a whole ms
+// minus k parts, or as a whole µs plus k parts. A part is 1/q of the ms or µs. It does not store q,
+// so a rate with another q reads the k parts with its own q.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

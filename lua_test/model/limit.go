@@ -41,7 +41,7 @@ func (r Rate) MS() int64 {
 	return k * unitMS[unit]
 }
 
-// number returns the value of an option, or the argument other if the rate does not have the option.
+// number returns the value of an option, or other if r does not have the option.
 func (r Rate) number(option string, other int64) int64 {
 	for _, word := range r.Options {
 		if name, value, _ := strings.Cut(word, "="); name == option {
@@ -88,7 +88,7 @@ type Policy struct {
 	Limits        []Limit
 	Shadow, Track bool
 
-	// Canary, if not nil, replaces Limits and Shadow for Share of 1000 keys.
+	// Canary, if not nil, replaces Limits and Shadow for Share out of every 1000 keys.
 	Canary *Policy
 	Share  uint64
 
@@ -143,9 +143,9 @@ type Algorithm struct {
 // state is the state of one rate at a given time. It is immutable: its methods return new states.
 type state interface {
 	left() int64          // how many units can be taken
-	owes() int64          // units that FORCE can take: those left, and the debt that may still be added
+	owes() int64          // how many units FORCE can take, including units that are not left
 	take(c int64) state   // c must be at most left() or, with FORCE, owes(); it may be 0
-	refund(c int64) state // never adds more than the rate has spent
+	refund(c int64) state // c may exceed the units spent; the rest is then dropped
 }
 
 // counts is a state that counts the units taken.
@@ -156,7 +156,7 @@ type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates
 	room    int64 // units left in the state that replaces an impossible state
-	kept    bool  // whether an impossible state is kept; for the waits of FORCE
+	kept    bool  // whether to keep an impossible state; set for the wait after FORCE
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }
@@ -195,10 +195,8 @@ func (l Limit) Refused() bool {
 			return l.algorithm().Leases || len(l.Rates) > 1 || len(r.Options) > 0 || slices.Contains([]string{"w", "mo", "y"}, period)
 		}
 	}
-	for _, r := range l.Rates {
-		if r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 {
-			return true
-		}
+	if slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 }) {
+		return true
 	}
 	a := l.algorithm()
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most

@@ -26,8 +26,8 @@ type Side struct {
 	Canary bool
 }
 
-// Counts holds how many calls a side has allowed and denied. A shadow policy counts what it would
-// have decided.
+// Counts holds the numbers of calls that a policy or its canary has allowed and denied. A shadow
+// policy counts the decisions that it would have made.
 type Counts struct{ Allowed, Denied int64 }
 
 // count adds a call to the counts of p. A limit written in the call has no counts.
@@ -52,13 +52,15 @@ func (m *Model) ms() int64 { return m.now / 1000 }
 
 // entry is the content of one key.
 type entry struct {
-	blocked int64 // end of the block, in ms since the epoch; kept after the block ends until the key is written again
-	until   int64 // when the content expires, in ms since the epoch
-	holds   any   // limiter, leases, reply or *usage; nil if the key is only blocked
+	// blocked is the end of the last block, in ms since the epoch. It remains after the block ends,
+	// until the key is written again.
+	blocked int64
+
+	until int64 // when the content expires, in ms since the epoch
+	holds any   // limiter, leases, reply or *usage; nil if the key is only blocked
 	override
 }
 
-// limiter is the state of a limit.
 type limiter struct {
 	algorithm *Algorithm
 	rates     []state // by position; nil means that the rate is full
@@ -78,7 +80,7 @@ func (m *Model) content(key string) any {
 	return nil
 }
 
-// blocked returns for how many ms the key is still blocked.
+// blocked returns how many ms remain until the key's block ends, or 0 if the key is not blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
 // put stores a key's content and keeps an active block and an active override.
@@ -101,8 +103,8 @@ func (m *Model) store(key string, e entry) {
 	}
 }
 
-// SetTime sets the clock and removes expired keys. A server does the same if a test reads all keys
-// after each move.
+// SetTime sets the clock and removes expired keys. A server removes an expired key only when it is
+// read, so tests read all keys of the server after setting its clock.
 func (m *Model) SetTime(us int64) {
 	m.now = us
 	for key, e := range m.keys {
@@ -149,7 +151,6 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 	panic(fmt.Sprintf("no such verb: %q", c.Verb))
 }
 
-// reset deletes keys and returns how many existed.
 func (m *Model) reset(keys []string) any {
 	held := int64(0)
 	for _, key := range keys {
@@ -180,7 +181,6 @@ func (m *Model) block(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// unblock lifts blocks and returns how many were active.
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {

@@ -56,7 +56,7 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 	for _, key := range c.Keys {
 		e := m.keys[key]
 		if _, isState := e.holds.(limiter); isState == l.algorithm().Leases {
-			e.holds, e.until = nil, 0 // content of the other kind has expired
+			e.holds, e.until = nil, 0 // drop expired content of the other kind: leases or states
 		}
 		e.override = override{l, m.ms() + c.SpanMS}
 		m.keys[key] = e
@@ -64,7 +64,6 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// endOverrides removes overrides, and returns how many of them were active.
 func (m *Model) endOverrides(keys []string) any {
 	removed := int64(0)
 	for _, key := range keys {

@@ -44,7 +44,6 @@ func openBuckets(r Rate, was state, at moment) state {
 	return b
 }
 
-// current returns the number of the current bucket.
 func (b buckets) current() int64 { return b.now / b.width }
 
 func (b buckets) left() int64 { return max(0, b.n-b.estimate()) }

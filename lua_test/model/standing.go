@@ -33,12 +33,12 @@ func (n nothing) refund(int64) state { return n }
 
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
-// at returns the rate's state at the time us, in µs, if nothing is taken until then.
+// at returns the rate's state at a given time, in µs since the epoch, if nothing is taken until
+// then.
 func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }
 
-// left returns how many units can be taken now.
 func (s *standing) left() int64 {
 	if s.blocked > 0 {
 		return 0
@@ -73,7 +73,8 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns, for a rate in debt after FORCE, the time in ms until a unit is left.
+// debtor returns the time in ms until a rate that may be in debt after FORCE has a unit available,
+// or -1 if it never has.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():

@@ -44,8 +44,8 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// before returns the reply that ONCE stored for an earlier call, or nil if there is none. If the key
-// of ONCE holds other content, it returns an error reason.
+// before returns the reply that an earlier call stored under c.OnceKey, or nil if there is none. If
+// that key has other content, it returns the code of the error.
 func (m *Model) before(c Call) (any, string) {
 	e, ok := m.keys[c.OnceKey]
 	if !ok || c.OnceMS == 0 {
@@ -156,8 +156,8 @@ func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	return append(fields, each)
 }
 
-// decision returns the six elements of a reply, which the enforced limits determine. With a shadow
-// policy, three more contain the result of enforcing all limits.
+// decision returns the first six elements of a reply, which depend on the enforced limits only. If
+// shadows is true, it adds three elements: the decision if all limits were enforced.
 func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {

@@ -10,18 +10,16 @@ const (
 	dayMS    = 86400000
 )
 
-// usage is a record that TRACK keeps.
 type usage struct {
 	allowed, denied, cost, first, last int64
 
 	minutes map[int64][2]int64 // allowed and denied, by the start of the minute in ms
 }
 
-// within reports whether the minute that begins at the time minute contains the time ms, or is one of
-// the 59 minutes before. Both times are in ms.
+// within reports whether a minute is the one that contains ms or one of the 59 before it. The
+// parameter minute is the start of the minute. Both times are in ms.
 func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minuteMS-60*minuteMS }
 
-// track counts a decision.
 func (m *Model) track(key string, allowed bool, cost int64) {
 	now := m.ms()
 	u, ok := m.keys[key].holds.(*usage)

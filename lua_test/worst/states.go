@@ -34,7 +34,7 @@ func Buckets(count string) Text {
 	}
 }
 
-// One returns the value of a key that holds one rate.
+// One returns the Text of a key that holds one rate.
 func One(algorithm string, state Text) Text {
 	return func(now time.Time) string { return algorithm + ":" + state(now) }
 }

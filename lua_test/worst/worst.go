@@ -27,7 +27,7 @@ type Call struct {
 	// library may then reject the call.
 	Beyond bool
 
-	Large bool // the state has a million elements, which take the offline engine seconds
+	Large bool // the state has a million elements, and the call takes seconds in the offline engine
 }
 
 const day = 24 * time.Hour
@@ -187,7 +187,6 @@ func ofLogs() []Call {
 	}
 }
 
-// ofKeys returns calls to the verbs that take keys without limits.
 func ofKeys() []Call {
 	one, all := Keys(1), Keys(250)
 	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 var docs = filepath.Join("..", "..", "docs")
@@ -14,16 +16,9 @@ var docs = filepath.Join("..", "..", "docs")
 // are the command's output.
 func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
 	folder := t.TempDir()
-	page, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "algorithms.md"), page, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(folder); err != nil {
-		t.Fatal(err)
-	}
+	page := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(docs, "algorithms.md")))
+	redistest.Require(t, os.WriteFile(filepath.Join(folder, "algorithms.md"), page, 0o600))
+	redistest.Require(t, run(folder))
 	names := []string{"algorithms.md"}
 	for _, traffic := range traffics {
 		names = append(names, traffic.file)
@@ -32,10 +27,7 @@ func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		written, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(folder, name)))
 		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(written) {
 			t.Errorf("docs/%s is not what the command writes (%v); run make algorithms, and read whether the text around it still holds", name, err)
 		}
@@ -49,10 +41,7 @@ func TestEveryAlgorithmTakesPart(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	page, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(docs, "algorithms.md")))
 	advice, _, _ := strings.Cut(string(page), "<!-- table")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")

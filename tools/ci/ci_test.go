@@ -1,5 +1,5 @@
-// Package ci tests what docs/ci.md offers to users: the script of action.yml, and the scripts in
-// the workflow and in the GitLab jobs. For the rest of the YAML, tools/test.sh runs actionlint.
+// Package ci tests the scripts that docs/ci.md describes: the script in action.yml, and those in
+// the workflow and in the GitLab jobs. tools/test.sh checks the rest of the YAML with actionlint.
 package ci
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // root is the path of the checkout.
@@ -56,17 +57,12 @@ func workspace(t *testing.T, changed map[string]string) string {
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := redistest.Must[[]byte](t)(os.ReadFile(name))
 	return string(text)
 }
 
@@ -150,10 +146,7 @@ const nobody = "redis://127.0.0.1:1"
 // they are not otherwise.
 func wantDeployed(t *testing.T, url string, want bool) {
 	t.Helper()
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := redistest.Must[*redis.Options](t)(redis.ParseURL(url))
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
 	if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"user:42"}, "@api").Err(); (err == nil) != want {
@@ -175,9 +168,7 @@ func wantJUnit(t *testing.T, file string, tests, failures int) {
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal([]byte(read(t, file)), &report); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, xml.Unmarshal([]byte(read(t, file)), &report))
 	if report.Tests != tests || report.Failures != failures {
 		t.Errorf("the report has %d tests and %d failures, want %d and %d", report.Tests, report.Failures, tests, failures)
 	}

@@ -81,7 +81,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	return c, errors.Join(c.must(ctx, "go", "install", command+"@v"+functions.Version()), c.must(ctx, "go", "install", "./cmd/ratelimit"))
 }
 
-// must is like command, for commands that should succeed.
+// must runs a command, and discards its output unless it fails.
 func (c *Clone) must(ctx context.Context, words ...string) error {
 	if _, failure, err := c.command(ctx, "", words...); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, failure)
@@ -89,7 +89,8 @@ func (c *Clone) must(ctx context.Context, words ...string) error {
 	return nil
 }
 
-// release makes a module proxy in a directory. The proxy has one version of the module in dir.
+// release makes a module proxy in the directory proxy. The proxy serves one version of the module,
+// from the source code in dir.
 func release(dir, proxy string) error {
 	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
 	var archive bytes.Buffer
@@ -118,7 +119,7 @@ func release(dir, proxy string) error {
 }
 
 // programs creates a directory with a redis-cli that connects to the test's server, and with a link
-// to the system's Python. The distribution installs its Redis client for this Python.
+// to the system's Python, for which the distribution's packages install a Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err

@@ -4,16 +4,15 @@
 // clone, by pasting it into a shell, against any server. The blocks in sh call the same programs with
 // the same arguments in bash, zsh and sh.
 //
-// HTML comments right before a block are invisible to readers. They say what the block needs and
-// does:
+// HTML comments right before a block are invisible to readers. They describe the block:
 //
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0; * matches any
-//	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
-//	<!-- in: examples -->                 the directory of the clone in which the block runs
-//	<!-- with: --addr 127.0.0.1:0 -->     appended to the block, to prevent conflicts with other programs
-//	<!-- needs: docker -->                only a test that has this runs it
-//	<!-- server: none -->                 it needs no server, so the tests on real servers leave it out
+//	<!-- until: listening -->             text in its output after which the test sends Ctrl-C
+//	<!-- in: examples -->                 the directory of the clone in which it runs
+//	<!-- with: --addr 127.0.0.1:0 -->     arguments to append, to prevent conflicts with other programs
+//	<!-- needs: docker -->                a requirement; tests that do not meet it skip the block
+//	<!-- server: none -->                 it needs no server, so tests on real servers skip it
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
 // In the blocks, localhost:6379 and redis-cli without an address mean the test's server, whose clock
@@ -92,7 +91,6 @@ func All(root string) ([]Document, error) {
 	return all, nil
 }
 
-// parse parses the blocks of a document.
 func parse(name, text string) (Document, error) {
 	document := Document{Name: name}
 	marks := map[string]string{}

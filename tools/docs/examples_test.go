@@ -134,8 +134,8 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	}
 }
 
-// TestBlocksThatFail checks that a block that does not do what its marks say causes an error. Some
-// errors occur in every shell, others in only one.
+// TestBlocksThatFail checks the errors for invalid blocks, such as blocks whose output differs from
+// their marks. Some errors occur in every shell, others in only one.
 func TestBlocksThatFail(t *testing.T) {
 	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
 	for _, tt := range []struct {

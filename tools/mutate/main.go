@@ -12,9 +12,9 @@
 // effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
 // one entry later. Changes of the last kind are listed in equivalent.tsv, and do not count. A line
 // of that file has four fields, separated by tabs: the file and the last function that begins above
-// the change, the first line that is changed, what replaces it (nothing, if a statement is
-// dropped), and the reason. Each survivor is printed as such a line, without the reason. A line in
-// equivalent.tsv is valid as long as the function contains the changed line.
+// the change, the first line that is changed, without its comment, what replaces it (nothing, if a
+// statement is dropped), and the reason. Each survivor is printed as such a line, without the reason.
+// A line in equivalent.tsv is valid as long as the function contains the changed line.
 package main
 
 import (
@@ -141,7 +141,6 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 //go:embed equivalent.tsv
 var equivalentList string
 
-// equivalents parses equivalent.tsv.
 func equivalents(list string) (map[id]bool, error) {
 	known := map[id]bool{}
 	for i, line := range strings.Split(strings.TrimSuffix(list, "\n"), "\n") {

@@ -27,7 +27,7 @@ func (m mutant) String() string {
 }
 
 // An id identifies a mutant. It stays valid as long as the function contains the first changed
-// line.
+// line. The line's comment may change.
 type id struct {
 	place    string // file and function
 	old, new string
@@ -40,8 +40,15 @@ func (m mutant) id() id {
 // String returns the mutant's line in equivalent.tsv, up to the reason.
 func (i id) String() string { return i.place + "\t" + i.old + "\t" + i.new }
 
+// firstLine returns the first line of text, without its comment.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
+	for _, at := range token.FindAllStringIndex(line, -1) {
+		if strings.HasPrefix(line[at[0]:], "--") {
+			line = line[:at[0]]
+			break
+		}
+	}
 	return flat(line)
 }
 
@@ -58,7 +65,6 @@ var swapped = map[string]string{
 // functionHead matches the first line of a function that is not nested in another.
 var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 
-// find returns the mutants of a source file.
 func find(file, text string) []mutant {
 	var all []mutant
 	// change adds a mutant that has replacement instead of text[from:to]. Its description is

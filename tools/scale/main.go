@@ -49,7 +49,6 @@ func concurrently(n int, do func(i int)) {
 	all.Wait()
 }
 
-// percent formats part as a percentage of whole.
 func percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // TestThePageHasWhatTheCommandPrints checks that the tables and the plot of docs/scale.md are the
@@ -13,28 +15,21 @@ import (
 // command would take a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
-	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "scale.md"), page, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	page := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(docs, "scale.md")))
+	redistest.Require(t, os.WriteFile(filepath.Join(folder, "scale.md"), page, 0o644))
 	if out, err := exec.Command("go", "run", ".", "-write", folder).CombinedOutput(); err != nil {
 		t.Fatalf("go run . -write: %v\n%s", err, out)
 	}
 	for _, name := range []string{"scale.md", "scale.svg"} {
-		printed, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		printed := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(folder, name)))
 		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(printed) {
 			t.Errorf("docs/%s is not what the command writes (%v); run make scale, and read whether the text around the tables still holds", name, err)
 		}
 	}
 }
 
-// TestAHotKey simulates a small hot key with a load below its limit and a load above it.
+// TestAHotKey simulates a hot key with a small limit, under a load below the limit and a load above
+// it.
 func TestAHotKey(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {
 		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestCount has a case for each rule. The run of a case differs from a successful run only in
-// what the rule is about.
+// TestCount has a case for each rule. Each case changes a successful run only as its rule requires.
 func TestCount(t *testing.T) {
 	const servers = `[{"name":"redis-7.0","about":"Redis 7.0.15"},{"name":"redis-7","about":"none","excluded":["tests of a cluster"],"not_run":["TestIdle"]}]`
 	good := []string{

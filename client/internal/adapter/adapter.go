@@ -13,14 +13,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
-// Requests makes the requests for the limiter. A C describes the call to be limited, for example an
-// HTTP request.
+// Requests turns calls into requests to the limiter. C is the type of these calls, such as
+// *http.Request.
 type Requests[C any] struct {
 	Limiter *client.Client
 	Name    string // the prefix of the keys
 	Limit   client.Limit
 	Key     func(C) (string, error)
-	Empty   error                          // the error for an empty key; nil: an empty key is not an error
+	Empty   error                          // the error for an empty key; nil if empty keys are valid
 	Change  func(C, *client.Request) error // nil: requests are not changed
 }
 
@@ -54,9 +54,9 @@ func (r *Requests[C]) Request(call C) (client.Request, error) {
 }
 
 // Check returns nil if the servers are ready for these requests and accept r.Limit and the limits
-// in others. Without Change, all requests have one key and r's limit, so Check also peeks at a key.
-// It then also returns an error for a limit of leases, a policy of several keys, and a user without
-// permission for the key.
+// in others. If r.Change is nil, every request has one key and r.Limit. Check then also peeks at a
+// key, and returns an error if r.Limit is for leases, if it is a policy of several keys, or if the
+// user has no permission for the key.
 func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 	others = slices.DeleteFunc(others, func(l client.Limit) bool { return l == r.Limit })
 	if err := r.Limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil || r.Change != nil {
@@ -117,13 +117,4 @@ func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []
 func Ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
-}
-
-// Sleep waits for d. If ctx ends first, it returns ctx.Err().
-func Sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-	return ctx.Err()
 }

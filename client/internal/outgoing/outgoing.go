@@ -47,7 +47,7 @@ func (c *Calls[C]) LongestBlock(d time.Duration) error {
 	return nil
 }
 
-// Until returns the end of the longest wait of a call that begins now.
+// Until returns the time until which a call that begins now may wait.
 func (c *Calls[C]) Until() time.Time { return time.Now().Add(c.wait) }
 
 // Wait waits until the limiter allows req. If req has no keys, the call is not limited.

@@ -19,10 +19,10 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// If ok is false, check raises an error. The parameter otherwise is the error's message.
-func check(L *lua.LState, ok bool, otherwise string) {
+// check raises an error with the given message unless ok is true.
+func check(L *lua.LState, ok bool, msg string) {
 	if !ok {
-		raise(L, otherwise)
+		raise(L, msg)
 	}
 }
 
@@ -54,7 +54,7 @@ func (e *Engine) openAPI() {
 		"call":          func(L *lua.LState) int { return e.redisCall(L, true) },
 		"pcall":         func(L *lua.LState) int { return e.redisCall(L, false) },
 		"error_reply":   redisErrorReply,
-		"status_reply":  redisStatusReply,
+		"status_reply":  func(L *lua.LState) int { return singleField(L, "ok", func(text string) string { return text }) },
 		"sha1hex":       redisSHA1Hex,
 		"setresp":       redisSetResp,
 		"set_repl":      redisSetRepl,
@@ -121,10 +121,6 @@ func redisErrorReply(L *lua.LState) int {
 		}
 		return text
 	})
-}
-
-func redisStatusReply(L *lua.LState) int {
-	return singleField(L, "ok", func(text string) string { return text })
 }
 
 func singleField(L *lua.LState, field string, change func(string) string) int {

@@ -60,7 +60,6 @@ func (b *budget) Err() error {
 	return nil
 }
 
-// start begins a call with the given limits of time and bytes.
 func (b *budget) start(limit time.Duration, memory uint64) {
 	b.memory.Store(memory)
 	b.limit.Store(int64(limit))
@@ -125,8 +124,8 @@ func (b *budget) watch() {
 	}
 }
 
-// leave records that the goroutine ends, unless b.call is no longer equal to seen. It reports
-// whether the goroutine may end.
+// leave records that the goroutine ends, if b.call is still equal to seen. It reports whether the
+// goroutine may end.
 func (b *budget) leave(seen int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

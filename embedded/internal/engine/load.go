@@ -104,7 +104,6 @@ func (e *Engine) register(lib *Library) error {
 	return nil
 }
 
-// registerFunction implements redis.register_function.
 func (e *Engine) registerFunction(L *lua.LState) int {
 	check(L, e.loading != nil, "redis.register_function can only be called on FUNCTION LOAD command")
 	f := &Function{library: e.loading}

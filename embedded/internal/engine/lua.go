@@ -77,8 +77,8 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 }
 
 // pcall implements Redis's pcall. After an error, it returns false and the error's value. If the
-// value is a table, pcall returns the table's field err instead if the field is a string or a number;
-// otherwise it returns false, the table and the field.
+// value is a table whose field err is a string or a number, pcall returns false and that field. For
+// any other table, it returns false, the table and the field.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))

@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// strFormat implements string.format. In Lua, string.format uses C's printf.
+// strFormat implements string.format like Lua, which uses C's printf.
 func strFormat(L *lua.LState) int {
 	f := Text(L, 1)
 	arg := 1
@@ -76,7 +76,6 @@ func twoDigits(text string) (n int, rest string) {
 
 func (s spec) has(flag string) bool { return strings.Contains(s.flags, flag) }
 
-// format formats the argument with index arg.
 func (s spec) format(L *lua.LState, arg int) string {
 	switch s.verb {
 	case "c":
@@ -95,10 +94,10 @@ func (s spec) format(L *lua.LState, arg int) string {
 		case "u":
 			s.verb = "d"
 		case "x", "X":
-			if v == 0 { // C writes no 0x before a zero; before other numbers, the width includes the 0x
+			if v == 0 { // C writes no 0x before a zero
 				s.flags = strings.ReplaceAll(s.flags, "#", "")
 			} else if s.has("#") && s.has("0") && !s.has("-") && s.prec < 0 {
-				s.prec = max(1, s.width-2)
+				s.prec = max(1, s.width-2) // in C, the width includes the 0x
 			}
 		}
 		return s.printf(v)

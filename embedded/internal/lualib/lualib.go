@@ -113,15 +113,14 @@ func call(L *lua.LState, f lua.LValue, args ...lua.LValue) lua.LValue {
 	return result
 }
 
-// checkLength raises an error if n exceeds MaxString.
 func checkLength(L *lua.LState, n int) {
 	if n > MaxString {
 		L.RaiseError("the embedded server makes no string of more than %d MiB", MaxString>>20)
 	}
 }
 
-// meter ends a long loop in Go when the call's time is used up. One step takes about as long as
-// examining one byte.
+// meter counts the steps of a loop in Go, and raises an error in Lua when the call's time is used
+// up. A step takes about as long as examining one byte.
 type meter struct {
 	L *lua.LState
 	n int // steps since the last check of the call's time

@@ -198,7 +198,6 @@ func (m *matcher) maxExpand(s, p, end int) int {
 	return -1
 }
 
-// minExpand is like maxExpand, but matches as few characters as possible.
 func (m *matcher) minExpand(s, p, end int) int {
 	for {
 		m.step()

@@ -17,8 +17,8 @@ func openTable(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// tabInsert implements table.insert with stock, gopher-lua's function. It rejects positions for
-// which stock would produce a different table from Lua's.
+// tabInsert implements table.insert with stock, the function of gopher-lua. It rejects positions
+// for which stock would not produce the same table as Lua.
 func tabInsert(L *lua.LState, stock lua.LGFunction) int {
 	t := L.CheckTable(1)
 	if L.GetTop() != 2 && L.GetTop() != 3 {

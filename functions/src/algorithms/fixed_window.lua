@@ -46,8 +46,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the time in ms until the window ends. If no window is open, or the
--- open window would end too late, it opens a new one.
+-- open sets the fields count and left of a state. left is the time in ms until the window ends. If
+-- the window has ended, or would end too late, open begins a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -79,8 +79,8 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide is the limit's function decide. It passes calls with cost 0, and keys that hold anything but
--- a count, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
+-- anything but a count, and windows whose time left is impossible, to decisions.one_key.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')

@@ -32,7 +32,7 @@ local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes of the first read
-local SUMS = 246952198016 -- below 0x3a00000000: unlike the texts of several rates, a log never begins with ':'
+local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
 local LONGEST = 100000000 -- units in a log; a log with more is broken
 
 -- entry returns the time and the sum of entry i. Entry 0 is the base.
@@ -44,8 +44,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the number of the first entry from low to high that is later than since and has at
--- most this many units after it. If there is none, it returns high.
+-- search returns the number of an entry in the range from low to high: the first entry that is
+-- later than since and has at most `units` units after it. If there is none, search returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -168,8 +168,8 @@ end
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
--- more than n entries may be in the window, and the log would grow too long.
+-- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
+-- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''

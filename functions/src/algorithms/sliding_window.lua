@@ -23,7 +23,7 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many units still fit into a capacity.
+-- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -106,8 +106,8 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
--- enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
+-- for which no room is left. The call fits when enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
@@ -130,7 +130,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+local denied = { counts = {} } -- the state that decide passes to wait for each denied call
 
 -- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
 -- and for a key that holds another kind of state, it calls decisions.one_key.

@@ -13,13 +13,14 @@
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns how many us it takes to add the given number of tokens.
+-- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then
@@ -84,8 +85,8 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide is the limit's function decide. It passes keys that hold anything but tokens of at least 0 to
--- decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
+-- another algorithm, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity

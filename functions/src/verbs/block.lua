@@ -1,10 +1,10 @@
--- ratelimit_block denies the keys for a time, regardless of their limits. Units taken before stay
--- taken under the block and continue to refill. A second block replaces the first, unless EXTEND is
--- given and the first ends later.
+-- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
+-- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
+-- the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or was not written by a limiter; no key is then blocked)
+--   Output the number of keys; all of them are blocked now
+--   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 

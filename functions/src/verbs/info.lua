@@ -1,11 +1,15 @@
 -- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }; without a limit also
---            "shadow_denied", { name, count, ... }, "policy_calls", { { name, allowed, denied }, ... }, where the entry of
---            a policy with a canary also has the canary's share in thousandths, allowed and denied; with a limit also
---            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
---            "algorithms", { the name of the algorithm for each key, ... }; with a policy that has a canary also
---            "canary_limit", "canary_algorithms"
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
+--            Without a limit:
+--              "shadow_denied", { name, count, ... }
+--              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
+--              the canary's share in thousandths and the canary's allowed and denied
+--            With a limit:
+--              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
+--              "algorithms", { the name of the algorithm for each key, ... }
+--            With a policy that has a canary also:
+--              "canary_limit", "canary_algorithms"
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each

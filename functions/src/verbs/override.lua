@@ -1,8 +1,8 @@
--- ratelimit_override puts another limit on the keys for a time, whatever limits the calls name. Units
--- taken before stay taken. A second override replaces the first.
+-- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
+-- the calls. Units that were taken before still count. A second override replaces the first.
 --   KEYS   one or more
 --   ARGV   limit, ms
---   Output the number of keys, which are all overridden now
+--   Output the number of keys; all of them are overridden now
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
 
 redis.register_function{

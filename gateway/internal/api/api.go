@@ -26,7 +26,6 @@ import (
 // Prefix is the beginning of all paths.
 const Prefix = "/v1/"
 
-// mostBytes is the size limit of a request.
 const mostBytes = 64 << 10
 
 //go:embed openapi.yaml
@@ -124,7 +123,6 @@ type invalid struct {
 
 func (i *invalid) Error() string { return i.text }
 
-// read reads the body of a request.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Method == http.MethodGet {
 		return nil, nil
@@ -139,7 +137,6 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// describe returns the problem for an error.
 func describe(err error) problem.Problem {
 	if own, ok := errors.AsType[*invalid](err); ok {
 		return problem.Problem{Status: own.status, Reason: own.reason, Detail: own.text}

@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,21 +28,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newLimiter returns a client for a server with a stopped clock.
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(
-		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	return open(t, "redis://"+server.Addr())
 }
 
 func open(t *testing.T, url string) *client.Client {
 	t.Helper()
-	limiter, err := client.Open(url, client.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := redistest.Must[*client.Client](t)(client.Open(url, client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter
 }
@@ -49,10 +44,7 @@ func open(t *testing.T, url string) *client.Client {
 // stopped returns a client for a port on which no server listens.
 func stopped(t *testing.T) *client.Client {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	_ = port.Close()
 	return open(t, "redis://"+port.Addr().String())
 }
@@ -62,7 +54,7 @@ func newHandler(t *testing.T, limiter *client.Client) http.Handler {
 	return New(Options{Limiter: limiter, Metrics: metrics.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 }
 
-// send sends a request with header lines: name, value, name, value.
+// send sends a request. header alternates the names and values of header fields.
 func send(t *testing.T, h http.Handler, method, name, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, Prefix+name, strings.NewReader(body))
@@ -263,10 +255,7 @@ func TestNoDecision(t *testing.T) {
 // listen serves connections until the end of the test.
 func listen(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = port.Close() })
 	go func() {
 		for {

@@ -36,7 +36,6 @@ func decode(body []byte, request any) error {
 	return fields("", object, reflect.ValueOf(request).Elem())
 }
 
-// malformed returns the error for a body that is not JSON.
 func malformed(err error) error {
 	if errors.Is(err, io.EOF) {
 		return bad(`the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`)
@@ -85,7 +84,6 @@ func fields(path string, object json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// nameOf returns the JSON name of a field, and whether requests must have the field.
 func nameOf(field reflect.StructField) (name string, required bool) {
 	name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
 	return name, option != "omitempty"
@@ -193,7 +191,6 @@ func number(path, reason string, value json.RawMessage) (int64, error) {
 	return n, nil
 }
 
-// list returns the items of a JSON list.
 func list(value json.RawMessage) (items []json.RawMessage, ok bool) {
 	return items, value[0] == '[' && json.Unmarshal(value, &items) == nil
 }
@@ -212,10 +209,9 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shown returns a value for an error: at most 60 bytes, printable.
+// shown returns a value in printable form, cut to 60 bytes, for an error message.
 func shown(value json.RawMessage) string { return printable.Line(remedy.Cut(string(value))) }
 
-// bad returns the error for a request that does not have the described form.
 func bad(format string, args ...any) error {
 	return &invalid{http.StatusBadRequest, "BADARGS", fmt.Sprintf(format, args...)}
 }

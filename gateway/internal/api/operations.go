@@ -24,7 +24,6 @@ func (o operation) methods() string {
 	return "POST"
 }
 
-// answer is the result of an operation.
 type answer struct {
 	reply    any
 	policy   string // "@name", if the call names a policy; known even if the call fails
@@ -83,7 +82,6 @@ var operations = map[string]operation{
 	"info": info(),
 }
 
-// whole is a whole number, written without a point or an exponent.
 type whole int64
 
 // costs is one cost for all keys, or a list with a cost for each key.
@@ -201,7 +199,6 @@ func milliseconds(field string, ms whole) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// policyIn returns the first policy in limits, or "".
 func policyIn(limits ...client.Limit) string {
 	for _, limit := range limits {
 		if strings.HasPrefix(string(limit), "@") {
@@ -233,7 +230,6 @@ func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q)
 	}
 }
 
-// decision returns the operation for take, peek or refund.
 func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
 	return typed[Q, reply.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
 		req, err := request(q)
@@ -250,7 +246,6 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 	})
 }
 
-// lease returns the operation for acquire, renew or release.
 func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
 	return typed[Q, A](func(ctx context.Context, limiter *client.Client, given Q) (answer, error) {
 		q := leaseRequest(given)
@@ -265,7 +260,6 @@ func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, conte
 	})
 }
 
-// plain returns an operation that makes no decision.
 func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) operation {
 	return typed[Q, A](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
 		got, err := ask(ctx, limiter, q)

@@ -143,7 +143,6 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// limit returns the policy and the handler for the path after /check/.
 func (h *Handler) limit(path string) (string, http.Handler, error) {
 	first, keys, _ := strings.Cut(path, "/")
 	keys, _ = cutPath("/" + keys)

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/check"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,14 +39,11 @@ type gate struct {
 // newGate returns a handler that uses a server with a stopped clock.
 func newGate(t *testing.T, trusted ...string) *gate {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "0/m"}}},
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
-		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
 	g.server = server
@@ -60,17 +58,14 @@ func newGateOn(t *testing.T, url string, trusted ...string) *gate {
 	}
 	t.Cleanup(func() { _ = limiter.Close() })
 	g := &gate{registry: prometheus.NewRegistry()}
-	g.Handler, err = check.New(check.Options{
+	g.Handler = redistest.Must[*check.Handler](t)(check.New(check.Options{
 		Limiter: limiter, Metrics: metrics.New(g.registry), TrustedProxies: trusted,
 		Log: slog.New(slog.NewTextHandler(&g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return g
 }
 
-// ask sends a request from 192.0.2.1 with header lines: name, value, name, value.
+// ask sends a request from 192.0.2.1. lines alternates names and values of header fields.
 func (g *gate) ask(method, target string, lines ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader("the body of the client's request"))
 	for i := 0; i < len(lines); i += 2 {
@@ -84,10 +79,7 @@ func (g *gate) ask(method, target string, lines ...string) *httptest.ResponseRec
 // keys returns the keys on the server.
 func (g *gate) keys(t *testing.T) string {
 	t.Helper()
-	found, err := g.server.Do("KEYS", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := redistest.Must[any](t)(g.server.Do("KEYS", "*"))
 	return fmt.Sprint(found)
 }
 
@@ -148,12 +140,9 @@ func TestAnswers(t *testing.T) {
 // longest name is accepted.
 func TestNamespaces(t *testing.T) {
 	long := strings.Repeat("n", 64) + "/" + strings.Repeat("p", 64)
-	build, err := functions.New(functions.WithPolicies(
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "payments/api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
-		functions.Policy{Name: long, Limits: []functions.PolicyLimit{{Limit: "3/m"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+		functions.Policy{Name: long, Limits: []functions.PolicyLimit{{Limit: "3/m"}}})))
 	g := newGateOn(t, "redis://"+embedded.Run(t, embedded.WithLibrary(build.Text())).Addr())
 	for _, name := range []string{"payments/api", long} {
 		answer := g.ask("GET", "/check/"+url.PathEscape(name)+"/address")
@@ -270,10 +259,7 @@ func TestNoDecision(t *testing.T) {
 		t.Errorf("%d lines in the log\n%s", n, g.log.String())
 	}
 
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	_ = port.Close() // nothing listens
 	down := newGateOn(t, "redis://"+port.Addr().String())
 	for i := range 2000 { // more than the handler keeps

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
-// uriField is the header in which a proxy passes the path and query of the client's request. A
-// proxy can instead append the path, after /-, to the path of its own request.
+// uriField is the header in which a proxy sends the path and query of the client's request.
+// Alternatively, a proxy can append the client's path, after /-, to the path of its own request.
 const uriField = "X-Forwarded-Uri"
 
 // cutPath cuts a path at /-. It returns the keys, which come before /-, and the path of the client's
@@ -50,7 +50,7 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 			}
 			alternatives = append(alternatives, key)
 		}
-		list = append(list, firstOf(alternatives))
+		list = append(list, httplimit.FirstOf(alternatives...))
 	}
 	switch len(list) {
 	case 0:
@@ -61,7 +61,6 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 	return httplimit.Join(list...), nil
 }
 
-// single parses a key that consists of one word.
 func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 	kind, name, _ := strings.Cut(word, ":")
 	switch {
@@ -73,13 +72,6 @@ func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 		return httplimit.Cookie(name), true
 	}
 	return key, false
-}
-
-func firstOf(keys []httplimit.Key) httplimit.Key {
-	if len(keys) == 1 {
-		return keys[0]
-	}
-	return httplimit.FirstOf(keys...)
 }
 
 // segment counts requests by segment n of the client's path, from 1. If a path lacks the segment,

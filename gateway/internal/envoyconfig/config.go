@@ -27,7 +27,7 @@ type Rule struct {
 	Count     uint32       // requests_per_unit; 0 if the rule has the field limit instead
 	Unit      rls.RateLimitResponse_RateLimit_Unit
 	Unlimited bool
-	Shadow    bool     // shadow_mode: evaluated and counted, but never over the limit
+	Shadow    bool     // shadow_mode: decided and counted, but the status is never OVER_LIMIT
 	Quota     bool     // quota_mode: like Shadow, but a denial counts as denied in the metrics
 	Replaces  []string // names of rules that this rule replaces within a request
 }
@@ -133,8 +133,8 @@ func escapeName(name string) string {
 // Known reports whether a limit can have this unit.
 func Known(unit rls.RateLimitResponse_RateLimit_Unit) bool { return units[unit] != "" }
 
-// units maps the units of the configuration to periods in limits of the library. Weeks, which begin
-// on Monday, months and years are those of the calendar.
+// units maps the units of the configuration to the periods of limits. Weeks, months and years are
+// those of the calendar; a week begins on Monday.
 var units = map[rls.RateLimitResponse_RateLimit_Unit]string{
 	rls.RateLimitResponse_RateLimit_SECOND: "s",
 	rls.RateLimitResponse_RateLimit_MINUTE: "m",

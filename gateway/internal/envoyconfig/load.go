@@ -43,7 +43,6 @@ func Load(dir string, merge bool) (*Config, error) {
 	return l.config, nil
 }
 
-// files returns the names of the files that Load reads, sorted.
 func files(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -67,7 +66,6 @@ type loader struct {
 	source *yamlfile.Source // the current file
 }
 
-// file adds the rules of a file, or returns its problems.
 func (l *loader) file(name string, content []byte) error {
 	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
 	root := l.source.Document(content, "domain:")
@@ -224,7 +222,6 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	return rule
 }
 
-// replaced decodes an item of the field `replaces`.
 func (l *loader) replaced(n *yaml.Node, own string) string {
 	var r struct {
 		Name *yaml.Node `yaml:"name"`

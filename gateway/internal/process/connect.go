@@ -66,7 +66,6 @@ func (g *Gateway) connect() error {
 	return nil
 }
 
-// deploy loads the library on all servers that lack it.
 func deploy(ctx context.Context, url string, build functions.Build) error {
 	servers, err := redisurl.Parse(url)
 	if err != nil {
@@ -81,7 +80,6 @@ func deploy(ctx context.Context, url string, build functions.Build) error {
 	return l.Repair(ctx, build)
 }
 
-// build returns the library with the policies, if any.
 func (o Options) build() (functions.Build, error) {
 	if len(o.Policies) == 0 {
 		return functions.New()
@@ -96,7 +94,6 @@ func (o Options) build() (functions.Build, error) {
 	return file.Build()
 }
 
-// batches parses "n,ttl".
 func batches(text string) (int64, time.Duration, error) {
 	first, second, _ := strings.Cut(text, ",")
 	n, err := strconv.ParseInt(first, 10, 64)

@@ -22,7 +22,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// perUser is the limit of the tests under load. A unit refills in half an hour.
+// perUser is each user's limit per day in the tests under load. One unit refills in about half an
+// hour.
 const (
 	perUser  = 50
 	userRule = "  - {key: user, rate_limit: {limit: 50/d}}\n"
@@ -37,7 +38,7 @@ type load struct {
 }
 
 // put starts callers, which continue until the test ends or stop is called. It checks that each
-// reply is OK, OVER_LIMIT or UNAVAILABLE, and in time.
+// reply is OK, OVER_LIMIT or UNAVAILABLE, and arrives in time.
 func put(t *testing.T, g *gateway) *load {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(g.dial(t, nil))
@@ -167,7 +168,7 @@ func open(t *testing.T, addr string) *redis.Client {
 }
 
 // TestReloadUnderLoad replaces configuration files, sometimes with invalid ones. Each request must
-// be decided by the old or the new configuration, and counts must be kept.
+// be decided by the old or the new configuration, and a reload must not reset the counts.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := rules(t)

@@ -140,13 +140,10 @@ func (g *gateway) dial(t *testing.T, config *tls.Config) *grpc.ClientConn {
 	if config != nil {
 		secure = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(secure),
+	conn := must[*grpc.ClientConn](t)(grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(secure),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, g.grpc.Network(), g.grpc.String())
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+		})))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -208,7 +205,7 @@ func write(t *testing.T, path, text string) string {
 
 const policyFile = "policies:\n  api:\n    limit: 3/m\n"
 
-// server runs a server with the policy api.
+// server starts a server whose library has a policy named "api".
 func server(t *testing.T, options ...embedded.Option) *embedded.Server {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}})))
@@ -315,6 +312,5 @@ func pass(from, to net.Conn, see func([]byte)) {
 // library returns the library's source code without policies.
 func library(t *testing.T) string {
 	t.Helper()
-	build := must[functions.Build](t)(functions.New())
-	return build.Text()
+	return must[functions.Build](t)(functions.New()).Text()
 }

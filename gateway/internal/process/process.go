@@ -28,13 +28,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures the gateway. Main sets the options from flags.
 type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
-	EnvoyConfig    string        // folder with files of envoyproxy/ratelimit; empty for none
+	EnvoyConfig    string        // folder of configuration files in the format of envoyproxy/ratelimit; "" for none
 	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
@@ -50,7 +51,7 @@ type Options struct {
 
 const (
 	drain      = 10 * time.Second     // maximum time for requests in progress during a shutdown
-	checkEvery = time.Second          // interval of checks until the first one passes
+	checkEvery = time.Second          // interval of readiness checks until one succeeds
 	pollEvery  = time.Second          // interval of checks for changed files
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
 	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response
@@ -72,12 +73,12 @@ type Gateway struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	deploy  func(context.Context) error // nil if others deploy the library
-	streams context.Context             // context of gRPC streams; ends before the drain, because clients do not end streams
+	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
 	close   []func()
 }
 
-// Run runs a gateway until ctx ends, and then lets the requests in progress finish. It calls
+// Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
 // listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
 	registry := prometheus.NewRegistry()
@@ -125,7 +126,6 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	return g.serve(ctx, grpcPort, httpPort, watcher)
 }
 
-// serve runs the servers and the background work until ctx or a server ends.
 func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -154,7 +154,7 @@ func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, wa
 	return nil
 }
 
-// drain closes the ports, and waits for the requests in progress until ctx ends.
+// drain closes the ports, and waits until the requests in progress are finished or ctx is done.
 func (g *Gateway) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -184,7 +184,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.setReady(false)
 }
 
-// stream serves a gRPC stream, for health or reflection, until g.streams ends.
+// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -192,7 +192,6 @@ func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamSe
 	return serve(service, bounded{stream, ctx})
 }
 
-// bounded is a stream with its own context.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -230,20 +229,19 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			said = err.Error()
 			g.options.Log.Warn("not ready", "error", err)
 		}
-		pause(ctx, checkEvery)
+		_ = sleep.For(ctx, checkEvery)
 	}
 }
 
-// follow reloads the Envoy configuration files when they change, until ctx ends.
+// follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
-	for pause(ctx, pollEvery); watcher != nil && ctx.Err() == nil; pause(ctx, pollEvery) {
+	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
 		}
 	}
 }
 
-// reload loads the Envoy configuration files if they have changed.
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 	config, err := watcher.Check()
 	if config == nil && err == nil {
@@ -254,20 +252,10 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
-	debug.FreeOSMemory() // reading large files takes ten times as much memory as their rules
+	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {
 		g.options.Log.Warn(notice)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

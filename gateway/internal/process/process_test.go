@@ -179,9 +179,7 @@ func TestDeploys(t *testing.T) {
 	}
 	conn := must[net.Conn](t)(net.Dial("tcp", redis.Addr))
 	defer conn.Close()
-	if _, err := fmt.Fprint(conn, "FUNCTION FLUSH\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must[int](t)(fmt.Fprint(conn, "FUNCTION FLUSH\r\n"))
 	if n, err := conn.Read(make([]byte, 100)); n != len("+OK\r\n") || err != nil {
 		t.Fatal(n, err)
 	}
@@ -252,12 +250,9 @@ func TestFilesOfEnvoy(t *testing.T) {
 	g := start(t, process.Options{Dev: true, EnvoyConfig: dir})
 	g.ready(t)
 	ask := func() *rls.RateLimitResponse_DescriptorStatus {
-		answer, err := rls.NewRateLimitServiceClient(g.dial(t, nil)).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+		answer := must[*rls.RateLimitResponse](t)(rls.NewRateLimitServiceClient(g.dial(t, nil)).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
 			Domain: "web", Descriptors: []*entries.RateLimitDescriptor{{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "user", Value: "ann"}}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return answer.Statuses[0]
 	}
 	if got := ask(); got.CurrentLimit.GetRequestsPerUnit() != 1 {
@@ -386,17 +381,8 @@ func TestSlowClients(t *testing.T) {
 	} {
 		conn := must[net.Conn](t)(net.Dial(begun.addr.Network(), begun.addr.String()))
 		t.Cleanup(func() { _ = conn.Close() })
-		if _, err := fmt.Fprint(conn, begun.text); err != nil {
-			t.Fatal(err)
-		}
-		wait.Go(func() { // reads until the gateway ends the connection
-			buffer := make([]byte, 4096)
-			for {
-				if _, err := conn.Read(buffer); err != nil {
-					return
-				}
-			}
-		})
+		must[int](t)(fmt.Fprint(conn, begun.text))
+		wait.Go(func() { _, _ = io.Copy(io.Discard, conn) }) // reads until the gateway ends the connection
 	}
 	if status, body := g.get(t, "/check/api"); status != http.StatusOK {
 		t.Errorf("/check: %d %s", status, body)

@@ -15,7 +15,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
-// routes returns the handler of the HTTP port.
 func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -17,9 +17,9 @@ type TLSFiles struct {
 	ClientCA  string // file with the CA certificates that verify clients; "" if clients need no certificate
 }
 
-// config returns the TLS configuration, or nil if there is none. The files are read again when they
-// change, so certificates can be renewed without a restart. If the new files are invalid, an error
-// is logged and the previous files stay in use.
+// config returns the TLS configuration, or nil if f names no files. The files are read again when
+// they change, so certificates can be renewed without a restart. If the new files are invalid, an
+// error is logged and the previous files stay in use.
 func (f TLSFiles) config(log *slog.Logger) (*tls.Config, error) {
 	switch {
 	case f.Cert == "" && f.Key == "" && f.ClientCA == "":
@@ -70,7 +70,6 @@ func (f TLSFiles) stamp() string {
 	return stamp
 }
 
-// reloader keeps the current configuration.
 type reloader struct {
 	files   TLSFiles
 	log     *slog.Logger
@@ -80,8 +79,8 @@ type reloader struct {
 	looked  time.Time
 }
 
-// config returns the current configuration. It checks whether the certificate files have changed at
-// most once a second.
+// config returns the current configuration. At most once a second, it checks whether the
+// certificate files have changed, and reloads them.
 func (r *reloader) config() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()

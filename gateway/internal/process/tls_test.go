@@ -3,21 +3,16 @@ package process_test
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -25,103 +20,29 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// authority signs certificates.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+// proxy returns the TLS configuration of a client with a certificate, and the file of the authority
+// that signed it.
+func proxy(t *testing.T, trusted *x509.CertPool) (config *tls.Config, authority string) {
 	t.Helper()
-	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	a := &authority{t, nil, key}
-	a.cert = a.sign("authority", &key.PublicKey)
-	return a
+	cert, key := redistest.CertificateFiles(t, x509.NewCertPool(), "proxy")
+	pair := must[tls.Certificate](t)(tls.LoadX509KeyPair(cert, key))
+	return &tls.Config{RootCAs: trusted, ServerName: "gateway", Certificates: []tls.Certificate{pair}}, cert
 }
 
-// sign returns a certificate for a name, valid for servers and clients. The first certificate that
-// an authority signs is its own.
-func (a *authority) sign(name string, key *ecdsa.PublicKey) *x509.Certificate {
-	a.t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent := a.cert
-	if parent == nil {
-		template.IsCA, template.BasicConstraintsValid, parent = true, true, template
-	}
-	text, err := x509.CreateCertificate(rand.Reader, template, parent, key, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(text)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert
-}
-
-// pair returns a new certificate and its key, both in PEM format.
-func (a *authority) pair(name string) (cert, key string) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	text, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return block("CERTIFICATE", a.sign(name, &private.PublicKey).Raw), block("PRIVATE KEY", text)
-}
-
-func (a *authority) text() string { return block("CERTIFICATE", a.cert.Raw) }
-
-func block(kind string, text []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: text}))
-}
-
-// client returns the TLS configuration for a client with a certificate.
-func (a *authority) client() *tls.Config {
-	a.t.Helper()
-	cert, key := a.pair("proxy")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	config := a.anonymous()
-	config.Certificates = []tls.Certificate{pair}
+// anonymous returns config without the client's certificate.
+func anonymous(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.Certificates = nil
 	return config
 }
 
-// anonymous returns the TLS configuration for a client without a certificate.
-func (a *authority) anonymous() *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	return &tls.Config{RootCAs: roots, ServerName: "gateway"}
-}
-
-// files writes a certificate and its key into dir. It returns the files' names, with the authority
-// for client certificates.
-func (a *authority) files(dir string) process.TLSFiles {
-	a.t.Helper()
-	cert, key := a.pair("gateway")
-	return process.TLSFiles{
-		Cert: write(a.t, filepath.Join(dir, "cert.pem"), cert), Key: write(a.t, filepath.Join(dir, "key.pem"), key),
-		ClientCA: write(a.t, filepath.Join(dir, "ca.pem"), a.text()),
-	}
-}
-
-// serial returns the serial number of the certificate that the gateway's HTTP port presents.
-func (g *gateway) serial(t *testing.T, config *tls.Config) string {
+// certificate returns the certificate that the gateway's HTTP port presents.
+func (g *gateway) certificate(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: config}
 	conn := must[net.Conn](t)(dialer.DialContext(t.Context(), g.http.Network(), g.http.String()))
 	defer conn.Close()
-	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+	return string(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
 }
 
 // overTLS returns how many of the two ports serve a client with the given TLS configuration, and the
@@ -147,16 +68,17 @@ func (g *gateway) overTLS(t *testing.T, config *tls.Config) (ports int, err erro
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca, other := newAuthority(t), newAuthority(t)
-	dir := t.TempDir()
-	g := start(t, process.Options{Dev: true, TLS: ca.files(dir)})
-	mine := ca.client()
+	trusted := x509.NewCertPool()
+	cert, key := redistest.CertificateFiles(t, trusted, "", "gateway")
+	nextCert, nextKey := redistest.CertificateFiles(t, trusted, "", "gateway")
+	mine, authority := proxy(t, trusted)
+	foreign, another := proxy(t, trusted)
+	g := start(t, process.Options{Dev: true, TLS: process.TLSFiles{Cert: cert, Key: key, ClientCA: authority}})
+	replace := func(file, by string) { write(t, file, string(must[[]byte](t)(os.ReadFile(by)))) }
 	if ports, err := g.overTLS(t, mine); ports != 2 {
 		t.Errorf("with a certificate: %d ports, %v", ports, err)
 	}
-	foreign := other.client()
-	foreign.RootCAs = mine.RootCAs
-	for name, config := range map[string]*tls.Config{"no certificate": ca.anonymous(), "another authority": foreign} {
+	for name, config := range map[string]*tls.Config{"no certificate": anonymous(mine), "another authority": foreign} {
 		if ports, _ := g.overTLS(t, config); ports != 0 {
 			t.Errorf("%s: %d ports", name, ports)
 		}
@@ -166,20 +88,19 @@ func TestTLS(t *testing.T) {
 	}
 
 	// A certificate and a key that do not match are not used. Files that match are used.
-	before := g.serial(t, mine)
-	cert, key := ca.pair("gateway")
-	write(t, filepath.Join(dir, "cert.pem"), cert)
+	before := g.certificate(t, mine)
+	replace(cert, nextCert)
 	redistest.Eventually(t, "the log says so", func() bool {
-		return g.serial(t, mine) == before && strings.Contains(g.log.String(), "the certificates were not loaded; the previous ones stay in use")
+		return g.certificate(t, mine) == before && strings.Contains(g.log.String(), "the certificates were not loaded; the previous ones stay in use")
 	})
-	write(t, filepath.Join(dir, "key.pem"), key)
-	redistest.Eventually(t, "the new certificate", func() bool { return g.serial(t, mine) != before })
+	replace(key, nextKey)
+	redistest.Eventually(t, "the new certificate", func() bool { return g.certificate(t, mine) != before })
 	if ports, err := g.overTLS(t, mine); ports != 2 {
 		t.Errorf("with the new certificate: %d ports, %v", ports, err)
 	}
 
 	// A new authority for client certificates applies to new connections.
-	write(t, filepath.Join(dir, "ca.pem"), other.text())
+	replace(authority, another)
 	redistest.Eventually(t, "the new authority", func() bool {
 		ports, _ := g.overTLS(t, foreign)
 		return ports == 2
@@ -191,17 +112,19 @@ func TestTLS(t *testing.T) {
 
 func TestTLSWithoutClientCertificates(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
-	files := ca.files(t.TempDir())
-	files.ClientCA = ""
-	g := start(t, process.Options{Dev: true, TLS: files})
-	if ports, err := g.overTLS(t, ca.anonymous()); ports != 2 {
+	trusted := x509.NewCertPool()
+	cert, key := redistest.CertificateFiles(t, trusted, "", "gateway")
+	g := start(t, process.Options{Dev: true, TLS: process.TLSFiles{Cert: cert, Key: key}})
+	config := &tls.Config{RootCAs: trusted, ServerName: "gateway"}
+	if ports, err := g.overTLS(t, config); ports != 2 {
 		t.Errorf("%d ports, %v", ports, err)
 	}
-	old := ca.anonymous()
-	old.MaxVersion = tls.VersionTLS11
-	if ports, _ := g.overTLS(t, old); ports != 0 {
-		t.Errorf("%d ports accept TLS 1.1", ports)
+	config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 // by default, the client would refuse these versions
+	for _, addr := range []net.Addr{g.http, g.grpc} {
+		if conn, err := tls.Dial(addr.Network(), addr.String(), config); err == nil {
+			_ = conn.Close()
+			t.Errorf("%s accepts TLS 1.1", addr)
+		}
 	}
 }
 
@@ -209,25 +132,18 @@ func TestTLSWithoutClientCertificates(t *testing.T) {
 // clients are served meanwhile.
 func TestHalfAHandshake(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
-	g := start(t, process.Options{Dev: true, TLS: ca.files(t.TempDir())})
+	trusted := x509.NewCertPool()
+	cert, key := redistest.CertificateFiles(t, trusted, "", "gateway")
+	config, authority := proxy(t, trusted)
+	g := start(t, process.Options{Dev: true, TLS: process.TLSFiles{Cert: cert, Key: key, ClientCA: authority}})
 	var wait sync.WaitGroup
 	for _, addr := range []net.Addr{g.http, g.grpc} {
 		conn := must[net.Conn](t)((&net.Dialer{}).DialContext(context.Background(), addr.Network(), addr.String()))
 		t.Cleanup(func() { _ = conn.Close() })
-		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00\x01")); err != nil { // the beginning of a ClientHello
-			t.Fatal(err)
-		}
-		wait.Go(func() {
-			buffer := make([]byte, 100)
-			for {
-				if _, err := conn.Read(buffer); err != nil {
-					return
-				}
-			}
-		})
+		must[int](t)(conn.Write([]byte("\x16\x03\x01\x02\x00\x01"))) // the beginning of a ClientHello
+		wait.Go(func() { _, _ = io.Copy(io.Discard, conn) })
 	}
-	if ports, err := g.overTLS(t, ca.client()); ports != 2 {
+	if ports, err := g.overTLS(t, config); ports != 2 {
 		t.Errorf("%d ports, %v", ports, err)
 	}
 	wait.Wait()
@@ -235,21 +151,20 @@ func TestHalfAHandshake(t *testing.T) {
 
 func TestTLSWrongUse(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
-	all := ca.files(t.TempDir())
-	_, otherKey := ca.pair("gateway")
+	cert, key := redistest.CertificateFiles(t, x509.NewCertPool(), "")
+	_, otherKey := redistest.CertificateFiles(t, x509.NewCertPool(), "")
 	missing := filepath.Join(t.TempDir(), "none.pem")
 	for _, tt := range []struct {
 		files process.TLSFiles
 		want  string
 	}{
-		{process.TLSFiles{Cert: all.Cert}, "--tls-cert and --tls-key belong together, and --tls-client-ca needs both; give both"},
-		{process.TLSFiles{Key: all.Key}, "--tls-cert and --tls-key belong together"},
-		{process.TLSFiles{ClientCA: all.ClientCA}, "--tls-cert and --tls-key belong together"},
-		{process.TLSFiles{Cert: missing, Key: all.Key}, "none.pem"},
-		{process.TLSFiles{Cert: all.Cert, Key: write(t, "key.pem", otherKey)}, "--tls-cert and --tls-key: tls: private key does not match"},
-		{process.TLSFiles{Cert: all.Cert, Key: all.Key, ClientCA: missing}, "--tls-client-ca: open "},
-		{process.TLSFiles{Cert: all.Cert, Key: all.Key, ClientCA: all.Key}, "contains no certificate; name a file in PEM form"},
+		{process.TLSFiles{Cert: cert}, "--tls-cert and --tls-key belong together, and --tls-client-ca needs both; give both"},
+		{process.TLSFiles{Key: key}, "--tls-cert and --tls-key belong together"},
+		{process.TLSFiles{ClientCA: cert}, "--tls-cert and --tls-key belong together"},
+		{process.TLSFiles{Cert: missing, Key: key}, "none.pem"},
+		{process.TLSFiles{Cert: cert, Key: otherKey}, "--tls-cert and --tls-key: tls: private key does not match"},
+		{process.TLSFiles{Cert: cert, Key: key, ClientCA: missing}, "--tls-client-ca: open "},
+		{process.TLSFiles{Cert: cert, Key: key, ClientCA: key}, "contains no certificate; name a file in PEM form"},
 	} {
 		fails(t, process.Options{Dev: true, TLS: tt.files}, tt.want)
 	}

@@ -96,13 +96,10 @@ func (s *Server) decideEach(ctx context.Context, list []*question) error {
 	return errors.Join(errs...)
 }
 
-// distinct reports whether no key occurs twice.
 func distinct(list []*question) bool {
 	for i, q := range list {
-		for _, other := range list[:i] {
-			if other.key == q.key {
-				return false
-			}
+		if slices.ContainsFunc(list[:i], func(other *question) bool { return other.key == q.key }) {
+			return false
 		}
 	}
 	return true
@@ -152,7 +149,6 @@ func (s *Server) alone(ctx context.Context, q *question) error {
 	return nil
 }
 
-// one decides one descriptor separately.
 func (s *Server) one(ctx context.Context, q *question) error {
 	if q.back || q.hits == 0 {
 		return s.uncharged(ctx, q)
@@ -173,7 +169,7 @@ func (s *Server) uncharged(ctx context.Context, q *question) error {
 		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
 	} else {
 		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
-		if err == nil && result.Allowed && result.Remaining == 0 { // denied, so ask for the wait
+		if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
 			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
 		}
 	}
@@ -199,8 +195,8 @@ func of(r *client.Result) client.KeyResult {
 	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
-// headers returns X-RateLimit fields for the status that is over its limit. If there is none, it
-// uses the status with the least remaining.
+// headers returns the X-RateLimit fields for one of the statuses: one that is over its limit or, if
+// there is none, the one with the smallest LimitRemaining.
 func headers(statuses []*rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	var least *rls.RateLimitResponse_DescriptorStatus
 	for _, status := range statuses {

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// limitOf is a limit of the test: its form in the model, and the part of a status that describes
-// it.
+// limitOf is a limit of the model, with the name, unit and count that a descriptor's status
+// reports.
 type limitOf struct {
 	model.Policy
 	name, unit string
@@ -51,8 +51,8 @@ var (
 // reference responds to requests as docs/envoy.md describes, with the decisions of the model.
 type reference struct{ *model.Model }
 
-// status returns a status in the form of testbed.ask. entry begins with the five numbers that the
-// model reports for the limit.
+// status formats a decision as testbed.ask does. entry begins with the five numbers that the model
+// reports for the limit.
 func (l limitOf) status(allowed bool, entry []any) string {
 	n := make([]int64, 5)
 	for i := range n {
@@ -86,8 +86,8 @@ func (r reference) do(verb string, keys []string, limits []limitOf, cost int64, 
 	return fields.([]any)
 }
 
-// one decides on a single descriptor, and returns its status and whether it is allowed. back reports
-// whether the descriptor gives hits back, and rule whether its limit comes from a rule.
+// one decides on a single descriptor, and returns its status and whether it is allowed. back is
+// true if the descriptor gives hits back. rule is true if its limit comes from a rule.
 func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (string, bool) {
 	keys, limits := []string{key}, []limitOf{l}
 	switch {

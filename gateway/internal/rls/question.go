@@ -13,14 +13,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 )
 
-// question holds a descriptor's request and its answer.
 type question struct {
 	label string // for metrics
 	name  string // of the rule
 	limit client.Limit
 	key   string
 	hits  int64
-	back  bool // is_negative_hits: give the hits back
+	back  bool // whether the hits are given back (is_negative_hits)
 
 	together  bool // whether all descriptors are decided together: all are charged, or none
 	window    bool // whether the limit is a window like envoyproxy/ratelimit's
@@ -104,7 +103,6 @@ func hits(request *rls.RateLimitRequest, descriptor *entries.RateLimitDescriptor
 	return int64(max(1, request.HitsAddend))
 }
 
-// override takes the limit from the request.
 func (q *question) override(i int, domain string, descriptor *entries.RateLimitDescriptor, override *entries.RateLimitDescriptor_RateLimitOverride) error {
 	unit := rls.RateLimitResponse_RateLimit_Unit(override.Unit)
 	multiplier := max(1, override.GetUnitMultiplier().GetValue())
@@ -165,7 +163,6 @@ func (q *question) decision() string {
 	return "denied"
 }
 
-// status returns the status of the descriptor.
 func (q *question) status() *rls.RateLimitResponse_DescriptorStatus {
 	answer := &q.answer
 	answer.Code = rls.RateLimitResponse_OK

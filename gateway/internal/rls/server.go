@@ -43,7 +43,7 @@ type Server struct {
 	rls.UnimplementedRateLimitServiceServer
 	Options
 	config    atomic.Pointer[envoyconfig.Config]
-	clustered atomic.Bool // whether the keys of a request have been on several servers
+	clustered atomic.Bool // whether a request has failed because its keys are in different slots
 }
 
 // New returns a Server that has no configuration yet; see [Server.Use].

@@ -226,8 +226,8 @@ func TestAllOrNone(t *testing.T) {
 		"OVER_LIMIT | OK :2/minute 1 45s | OVER_LIMIT general:1/minute 0 45s")
 }
 
-// TestHits checks that several hits are charged even if they are not available, that 0 hits charge
-// nothing, and that negative hits are given back.
+// TestHits checks that a request is charged for all its hits even if fewer units are left, that 0
+// hits charge nothing, and that negative hits are given back.
 func TestHits(t *testing.T) {
 	b := newTestbed(t, config)
 	with := func(hits uint64) *api.RateLimitRequest {
@@ -362,10 +362,7 @@ func TestBadRequests(t *testing.T) {
 // TestDeadline checks that, if a server does not reply, the error is UNAVAILABLE, never UNKNOWN,
 // and comes before the deadline of the request.
 func TestDeadline(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but nothing replies
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // the kernel accepts connections, but nothing replies
 	defer func() { _ = port.Close() }()
 	b := connect(t, "redis://"+port.Addr().String(), config)
 	for range 3 {

@@ -159,8 +159,8 @@ func (r *run) step(s generate.Step) error {
 	if got != want {
 		return fmt.Errorf("the library returns %s, the model %s", got, want)
 	}
-	// Errors are not compared, because the peek lacks the keys of ONCE and TRACK, which may be the
-	// reason why the take is rejected.
+	// Errors are not compared. The keys for ONCE and TRACK can make the take fail, and the peek does
+	// not have these keys.
 	if peeked != "" && !repeated && !c.Force && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
 		return fmt.Errorf("peek returned %s, the take after it %s", peeked, got)
 	}

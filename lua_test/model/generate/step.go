@@ -85,7 +85,7 @@ func (p pool) call(t *rapid.T) model.Call {
 			c.SpanMS = span(t)
 			c.Limits = []model.Policy{pick(t, p.overrides...)}
 			forLeases := slices.Contains(leaseKeys, c.Keys[0])
-			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes a verb of the other kind
+			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes a limit of the wrong kind for the key
 				c.Limits = []model.Policy{pick(t, p.leases...)}
 			}
 		}
@@ -138,17 +138,16 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 }
 
-// keys draws distinct keys from the list from, or sometimes from allKeys instead. least and most
-// bound their number. keys draws the first key of the list most often, so that calls find what other
-// calls have stored.
-func keys(t *rapid.T, from []string, least, most int) []string {
+// keys draws between least and most distinct keys from list, or sometimes from allKeys instead. It
+// draws the first key of the list most often, so that calls find what other calls have stored.
+func keys(t *rapid.T, list []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
-		from = allKeys
+		list = allKeys
 	}
-	first := pick(t, 0, rapid.IntRange(0, len(from)-1).Draw(t, "first key"))
+	first := pick(t, 0, rapid.IntRange(0, len(list)-1).Draw(t, "first key"))
 	drawn := make([]string, rapid.IntRange(least, most).Draw(t, "keys"))
 	for i := range drawn {
-		drawn[i] = from[(first+i)%len(from)]
+		drawn[i] = list[(first+i)%len(list)]
 	}
 	return drawn
 }

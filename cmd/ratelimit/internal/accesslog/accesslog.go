@@ -24,7 +24,7 @@ var Formats = []string{"auto", "common", "json", "csv"}
 type Options struct {
 	Format string            // one of Formats; "" is "auto"
 	Fields []string          // fields to read: client, user, path, method, or the name of a field in the log
-	Called map[string]string // for JSON and CSV: the log's name for a requested field, or for "time"
+	Called map[string]string // for JSON and CSV: maps a requested field, or "time", to its name in the log
 }
 
 // LongestLine is the largest number of bytes in a line.

@@ -14,16 +14,15 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // all reads a log. For each line it returns the time and the fields, or the error in the line. end
 // is the error that ended the reading.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
-	f, err := New(t.Context(), from, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := redistest.Must[*File](t)(New(t.Context(), from, opts))
 	defer func() { _ = f.Close() }()
 	values := make([][]byte, len(opts.Fields))
 	for {
@@ -183,17 +182,10 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	t.Helper()
 	var a, b bytes.Buffer
 	g := gzip.NewWriter(&a)
-	z, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := redistest.Must[*zstd.Encoder](t)(zstd.NewWriter(&b))
 	for _, w := range []io.WriteCloser{g, z} {
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must[int](t)(io.WriteString(w, text))
+		redistest.Require(t, w.Close())
 	}
 	return a.Bytes(), b.Bytes()
 }
@@ -248,17 +240,14 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// Reading ends when the context ends, even if a small compressed log expands to millions of lines
-// or to one endless line.
+// Reading stops when the context is done, even if a small compressed log expands to millions of
+// lines or to one endless line.
 func TestReadingEndsWithItsContext(t *testing.T) {
 	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 4<<20), "one line": strings.Repeat("x", 4<<20)} {
 		gz, zst := compressed(t, log)
 		for _, content := range []string{string(gz), string(zst), log} {
 			ctx, cancel := context.WithCancel(t.Context())
-			f, err := New(ctx, strings.NewReader(content), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := redistest.Must[*File](t)(New(ctx, strings.NewReader(content), Options{}))
 			cancel()
 			if _, err := f.Next(nil); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s that begin %q: %v", name, content[:4], err)

@@ -59,7 +59,8 @@ func (e *noColumn) Error() string {
 	return fmt.Sprintf("no column %s in %s; name the column, as in --field %s=column", e.field, e.head, e.field)
 }
 
-// placeOf returns the column of a field, or -1 if there is none.
+// placeOf returns the index of the column for a field, or -1 if there is none. For called, see
+// namesOf.
 func placeOf(columns []string, field string, called map[string]string) int {
 	for _, name := range namesOf(field, called) {
 		if i := slices.Index(columns, name); i >= 0 {

@@ -12,7 +12,7 @@ import (
 //	client ident user [time] "request" status size "referer" "agent" ...
 type common struct {
 	clock     clock
-	requested []*[]byte // pointers to the requested ones of the fields below, in the order of the request
+	requested []*[]byte // pointers to the requested fields, in the requested order
 
 	client, user, method, path, status, size, referer, agent []byte
 }
@@ -116,7 +116,6 @@ func (r rest) blanks() rest {
 	return rest{r.line[n:], r.at + n}
 }
 
-// word cuts off the next word.
 func (r rest) word() ([]byte, rest) {
 	r = r.blanks()
 	end := bytes.IndexByte(r.line, ' ')
@@ -126,7 +125,8 @@ func (r rest) word() ([]byte, rest) {
 	return r.line[:end], rest{r.line[end:], r.at + end}
 }
 
-// quoted cuts off a quoted string, in which a backslash escapes a quote.
+// quoted splits a quoted string off the beginning of r. It returns the text between the quotes and
+// the rest of the line. A backslash escapes a quote.
 func (r rest) quoted() (inner, after rest, err error) {
 	r = r.blanks()
 	if len(r.line) == 0 || r.line[0] != '"' {

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// jsonLines parses one JSON object per line.
 type jsonLines struct {
 	clock  clock
 	times  []string

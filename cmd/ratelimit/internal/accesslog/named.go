@@ -11,8 +11,8 @@ var named = map[string][]string{
 	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
 }
 
-// namesOf returns the names to look up for a field. If called has a name for the field, that name
-// replaces the usual names.
+// namesOf returns the names under which a log may have a field: called[field] if it exists,
+// otherwise the usual names.
 func namesOf(field string, called map[string]string) []string {
 	if name, ok := called[field]; ok {
 		return []string{name}

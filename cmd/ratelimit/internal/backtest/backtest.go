@@ -35,11 +35,14 @@ type Options struct {
 	Called   map[string]string // see accesslog.Options
 	Unsorted time.Duration     // how much older a line may be than an earlier line
 
-	Cost  string // field with the cost of each line; "" means that each line costs 1
-	After bool   // charge costs after requests: a request is allowed if one unit fits, and FORCE charges its cost
+	Cost string // field with the cost of each line; "" means that each line costs 1
+
+	// After charges costs after requests: a request is allowed if one unit fits, and its cost is
+	// then charged with FORCE.
+	After bool
 
 	Key     Key             // key for suggestions
-	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
+	Share   float64         // minimum share of keys that a suggested limit never denies, 0 to 1; 0: no suggestions
 	Curves  bool            // draw how many keys and requests each n would deny
 	Periods []time.Duration // periods of suggestions and curves
 
@@ -233,8 +236,8 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders makes one decider for each trial on each engine. It returns them by trial and, as jobs,
-// by engine.
+// deciders creates a decider for each trial on each engine. It returns them twice: by trial, and as
+// jobs by engine.
 func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	deciders := make([][]*decider, len(trials))
 	jobs := make([][]job, len(r.engines))
@@ -247,11 +250,11 @@ func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	return deciders, jobs
 }
 
-// progress adds decisions to the decisions of all steps, and calls r.Progress once every thousand
-// requests. of is the number of requests in this step, or 0 if it is not known yet.
-func (r *run) progress(steps int, requests, of int64, decisions int) {
+// progress adds decisions to r.decided, and calls r.Progress once every thousand requests. total is
+// the number of requests in this step, or 0 if it is not known yet.
+func (r *run) progress(steps int, requests, total int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {
-		r.Progress(Progress{Step: r.step + 1, Steps: steps, Requests: requests, Of: of, Bytes: r.logs.bytes, Decisions: r.decided})
+		r.Progress(Progress{Step: r.step + 1, Steps: steps, Requests: requests, Of: total, Bytes: r.logs.bytes, Decisions: r.decided})
 	}
 }

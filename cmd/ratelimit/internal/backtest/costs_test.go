@@ -77,11 +77,8 @@ func TestCostOfZero(t *testing.T) {
 
 // A cost is charged to all keys of a policy, or to none.
 func TestCostsOfSeveralKeys(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
-		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{
+		{Key: "resource", Limit: "fixed_window 100/h"}, {Key: "consumer", Limit: "fixed_window 40/h"}}})))
 	log := "time,client,path,cost\n"
 	for i, h := range []hit{{0, "a", 30}, {1, "a", 30}, {2, "a", 5}, {3, "b", 70}, {4, "c", 1}} {
 		log += fmt.Sprintf("%d,%s,/x,%d\n", noon.UnixMilli()+int64(i), h.key, h.cost)
@@ -172,7 +169,7 @@ func TestLargeCosts(t *testing.T) {
 	if p, r := report.Periods[2], report.Limits[3]; p.N != largest || p.Burst != largest || p.Limit != "fixed_window 9007199254740992/m" || r.Limit != p.Limit || r.Denied != 1199 {
 		t.Errorf("%+v, %+v", p, r)
 	}
-	// Each request needs more units than any n below 2^53 has.
+	// Each request costs 2^53, so a limit with a smaller n denies all requests.
 	for _, point := range report.Periods[2].Curve {
 		if want := int64(1200); point.N < largest && point.Requests != want || point.N > largest && point.Requests != 0 {
 			t.Errorf("%+v", point)

@@ -23,7 +23,6 @@ func (e *engine) setTime(at int64) {
 	}
 }
 
-// decide makes a call that returns a decision.
 func (e *engine) decide(words []any) ([]any, error) {
 	reply, err := e.server.Do(words...)
 	if err != nil {
@@ -44,7 +43,7 @@ type decider struct {
 	number int    // index of the trial
 	prefix string // prefix of the trial's keys
 	costs  bool   // whether the last word of take is the cost
-	take   []any  // the calls; their keys begin at the fourth word
+	take   []any  // FCALL and its arguments; the keys begin at index 3
 	peek   []any  // nil, and so is force, unless costs are charged after requests
 	force  []any  // its last word is the cost
 
@@ -62,7 +61,6 @@ type tally struct {
 	first, last      int64 // times of denials, ms since 1970
 }
 
-// denials counts the denials of one key.
 type denials struct {
 	count, units int64
 	first, last  int64
@@ -179,7 +177,6 @@ func (u Units) plus(other Units) Units {
 	return Units{plus(u.Allowed, other.Allowed), plus(u.Denied, other.Denied)}
 }
 
-// merge adds another worker's counts.
 func (t *tally) merge(other tally) {
 	t.requests += other.requests
 	t.keyless += other.keyless

@@ -18,8 +18,8 @@ type Key struct {
 
 type part struct {
 	field    string
-	segments int // segments of a path; 0: all
-	v4, v6   int // bits of an address; 0: all
+	segments int // number of leading path segments that count; 0 if all do
+	v4, v6   int // prefix lengths of IPv4 and IPv6 networks; 0 if the whole address counts
 }
 
 // String returns the key as it was written.
@@ -65,7 +65,6 @@ func within(text string, most int) (int, error) {
 	return n, nil
 }
 
-// fieldsOf returns the fields that the keys use.
 func fieldsOf(keys []Key) []string {
 	var fields []string
 	for _, key := range keys {
@@ -140,7 +139,7 @@ type table struct {
 	numbers map[string]uint32
 	names   []string
 	counts  []uint32 // requests of each key
-	units   []int64  // sum of the costs of each key's requests; empty while each request costs 1
+	units   []int64  // sum of the costs of each key's requests; empty if all requests so far cost 1
 	scratch []byte
 }
 
@@ -168,7 +167,6 @@ func (t *table) number(name []byte) uint32 {
 	return n
 }
 
-// count counts a request with the given key.
 func (t *table) count(key uint32, cost int64) {
 	if cost != 1 || t.units != nil {
 		for len(t.units) < len(t.counts) {
@@ -179,7 +177,6 @@ func (t *table) count(key uint32, cost int64) {
 	t.counts[key-1]++
 }
 
-// unitsOf returns the sum of the costs of a key's requests.
 func (t *table) unitsOf(key uint32) int64 {
 	if t.units == nil {
 		return int64(t.counts[key-1])

@@ -21,12 +21,12 @@ type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because they lack at least one field of every key
+	Keyless     int64    // lines dropped because every key needs a field that they lack
 	Costless    int64    // lines dropped because their cost is missing, or is not a number of units
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early
-	latest      int64    // delay of the latest line in ms
+	latest      int64    // largest delay of a line behind an earlier line, in ms
 }
 
 // mostProblems is the maximum number of problems of one kind that are shown.
@@ -102,7 +102,7 @@ func (l *logs) close() {
 	}
 }
 
-// each emits the requests of all files in the order of their times, until ctx ends.
+// each calls emit for the requests of all files, in chronological order, until ctx is done.
 func (l *logs) each(ctx context.Context, emit func(event) error) error {
 	var open []*logFile
 	for _, f := range l.files {
@@ -209,7 +209,6 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 	}
 }
 
-// costOf returns the cost of a line from the value of its field.
 func (l *logs) costOf(value []byte) (int64, error) {
 	if len(value) == 0 {
 		return 0, fmt.Errorf("the line lacks %s, the field with its cost", l.cost)

@@ -130,9 +130,7 @@ func TestLogs(t *testing.T) {
 		var zipped bytes.Buffer
 		z := gzip.NewWriter(&zipped)
 		for s := range 100 {
-			if _, err := io.WriteString(z, at(s, fmt.Sprint("client", s*s))); err != nil {
-				t.Fatal(err)
-			}
+			must[int](t)(io.WriteString(z, at(s, fmt.Sprint("client", s*s))))
 		}
 		require(t, z.Close())
 		report := replay(t, options(t, "1/s"), zipped.String()[:zipped.Len()/2], at(7, "b"))
@@ -238,7 +236,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A log may contain the keys of a policy, but no line with the key for suggestions.
+// A backtest works even if no line of the log has the key for suggestions.
 func TestSuggestionsForAKeyThatDoesNotOccur(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "5/h"}, {Key: "b", Limit: "2/h"}}})))
 	opts := options(t)

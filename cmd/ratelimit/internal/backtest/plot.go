@@ -68,15 +68,9 @@ func timeLine(r Result) string {
 
 // widthText formats the length of an interval, such as "5 minutes".
 func widthText(seconds int64) string {
-	for _, unit := range []struct {
-		name string
-		of   int64
-	}{{"day", 86_400}, {"hour", 3600}, {"minute", 60}, {"second", 1}} {
-		if n := seconds / unit.of; n > 1 {
-			return fmt.Sprintf("%d %ss", n, unit.name)
-		} else if n == 1 {
-			return "a " + unit.name
-		}
+	text := per(time.Duration(seconds) * time.Second)
+	if text[0] > '9' {
+		return "a " + text
 	}
-	return ""
+	return text
 }

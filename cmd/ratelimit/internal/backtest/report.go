@@ -20,7 +20,7 @@ type Report struct {
 	Interrupted bool
 	Cost        string // the field with the costs; "" if each request costs 1
 
-	key string // the definition of the keys that Periods describes
+	key string // text of Options.Key, which defines the keys in Periods
 }
 
 // Result reports what one limit would have done.
@@ -81,7 +81,6 @@ type Suggested struct {
 	period time.Duration
 }
 
-// report adds up the counts of each trial's deciders.
 func (r *run) report(trials []trial, deciders [][]*decider) *Report {
 	report := &Report{Log: r.logs.Log, Cost: r.Cost, Limits: []Result{}, key: r.Key.text}
 	for i, t := range trials {

@@ -54,7 +54,6 @@ func (s *series) coarsen(level int) {
 	s.merge(finer)
 }
 
-// merge adds the counts of another series.
 func (s *series) merge(other series) {
 	s.coarsen(other.level)
 	for number, n := range other.counts {

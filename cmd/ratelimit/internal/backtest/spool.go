@@ -48,7 +48,7 @@ func (s *spool) put(r event) error {
 	return nil
 }
 
-// each emits the stored requests, until ctx ends.
+// each calls emit for every stored request. It stops early if ctx is done or emit returns an error.
 func (s *spool) each(ctx context.Context, emit func(event) error) error {
 	err := s.out.Flush()
 	if err == nil {

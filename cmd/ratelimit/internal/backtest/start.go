@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Start prefers suggestions under which a denied key waits at most shortWait.
+// shortWait is the longest wait of a denied key under the suggestions that Start prefers.
 const shortWait = 10 * time.Second
 
 // Start returns the suggestion to start with, or nil if there are no suggestions. It chooses the

@@ -12,12 +12,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// Period holds the results for one period: the curve of n, the busiest keys, and the suggested
-// limit.
+// Period holds the results for one period: what each n would deny, the busiest keys, and the
+// suggested limit.
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
-	Most   int64   // the largest number of units of one key within the period
+	Most   int64   // the largest number of units that one key needed within a period
 	Curve  []Point // for each n of ladder, up to the first that denies nothing
 	Worst  []Peak  // the keys with the most units within the period
 	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given
@@ -48,7 +48,7 @@ func (r *run) periods(found []*windows) []Period {
 			most int64
 		}
 		var worst []named
-		var all []int64 // for each key, the smallest n that never denies it; ascending
+		var all []int64 // the smallest n for each key that never denies the key, sorted
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
 			w.eachMost(i, func(key uint32, most int64) {
@@ -99,8 +99,8 @@ func quantile(ascending []int64, share float64) int64 {
 	return ascending[min(max(need, 1), len(ascending))-1]
 }
 
-// suggest finds the burst and the limit for each of report.Periods, which have n already. It
-// replays kept, the stored requests, under these limits, and adds the results to report.
+// suggest finds the burst and the limit for each of report.Periods, in which N is already set. It
+// replays the requests in kept under these limits, and adds the results to report.
 func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
 	var rates []rate
 	for _, p := range report.Periods {

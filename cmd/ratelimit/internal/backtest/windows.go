@@ -16,7 +16,7 @@ type windows struct {
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
-	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
+	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
 
 // peak adds up the costs of one key's requests within the last period. Its field most is the
@@ -102,9 +102,9 @@ func (w *windows) see(r *event) error {
 	return nil
 }
 
-// add counts a request. It returns the smallest n that allows the request: the units that it needs,
-// plus the costs of the other requests within the period that ends with the request. The result is
-// 0 if the request needs no units, and at most 2^53.
+// add counts a request, and returns the smallest n that allows it: need, plus the costs of the
+// other requests within the period that ends at the time of the request. If need is 0, the result
+// is 0. The result is at most 2^53.
 func (k *peak) add(at, period, cost, need int64) int64 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {
@@ -153,9 +153,12 @@ type bursts struct {
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra for one key and one rate: at the time at, units + part/period units
-// are taken. most is the burst that the key has needed so far, at most 2^53.
-type burst struct{ units, part, at, most int64 }
+// burst is the state of gcra for one key and one rate.
+type burst struct {
+	units, part int64 // units + part/period units are taken
+	at          int64 // time of this state, in ms
+	most        int64 // the burst that the key has needed so far, at most 2^53
+}
 
 func (b *bursts) see(r *event) error {
 	if r.keys[0] == 0 || !b.mine(r.keys[0]) {
@@ -179,10 +182,10 @@ func (b *bursts) see(r *event) error {
 	return nil
 }
 
-// drain advances s to the time at, in ms, and refills r.n units in each r.period until then.
-func (s *burst) drain(at int64, r rate) {
-	high, low := bits.Mul64(uint64(at-s.at), uint64(r.n))
-	s.at = at
+// drain advances s to the time now, in ms. Until then, r.n units are refilled in each r.period.
+func (s *burst) drain(now int64, r rate) {
+	high, low := bits.Mul64(uint64(now-s.at), uint64(r.n))
+	s.at = now
 	if high >= uint64(r.period) {
 		s.units, s.part = 0, 0
 		return

@@ -13,7 +13,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// aclUser is the JSON output for a user.
 type aclUser struct {
 	User   string        `json:"user"`
 	Access loader.Access `json:"access"`

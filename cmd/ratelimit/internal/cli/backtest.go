@@ -20,7 +20,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// backtestFlags are the flags of backtest.
 type backtestFlags struct {
 	keys, limits, policies, fields, periods []string
 	format, suggest, html, top              string
@@ -123,7 +122,6 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	return nil
 }
 
-// backtestOptions parses the flags.
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != "", Cost: f.cost, After: f.charge == "after"}
 	if !slices.Contains(accesslog.Formats, f.format) {
@@ -227,9 +225,9 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	return err
 }
 
-// policyKeys returns the key definitions for a policy's keys. named holds definitions by the name
-// of a key; policyKeys deletes those that it uses. usual is the definition for a policy with only
-// one key, if named has none.
+// policyKeys returns the definitions of a policy's keys. named maps the names of keys to
+// definitions; policyKeys deletes the entries that it uses. If a policy has only one key and named
+// does not define it, its definition is usual.
 func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
 	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
 		return []backtest.Key{usual}, nil
@@ -305,7 +303,8 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	return file, err
 }
 
-// endable is a reader that ends with its context, even while it waits for a pipe without a writer.
+// endable is a reader whose Read returns an error as soon as ctx is done, even while it waits for a
+// named pipe that has no writer.
 type endable struct {
 	ctx  context.Context
 	from io.Reader

@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// backtest returns the report as text.
 func (l look) backtest(report *backtest.Report) string {
 	var lines []string
 	log := report.Log
@@ -100,7 +99,8 @@ func (l look) timeLine(r backtest.Result) string {
 	return line.String()
 }
 
-// units describes what limits allow and deny in units, if the requests have costs.
+// units returns a table of the units that each limit allows and denies. It returns nil if the
+// requests have no costs.
 func (l look) units(list []backtest.Result) []string {
 	if len(list) == 0 || list[0].Cost == "" {
 		return nil

@@ -26,9 +26,9 @@ func backtestProgress(p backtest.Progress, size int64, took time.Duration) (shar
 	return share, text
 }
 
-// collector makes Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC is
-// set. The engine makes a lot of garbage. By default, the collector runs whenever there is as much
-// garbage as live data. At first there is little live data, so it would run too often.
+// collector delays Go's garbage collection until there are about 256 MiB of garbage, unless GOGC is
+// set. By default, Go collects garbage when there is as much of it as live data. The engine makes a
+// lot of garbage and, at first, has little live data, so Go would collect too often.
 type collector struct {
 	usual int
 	next  time.Time

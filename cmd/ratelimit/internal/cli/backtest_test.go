@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,10 +51,7 @@ func TestBacktest(t *testing.T) {
 	run(t, nil, args...).want(t, exitFine, backtested, "")
 
 	t.Run("standard input", func(t *testing.T) {
-		var stdout, stderr bytes.Buffer
-		a := testApp(nil, &stdout, &stderr)
-		a.stdin = strings.NewReader(logLines("203.0.113.7", 20, "198.51.100.1", 3))
-		outcome{a.execute(t.Context(), append([]string{"backtest", "-"}, args[2:]...)), stdout.String(), stderr.String()}.want(t, exitFine, backtested, "")
+		typing(t, nil, logLines("203.0.113.7", 20, "198.51.100.1", 3), append([]string{"backtest", "-"}, args[2:]...)...).want(t, exitFine, backtested, "")
 	})
 	t.Run("json", func(t *testing.T) {
 		got := run(t, nil, append(args, "--json", "--suggest", "50%")...)
@@ -202,20 +198,11 @@ func TestBacktestLacksAKey(t *testing.T) {
 func TestBacktestInterrupted(t *testing.T) {
 	from, to := io.Pipe()
 	defer func() { _ = to.Close() }()
-	ctx, cancel := context.WithCancel(t.Context())
-	var stdout, stderr bytes.Buffer
-	a := testApp(nil, &stdout, &stderr)
-	a.stdin = from
-	done := make(chan int)
-	go func() { done <- a.execute(ctx, []string{"backtest", "-", "--unsorted", "0", "--limit", "5/m"}) }()
+	s := startWith(t, nil, func(a *app) { a.stdin = from }, "backtest", "-", "--unsorted", "0", "--limit", "5/m")
 	for _, part := range []string{logLines("a", 20), "next"} { // the pipe accepts the second part only after the first has been read
-		if _, err := io.WriteString(to, part); err != nil {
-			t.Fatal(err)
-		}
+		must[int](t)(io.WriteString(to, part))
 	}
-	cancel()
-	got := outcome{<-done, stdout.String(), stderr.String()}
-	if got.code != exitError || got.stderr != "ratelimit: interrupted after 19 requests; the report has only these\n" || !strings.Contains(got.stdout, "\n5/m    6        13      68.42%  1            1\n") {
+	if got := s.end(); got.code != exitError || got.stderr != "ratelimit: interrupted after 19 requests; the report has only these\n" || !strings.Contains(got.stdout, "\n5/m    6        13      68.42%  1            1\n") {
 		t.Errorf("%+v", got)
 	}
 }

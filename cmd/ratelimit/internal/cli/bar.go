@@ -28,8 +28,8 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw redraws the line if at least the duration redraw has passed since the last time. progress
-// gets the elapsed time, and returns the completed share and a description.
+// draw redraws the line, at most once per redraw interval. progress takes the elapsed time, and
+// returns the completed share and a description.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {

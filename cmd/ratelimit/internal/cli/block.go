@@ -62,9 +62,6 @@ func (a *app) unblockCommand() *cobra.Command {
 cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit unblock user:42`,
 	}, (*client.Client).Unblock, "unblocked", "nothing to lift: no key was blocked", func(n int64, of int) any {
-		return struct {
-			Unblocked int64 `json:"unblocked"` // keys that were blocked
-			Keys      int   `json:"keys"`
-		}{n, of}
+		return reply.Unblocked{Unblocked: n, Keys: of}
 	})
 }

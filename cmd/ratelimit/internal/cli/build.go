@@ -9,7 +9,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// buildReport is the JSON output for a build.
 type buildReport struct {
 	Library  string `json:"library"`
 	Version  string `json:"version"`

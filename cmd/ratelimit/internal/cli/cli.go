@@ -21,14 +21,17 @@ import (
 
 // `ratelimit --help` lists these exit codes.
 const (
-	exitFine    = 0
-	exitError   = 1
-	exitDiffers = 2 // status, plan: a server lacks this build; doctor: findings; take, peek, refund, leases: denied, or not held
+	exitFine  = 0
+	exitError = 1
+	// exitDiffers means that the answer is negative: a server lacks this build (status), the plan
+	// is not empty (plan, rollback --plan), there are findings (doctor), a call is denied, or a
+	// lease is not held.
+	exitDiffers = 2
 )
 
-// Execute runs one command line (without the program's name) and returns the exit code. If ctx
-// ends, Execute stops early and cleans up. env returns the value of an environment variable, or ""
-// if it is not set.
+// Execute runs one command line (without the program's name) and returns the exit code. If ctx is
+// canceled, Execute stops early and cleans up. env returns the value of an environment variable, or
+// "" if it is not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }

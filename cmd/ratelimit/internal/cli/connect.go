@@ -33,7 +33,6 @@ type serverFlags struct {
 	authCommand string
 }
 
-// serverFlags adds the flags that select servers, and returns cmd.
 func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
@@ -50,7 +49,7 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// servers are the servers that a URL names, with the flags that select them in a suggested command.
+// servers holds the servers that a URL names, and the flags that select them in suggested commands.
 type servers struct {
 	redisurl.Servers
 	again string // flags for a suggested command
@@ -231,7 +230,6 @@ func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	return "", nil
 }
 
-// unreachable returns the error for servers that do not reply.
 func (a *app) unreachable(s servers, err error) error {
 	name := s.Name
 	if s.Master != "" {

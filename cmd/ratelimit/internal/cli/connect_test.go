@@ -73,10 +73,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		m.names = append(m.names, addr, tt.name)
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+addr)...)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // accepts connections, and never replies
 	defer func() { _ = listener.Close() }()
 	addr := listener.Addr().String()
 	m.names = append(m.names, addr, "SILENT")
@@ -109,10 +106,7 @@ func TestServersThatRefuse(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
 	url := "redis://" + addr
-	deployed := run(t, nil, "deploy", "--redis", url)
-	if deployed.code != exitFine {
-		t.Fatalf("%+v", deployed)
-	}
+	fine(t, nil, "deploy", "--redis", url)
 	replica := startRedis(t, "--replicaof", strings.Replace(addr, ":", " ", 1))
 	eventually(t, "the replica holds the library", func() bool {
 		list, err := admin(t, replica).FunctionList(context.Background(), redis.FunctionListQuery{}).Result()

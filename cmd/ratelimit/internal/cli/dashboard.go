@@ -73,7 +73,6 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 	return cmd
 }
 
-// dashboard serves the page until ctx ends.
 func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
 	listener, err := net.Listen("tcp", listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -119,7 +118,6 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	return nil
 }
 
-// dashboardSource returns the servers that the flags name, as the source of a dashboard.
 func (a *app) dashboardSource() (dashboard.Source, error) {
 	s, err := a.parseServers()
 	if err != nil {

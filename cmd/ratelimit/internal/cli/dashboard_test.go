@@ -19,7 +19,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
 	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -32,16 +31,12 @@ func TestDashboard(t *testing.T) {
 	}{
 		{nil, false}, {[]string{"--token", "sixteen letters!"}, true}, {[]string{"--listen", "0.0.0.0:0"}, true},
 	} {
-		var stdout, stderr redistest.Output
-		a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, &stdout, &stderr)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
-		go func() { ended <- a.execute(ctx, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)) }()
-		eventually(t, "the greeting", func() bool { return strings.Contains(stdout.String(), "Ctrl-C ends it\n") })
-		at, rest, _ := strings.Cut(stdout.String(), "\n")
+		s := start(t, []string{"REDIS_URL=redis://127.0.0.1:1"}, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)...)
+		eventually(t, "the greeting", func() bool { return strings.Contains(s.stdout.String(), "Ctrl-C ends it\n") })
+		at, rest, _ := strings.Cut(s.stdout.String(), "\n")
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/(\?token=[^ ]{16,})?$`).MatchString(at) || strings.Contains(at, "?token=") != tt.token ||
 			!strings.HasPrefix(rest, "shows redis://127.0.0.1:1, and changes nothing\n") {
-			t.Errorf("%v: it says %q", tt.flags, stdout.String())
+			t.Errorf("%v: it says %q", tt.flags, s.stdout.String())
 		}
 		without, _, _ := strings.Cut(at, "?")
 		for url, want := range map[string]int{at: 200, without: map[bool]int{true: 401, false: 200}[tt.token]} {
@@ -53,26 +48,19 @@ func TestDashboard(t *testing.T) {
 				t.Errorf("%s: %s", url, reply.Status)
 			}
 		}
-		eventually(t, "the fault", func() bool { return strings.HasSuffix(stderr.String(), "\n") })
-		stop()
-		if code := <-ended; code != exitFine || !regexp.MustCompile(`^ratelimit: cannot reach 127\.0\.0\.1:1: connection refused.*; the dashboard tries again while a page is open\n$`).MatchString(stderr.String()) {
-			t.Errorf("exit code %d, %q", code, stderr.String())
+		eventually(t, "the fault", func() bool { return strings.HasSuffix(s.stderr.String(), "\n") })
+		if got := s.end(); got.code != exitFine || !regexp.MustCompile(`^ratelimit: cannot reach 127\.0\.0\.1:1: connection refused.*; the dashboard tries again while a page is open\n$`).MatchString(got.stderr) {
+			t.Errorf("%+v", got)
 		}
 	}
 }
 
 // If the server replies, the command prints nothing on stderr.
 func TestDashboardOfAServerThatAnswers(t *testing.T) {
-	srv := withLibrary(t)
-	var stdout, stderr redistest.Output
-	a := testApp([]string{redisURL(srv.Addr())}, &stdout, &stderr)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	go func() { ended <- a.execute(ctx, []string{"dashboard", "--listen", "127.0.0.1:0"}) }()
-	eventually(t, "the greeting", func() bool { return strings.Contains(stdout.String(), "Ctrl-C ends it\n") })
-	stop()
-	if code := <-ended; code != exitFine || stderr.String() != "" {
-		t.Errorf("exit code %d, %q", code, stderr.String())
+	s := start(t, []string{redisURL(withLibrary(t).Addr())}, "dashboard", "--listen", "127.0.0.1:0")
+	eventually(t, "the greeting", func() bool { return strings.Contains(s.stdout.String(), "Ctrl-C ends it\n") })
+	if got := s.end(); got.code != exitFine || got.stderr != "" {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -102,9 +90,7 @@ func TestDashboardNodes(t *testing.T) {
 	if n, _ := nodes(); n.Good || n.State != "not deployed" {
 		t.Errorf("without the library: %+v", n)
 	}
-	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", policies); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, []string{redisURL(addr)}, "deploy", "--policies", policies)
 	if n, _ := nodes(); !n.Good || n.State != "loaded" || n.Role != string(loader.Primary) || len(n.Digest) != 12 {
 		t.Errorf("of whatever build: %+v", n)
 	}
@@ -135,9 +121,7 @@ func TestDashboardAsks(t *testing.T) {
 		}
 	}
 	asks("/peek?key=k&limit=5/m", "with: ratelimit deploy --policies FILE;")
-	if got := run(t, []string{redisURL(srv.Addr())}, "deploy"); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, []string{redisURL(srv.Addr())}, "deploy")
 	counted(t, srv, "user:1", "user:2")
 	asks("/peek?key=kuser:2&key=kuser:1&limit=3/d", `{"allowed":false,"limit":3,`)
 	asks("/peek?key=kuser:2&key=kuser:1&limit=3/d", `"key":"kuser:2"`)

@@ -55,13 +55,12 @@ runs another build of the library is not changed unless you add --replace; one w
 	return cmd
 }
 
-// stage is the server that a demo uses.
 type stage struct {
 	servers
 	rdb    redis.UniversalClient
 	prefix string // prefix of every key
 	where  string // for display
-	own    bool   // whether it is an embedded server
+	own    bool   // whether the server is embedded
 	close  func()
 }
 
@@ -101,7 +100,7 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	return a.demoEnd(s, on, l, len(keys))
 }
 
-// stage opens the server that --redis names, or starts one.
+// stage connects to the server that --redis names, or starts an embedded one.
 func (a *app) stage(ctx context.Context) (*stage, error) {
 	if a.servers.url != "" {
 		rdb, s, err := a.connect(ctx)
@@ -246,7 +245,6 @@ func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys 
 	return nil
 }
 
-// demoEnd prints the table and suggests next steps.
 func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	var text strings.Builder
 	text.WriteString(s.summary(l))

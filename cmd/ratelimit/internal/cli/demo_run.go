@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // columns is the number of columns of the chart. In a demo of the usual 8 s, a column is 200 ms. In
@@ -19,7 +20,7 @@ const columns = 40
 // pace is the clock of the demo. It also sends the requests.
 type pace interface {
 	now() time.Time
-	until(ctx context.Context, t time.Time) error // waits; returns an error if ctx ends first
+	until(ctx context.Context, t time.Time) error // waits until t or until ctx is done; returns ctx.Err()
 	send(f func())                                // calls f, which sends one request
 }
 
@@ -29,13 +30,7 @@ type realPace struct{ slots chan struct{} }
 func (p realPace) now() time.Time { return time.Now() }
 
 func (p realPace) until(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+	return sleep.For(ctx, time.Until(t))
 }
 
 func (p realPace) send(f func()) {
@@ -46,7 +41,6 @@ func (p realPace) send(f func()) {
 	}()
 }
 
-// show is a running demo.
 type show struct {
 	scene  []*caller
 	total  time.Duration
@@ -56,7 +50,6 @@ type show struct {
 	mu sync.Mutex // guards the counts of the callers
 }
 
-// keys returns all keys that the show uses.
 func (s *show) keys() []string {
 	var all []string
 	for _, c := range s.scene {
@@ -69,7 +62,7 @@ func (s *show) keys() []string {
 	return all
 }
 
-// play sends every request at its time, and calls frame at the end of each column. It drops
+// play sends each request when it is due, and calls frame at the end of each column. It drops
 // requests that are a second late, because the server is slow or the program was stopped.
 func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame func() error) error {
 	type request struct {
@@ -119,10 +112,8 @@ func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame fu
 	return context.Cause(playing)
 }
 
-// column returns the column of a time.
 func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
 
-// ask sends one request and counts its reply.
 func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -202,7 +193,6 @@ func (s *show) chart(l look) string {
 	return lines.String()
 }
 
-// summary returns the table under the chart.
 func (s *show) summary(l look) string {
 	var table, notes strings.Builder
 	const row = "%-8s%-30s%7v%9v%8v"

@@ -240,9 +240,7 @@ func TestDemoOnARealServer(t *testing.T) {
 	t.Run("policies are there", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "policies.yaml")
 		require(t, os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666))
-		if got := run(t, nil, "deploy", "--redis", url, "--policies", file); got.code != exitFine {
-			t.Fatalf("%+v", got)
-		}
+		fine(t, nil, "deploy", "--redis", url, "--policies", file)
 		for _, loses := range []func(){func() {}, func() { do(t, rdb, "FUNCTION", "DELETE", "ratelimit") }} {
 			loses()
 			for _, d := range []demo{quick, {args: append([]string{"--replace"}, quick.args...)}} {
@@ -260,20 +258,6 @@ func TestDemoOnARealServer(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-}
-
-// On a cluster the demo's keys are on different nodes.
-func TestDemoOnACluster(t *testing.T) {
-	first, second := startCluster(t)
-	got, _ := demo{args: []string{"--redis", "redis://" + first, "--duration", "2s"}}.run(t)
-	if got.code != exitFine || !strings.Contains(got.stdout, " to 2 servers and read it back\n") {
-		t.Errorf("%+v", got)
-	}
-	for _, addr := range []string{first, second} {
-		if n := admin(t, addr).DBSize(t.Context()).Val(); n != 0 {
-			t.Errorf("%s holds %d keys", addr, n)
-		}
-	}
 }
 
 func TestRealPace(t *testing.T) {

@@ -124,7 +124,7 @@ func TestDeployAndStatus(t *testing.T) {
 func TestStatusWithoutFiles(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
-	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
+	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
 	deployed := run(t, env, "deploy", "--policies", "policies.yaml", "--json")
 	var report loader.Report
 	if err := json.Unmarshal([]byte(deployed.stdout), &report); err != nil || deployed.code != exitFine {
@@ -152,6 +152,18 @@ func TestStatusWithoutFiles(t *testing.T) {
 // A cluster is discovered from one of its nodes, and every primary gets the library.
 func TestCluster(t *testing.T) {
 	first, second := startCluster(t)
+	t.Run("the keys of the demo are on different nodes", func(t *testing.T) {
+		got, _ := demo{args: []string{"--redis", "redis://" + first, "--duration", "2s"}}.run(t)
+		if got.code != exitFine || !strings.Contains(got.stdout, " to 2 servers and read it back\n") {
+			t.Errorf("%+v", got)
+		}
+		for _, addr := range []string{first, second} {
+			if n := admin(t, addr).DBSize(t.Context()).Val(); n != 0 {
+				t.Errorf("%s holds %d keys", addr, n)
+			}
+			do(t, admin(t, addr), "FUNCTION", "FLUSH")
+		}
+	})
 	for _, url := range []string{"redis://" + first, "redis://" + second + "," + first, "redis+cluster://" + second} {
 		env := []string{"REDIS_URL=" + url}
 		if got := run(t, env, "status"); got.code == exitError {
@@ -187,6 +199,15 @@ func TestCluster(t *testing.T) {
 		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy --policies FILE; without --policies if there are none\n") {
 		t.Errorf("status: %+v", got)
 	}
+	t.Run("servers that a deployment refuses to change have not failed", func(t *testing.T) {
+		for _, addr := range []string{first, second} {
+			do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", otherText)
+		}
+		got := run(t, nil, "deploy", "--redis", "redis://"+first)
+		if got.code != exitError || strings.Count(got.stdout, "  refused\n") != 2 || strings.Count(got.stderr, "another library with the name") != 1 || !strings.Contains(got.stderr, ": each of ") {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 // startCluster starts a cluster of two primaries.

@@ -135,7 +135,6 @@ func oneLine(text string) string {
 	return printable.Line(strings.Join(lines, " "))
 }
 
-// usageError is the error for an invalid command line.
 type usageError struct {
 	problem string
 	example string // a valid command line, without the program's name

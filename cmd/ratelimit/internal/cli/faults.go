@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// nodeName returns the name for a node with the given address. For a primary behind Sentinels,
-// go-redis has no address.
+// nodeName returns the display name of a node. For a primary behind Sentinels, this is s.Name,
+// because addr is not its address.
 func (s servers) nodeName(addr string) string {
 	if s.Master != "" {
 		return s.Name
@@ -59,7 +59,6 @@ func (s servers) faults(err error, rights string) error {
 	return found
 }
 
-// joined joins several errors in one line.
 type joined []error
 
 func (j joined) Unwrap() []error { return j }
@@ -72,7 +71,6 @@ func (j joined) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// atNode is the error from a call to one of several nodes.
 type atNode struct {
 	name string
 	err  error

@@ -17,19 +17,16 @@ import (
 
 // This file contains the flags that several commands share.
 
-// jsonFlag adds --json, and returns cmd.
 func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	return cmd
 }
 
-// spanVar adds a flag for a duration.
 func spanVar(cmd *cobra.Command, d *time.Duration, name string, usual time.Duration, usage string) {
 	*d = usual
 	cmd.Flags().Var((*spanValue)(d), name, usage)
 }
 
-// spanValue is a duration in the units of a limit.
 type spanValue time.Duration
 
 func (v *spanValue) Set(text string) error {
@@ -47,7 +44,6 @@ func (v *spanValue) String() string {
 
 func (v *spanValue) Type() string { return "duration" }
 
-// flagError rewords an error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if _, ok := invalid.GetFlag().Value.(*spanValue); ok {

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// This file contains the code that the commands for all servers share: deploy, plan, status,
-// rollback, delete, doctor.
+// This file contains the code shared by the commands that act on all servers: deploy, plan, status,
+// rollback, delete and doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
 +cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`
@@ -28,7 +28,7 @@ type deployFlags struct {
 	downgrade, removePolicies, denyKeys, replaceForeign bool
 
 	wait time.Duration
-	cmd  *cobra.Command // command, which may have --wait
+	cmd  *cobra.Command // the command, if it has --wait
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
@@ -54,7 +54,7 @@ func (o *deployFlags) waits(namespace string) bool {
 	return namespace == "" || o.cmd.Flags().Changed("wait")
 }
 
-// deploying is an option of deploy, plan and rollback.
+// deploying is an option that the methods Deploy, Plan and Rollback of a Loader accept.
 type deploying interface {
 	loader.DeployOption
 	loader.PlanOption
@@ -128,9 +128,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// onFleet calls a method of a Loader that returns a Report or a Plan. failed is the error for the
-// nodes that failed, which are also in the report. err is any other error. If err is not nil, there
-// is no report.
+// onFleet calls a method of a Loader that returns a Report or a Plan. If nodes failed, the report
+// contains them, and failed is their error. err is any other error; then there is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {
@@ -144,7 +143,6 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 	return report, nil, err
 }
 
-// printReport prints the report on each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
@@ -159,7 +157,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return
 	}
 	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
-		return // the error needs no further text
+		return // the command prints the error anyway
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
 	for _, n := range report.Nodes {
@@ -188,7 +186,6 @@ func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
 
-// name describes a library.
 func name(l loader.Library) string {
 	switch {
 	case l.Digest == "":
@@ -204,7 +201,6 @@ var refusals = []error{
 	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrNoNewest, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }
 
-// loaded describes what a deployment did to a node.
 func loaded(n loader.Node, _ loader.Library) string {
 	switch {
 	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):

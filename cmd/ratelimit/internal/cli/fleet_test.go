@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -124,12 +122,12 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	fails("no record", "rollback")
 }
 
-// typing runs a command line that reads typed from stdin.
-func typing(t *testing.T, env []string, typed string, args ...string) outcome {
+// typing runs a command line with input as its stdin.
+func typing(t *testing.T, env []string, input string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := testApp(env, &stdout, &stderr)
-	a.stdin = strings.NewReader(typed)
+	a.stdin = strings.NewReader(input)
 	code := a.execute(t.Context(), args)
 	return outcome{code, stdout.String(), stderr.String()}
 }
@@ -138,23 +136,13 @@ func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 // delivers anything.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := startRedis(t)
-	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
-	var stdout bytes.Buffer
-	var stderr redistest.Output
-	a := testApp(nil, &stdout, &stderr)
+	fine(t, nil, "deploy", "--redis", addr)
 	stdin, typist := io.Pipe()
 	defer func() { _ = typist.Close() }() // ends the read of stdin that the command leaves behind
-	a.stdin = stdin
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	code := make(chan int, 1)
-	go func() { code <- a.execute(ctx, []string{"delete", "--redis", addr}) }()
+	s := startWith(t, nil, func(a *app) { a.stdin = stdin }, "delete", "--redis", addr)
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
-	eventually(t, "it asks", func() bool { return stderr.String() == question })
-	interrupt()
-	outcome{<-code, stdout.String(), stderr.String()}.want(t, exitError, "", question+"\nratelimit: interrupted; nothing was deleted\n")
+	eventually(t, "it asks", func() bool { return s.stderr.String() == question })
+	s.end().want(t, exitError, "", question+"\nratelimit: interrupted; nothing was deleted\n")
 	if list := admin(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: functions.Name}).Val(); len(list) != 1 {
 		t.Errorf("the server holds %d libraries of this name", len(list))
 	}
@@ -164,27 +152,22 @@ func TestStatusWatch(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
 	for _, asJSON := range []bool{false, true} {
-		var stdout redistest.Output
-		var stderr bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
 		args := []string{"status", "--watch", "--interval", "20ms"}
 		if asJSON {
 			args = append(args, "--json")
 		}
-		a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
-		go func() { ended <- a.execute(ctx, args) }()
+		s := start(t, []string{redisURL(addr)}, args...)
 		lines := func(n int) func() bool {
-			return func() bool { return strings.Count(stdout.String(), "\n") >= n }
+			return func() bool { return strings.Count(s.stdout.String(), "\n") >= n }
 		}
 		eventually(t, "the first event", lines(1))
 		do(t, rdb, "FUNCTION", "FLUSH")
 		eventually(t, "the repair", lines(2))
-		cancel()
-		if code := <-ended; code != exitFine || stderr.Len() != 0 {
-			t.Errorf("exit code %d, stderr %q", code, stderr.String())
+		got := s.end()
+		if got.code != exitFine || got.stderr != "" {
+			t.Errorf("%+v", got)
 		}
-		last := strings.Split(strings.TrimSpace(stdout.String()), "\n")[1]
+		last := strings.Split(strings.TrimSpace(got.stdout), "\n")[1]
 		if asJSON {
 			var e struct {
 				Event string
@@ -202,19 +185,12 @@ func TestStatusWatch(t *testing.T) {
 // If status --watch cannot repair a server, its hint only names flags that status has.
 func TestStatusWatchWithoutPolicies(t *testing.T) {
 	addr := startRedis(t)
-	files(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
-	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", "policies.yaml"); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
-	var stdout redistest.Output
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	a := testApp([]string{redisURL(addr)}, &stdout, &stdout)
-	go func() { ended <- a.execute(ctx, []string{"status", "--watch"}) }()
-	eventually(t, "the first event", func() bool { return strings.HasSuffix(stdout.String(), "\n") })
-	cancel()
-	if code := <-ended; code != exitFine || !strings.HasSuffix(stdout.String(), "runs the policy api, which this build does not have; give all policies with --policies\n") {
-		t.Errorf("exit code %d: %s", code, stdout.String())
+	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})
+	fine(t, []string{redisURL(addr)}, "deploy", "--policies", "policies.yaml")
+	s := start(t, []string{redisURL(addr)}, "status", "--watch")
+	eventually(t, "the first event", func() bool { return strings.HasSuffix(s.stdout.String(), "\n") })
+	if got := s.end(); got.code != exitFine || !strings.HasSuffix(got.stdout, "runs the policy api, which this build does not have; give all policies with --policies\n") {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -222,33 +198,24 @@ func TestDoctor(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
 	m := newMessages(t, "doctor", addr, "ADDR", strings.Replace(addr, ":", " -p ", 1), "ADDR")
-	doctor := func() {
-		got := run(t, env, "doctor")
-		if got.code != exitDiffers || got.stderr != "" {
+	doctor := func(code int, servers ...string) {
+		t.Helper()
+		got := run(t, env, append([]string{"doctor"}, servers...)...)
+		if got.code != code || got.stderr != "" {
 			t.Errorf("%+v", got)
 		}
 		m.add(got.stdout)
 	}
-	doctor()
-	if got := run(t, env, "deploy"); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
-	doctor()
+	doctor(exitDiffers)
+	fine(t, env, "deploy")
+	doctor(exitDiffers)
 	do(t, admin(t, addr), "ACL", "SETUSER", "default", "-function|delete")
-	doctor()
+	doctor(exitDiffers)
 	do(t, admin(t, addr), "ACL", "SETUSER", "default", "+function|delete")
 	server := withLibrary(t)
 	m.names = append(m.names, server.Addr(), "EMBEDDED")
-	got := run(t, nil, "doctor", "--redis", server.Addr())
-	if got.code != exitFine || got.stderr != "" {
-		t.Errorf("%+v", got)
-	}
-	m.add(got.stdout)
-	got = run(t, nil, "doctor", "--redis", "redis://127.0.0.1:1")
-	if got.code != exitDiffers || got.stderr != "" {
-		t.Errorf("%+v", got)
-	}
-	m.add(got.stdout)
+	doctor(exitFine, "--redis", server.Addr())
+	doctor(exitDiffers, "--redis", "redis://127.0.0.1:1")
 	var d loader.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)
@@ -280,17 +247,5 @@ func TestPrintDiagnosis(t *testing.T) {
 		var stdout bytes.Buffer
 		testApp(nil, &stdout, &stdout).printDiagnosis(d)
 		m.add(stdout.String())
-	}
-}
-
-// Servers that a deployment refused to change are not reported as failed.
-func TestRefusedInACluster(t *testing.T) {
-	first, second := startCluster(t)
-	for _, addr := range []string{first, second} {
-		do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", otherText)
-	}
-	got := run(t, nil, "deploy", "--redis", "redis://"+first)
-	if got.code != exitError || strings.Count(got.stdout, "  refused\n") != 2 || strings.Count(got.stderr, "another library with the name") != 1 || !strings.Contains(got.stderr, ": each of ") {
-		t.Errorf("%+v", got)
 	}
 }

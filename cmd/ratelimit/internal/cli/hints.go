@@ -53,7 +53,6 @@ var hints = []struct {
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 }
 
-// hint returns the hint for err, or "" if there is none.
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error
@@ -134,7 +133,7 @@ func (a *app) again(command string, args ...string) string {
 		}
 		if cmd.Flags().Lookup("redis") != nil {
 			if a.named.URL == "" {
-				_, _ = a.parseServers() // the command failed before it parsed its URL; a later command reports an error in the URL
+				_, _ = a.parseServers() // the command failed before it parsed its URL; the next command will report an error in it
 			}
 			line += a.named.again
 		}

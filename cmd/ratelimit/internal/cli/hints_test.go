@@ -123,7 +123,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestRefusals checks the output for other errors from servers and in policies.
+// TestRefusals checks the output for errors from servers and errors in policies.
 func TestRefusals(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	rdb := admin(t, addr)
@@ -141,9 +141,7 @@ func TestRefusals(t *testing.T) {
 	do(t, rdb, "FUNCTION", "LOAD", strings.Replace(otherText, "name=ratelimit", "name=theirs", 1))
 	m.fails(nil, "deploy", "--redis", url)
 	do(t, rdb, "FUNCTION", "FLUSH")
-	if got := run(t, nil, "deploy", "--redis", url, "--policies", file); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, "deploy", "--redis", url, "--policies", file)
 	m.fails(nil, "rollback", "--redis", url)
 	m.fails(nil, "rollback", "--to", "333", "--redis", url)
 	m.fails(nil, "deploy", "--redis", url)
@@ -157,9 +155,7 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "peek", "100/m", "user 42", "--redis", url)
 	m.fails(nil, "take", "@api", "--redis", url)
 	library := otherLibrary(t, "0.2.0", "222222222222")
-	if got := run(t, nil, "deploy", "--redis", url, "--library", library, "--remove-policies"); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, "deploy", "--redis", url, "--library", library, "--remove-policies")
 	m.fails(nil, "deploy", "--redis", url)
 	m.fails(nil, "deploy", "--library", file, "--redis", url)
 	m.fails(nil, "deploy", "--library", file, "--policies", file, "--redis", url)

@@ -91,7 +91,6 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 	return a.jsonFlag(a.serverFlags(cmd))
 }
 
-// leaseJSON returns the --json output of a command about a lease.
 func leaseJSON(command, key, id string, res client.Result) any {
 	if command == "release" {
 		return reply.Released{Released: res.Allowed, LeaseID: id}
@@ -99,7 +98,6 @@ func leaseJSON(command, key, id string, res client.Result) any {
 	return reply.NewLease(key, id, res)
 }
 
-// leaseSentence describes the result of a command about a lease in one line.
 func leaseSentence(command, id string, res client.Result) string {
 	left := fmt.Sprintf("%s of %s left", grouped(res.Remaining), grouped(res.Limit))
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// live shows a screen that fills the terminal, until the user or ctx ends it. feed sends the
-// content of the screen until its context ends.
+// live shows a full-screen view until the user quits or ctx is done. feed sends updates for the
+// view until the context that it receives is done.
 func (a *app) live(ctx context.Context, shown tea.Model, feed func(ctx context.Context, send func(tea.Msg))) error {
 	var environment []string
 	for _, name := range []string{"TERM", "COLORTERM", "NO_COLOR"} {
@@ -47,7 +47,6 @@ type screen struct {
 	width, height int
 }
 
-// Init implements tea.Model.
 func (s *screen) Init() tea.Cmd { return nil }
 
 // update handles changes of the terminal's size, and the keys that end or suspend the command.
@@ -66,8 +65,8 @@ func (s *screen) update(msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// view fits lines, below a title and perhaps a fault, into the terminal. lines is nil until there is
-// something to show.
+// view returns a screen with the title, the fault unless it is empty, and as many lines as fit.
+// lines is nil until there is something to show.
 func (s *screen) view(title, about, fault string, lines []string) tea.View {
 	shown := []string{s.look.paint(bold, title) + about + " · q: end"}
 	if fault != "" {

@@ -15,7 +15,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
 )
 
-// loadFlags are the flags of load.
 type loadFlags struct {
 	limit, policy        string
 	keys                 []string
@@ -291,7 +290,6 @@ func loadProgress(p load.Progress) string {
 	return text
 }
 
-// title describes the run.
 func (f loadFlags) title() string {
 	loop := "as many decisions as they can"
 	switch {

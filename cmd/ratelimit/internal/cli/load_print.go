@@ -64,7 +64,6 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report, expected []loadE
 	}
 }
 
-// loadReport is the output of load --json.
 type loadReport struct {
 	Limit       string  `json:"limit"`
 	Concurrency int     `json:"concurrency"`

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -41,12 +40,9 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadJSON(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Track: true, Limits: []functions.PolicyLimit{
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Track: true, Limits: []functions.PolicyLimit{
 		{Key: "resource", Limit: "fixed_window 5/d"}, {Key: "consumer", Limit: "fixed_window 3/d"},
-	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	got := run(t, []string{redisURL(srv.Addr())}, "load", "--policy", "@calc", "--key", "{a}:calc", "--key", "{a}:%", "--usage-key", "{a}:usage",
 		"--iterations", "40", "--rate", "1000", "--numbers", "20", "--draw", "zipf:1.2", "--cost", "1", "--json")
@@ -147,16 +143,9 @@ func TestLoadRamp(t *testing.T) {
 
 func TestLoadInterrupted(t *testing.T) {
 	srv := withLibrary(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var stdout, stderr strings.Builder
-	a := testApp([]string{redisURL(srv.Addr())}, &stdout, &stderr)
-	done := make(chan int)
-	go func() {
-		done <- a.execute(ctx, []string{"load", "--limit", "fixed_window 5/d", "--numbers", "1", "--duration", "1h"})
-	}()
+	s := start(t, []string{redisURL(srv.Addr())}, "load", "--limit", "fixed_window 5/d", "--numbers", "1", "--duration", "1h")
 	eventually(t, "a first decision", func() bool { n, _ := admin(t, srv.Addr()).Exists(t.Context(), "load:0").Result(); return n == 1 })
-	cancel()
-	if code := <-done; code != 1 || !strings.Contains(stdout.String(), "\nallowed ") || !strings.Contains(stderr.String(), "interrupted after ") {
-		t.Error(code, stdout.String(), stderr.String())
+	if got := s.end(); got.code != 1 || !strings.Contains(got.stdout, "\nallowed ") || !strings.Contains(got.stderr, "interrupted after ") {
+		t.Error(got)
 	}
 }

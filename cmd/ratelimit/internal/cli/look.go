@@ -72,7 +72,6 @@ func (l look) wrap(style, text string) []string {
 	return append(lines, l.paint(style, line))
 }
 
-// prose returns the wrapped text as one string.
 func (l look) prose(style, text string) string { return strings.Join(l.wrap(style, text), "\n") }
 
 // bar returns the character for a count of n. most is the count that a full bar represents.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"io"
 	"net"
@@ -52,6 +53,46 @@ func run(t *testing.T, env []string, args ...string) outcome {
 	a := testApp(env, &stdout, &stderr)
 	code := a.execute(t.Context(), args)
 	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// fine runs a command line that must succeed.
+func fine(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	if got := run(t, env, args...); got.code != exitFine {
+		t.Fatalf("%v: %+v", args, got)
+	}
+}
+
+// started is a command that runs in the background.
+type started struct {
+	stdout, stderr redistest.Output
+	stop           context.CancelFunc
+	code           chan int
+}
+
+func start(t *testing.T, env []string, args ...string) *started {
+	t.Helper()
+	return startWith(t, env, func(*app) {}, args...)
+}
+
+// startWith is like start, but first calls set to change the command's settings.
+func startWith(t *testing.T, env []string, set func(*app), args ...string) *started {
+	t.Helper()
+	s := &started{code: make(chan int, 1)}
+	a := testApp(env, &s.stdout, &s.stderr)
+	a.reuse = 0
+	set(a)
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	t.Cleanup(stop)
+	go func() { s.code <- a.execute(ctx, args) }()
+	return s
+}
+
+// end interrupts the command, and returns its outcome.
+func (s *started) end() outcome {
+	s.stop()
+	return outcome{<-s.code, s.stdout.String(), s.stderr.String()}
 }
 
 func testApp(env []string, stdout, stderr io.Writer) *app {

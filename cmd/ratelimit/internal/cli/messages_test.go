@@ -17,7 +17,7 @@ import (
 type messages struct {
 	t       *testing.T
 	section string
-	names   []string // pairs of a string that differs from run to run, such as an address, and its placeholder
+	names   []string // pairs: a string that differs between runs, such as an address, then its placeholder
 	text    strings.Builder
 }
 
@@ -68,10 +68,7 @@ const mark = "\n## "
 // read returns the section of testdata/messages.txt, and the text before and after it.
 func (m *messages) read() (before, section, after string) {
 	m.t.Helper()
-	content, err := os.ReadFile(messagesFile)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	content := must[[]byte](m.t)(os.ReadFile(messagesFile))
 	before, rest, _ := strings.Cut(string(content), mark+m.section+"\n\n")
 	section, after, more := strings.Cut(rest, mark)
 	if more {
@@ -86,9 +83,7 @@ func (m *messages) check() {
 	got := strings.TrimRight(m.text.String(), "\n")
 	if *update && !m.t.Failed() {
 		text := strings.TrimRight(before, "\n") + "\n" + mark + m.section + "\n\n" + got + "\n" + after
-		if err := os.WriteFile(messagesFile, []byte(text), 0o666); err != nil {
-			m.t.Fatal(err)
-		}
+		require(m.t, os.WriteFile(messagesFile, []byte(text), 0o666))
 	} else if got != want {
 		m.t.Errorf("section %q of %s:\n%s\nwant:\n%s", m.section, messagesFile, got, want)
 	}

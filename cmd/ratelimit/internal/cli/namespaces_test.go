@@ -10,17 +10,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// files writes files into a new folder, which becomes the current one.
-func files(t *testing.T, texts map[string]string) {
-	t.Helper()
-	t.Chdir(t.TempDir())
-	for name, text := range texts {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // wantLines checks the exit code of a command, and that its output contains each of the lines.
 func wantLines(t *testing.T, got outcome, code int, lines ...string) {
 	t.Helper()
@@ -37,7 +26,7 @@ func wantLines(t *testing.T, got outcome, code int, lines ...string) {
 func TestNamespacesOnTheCommandLine(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
-	files(t, map[string]string{
+	inFolder(t, map[string]string{
 		"base.yaml": "policies:\n  api: 5/s\n", "pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  jobs: concurrency 2 lease=30s\n",
 		"keys.yaml":  "policies:\n  api: {limit: 100/m, track: true}\n  jobs: concurrency 2 lease=30s\n",
 		"other.yaml": "policies:\n  api: fixed_window 50/m\n  jobs: 5/s\n", "note.txt": "mine",
@@ -90,8 +79,8 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "deploy", "--namespace", "payments", "--remove-policies")("  - policy payments/api: 100/m")
 	deploy(exitFine, "status", "--policies", "base.yaml")()
 
-	// A user deleted the library but not its record. The build contains only the policies of its own
-	// namespace, so the others would be lost.
+	// A user deleted the library but not its record. The build contains only the policies of its
+	// own namespace, so the policy api would be lost.
 	do(t, admin(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	deploy(exitError, "deploy", "--namespace", "payments", "--policies", "pay.yaml")("ratelimit: " + addr + " lost the library, which had the policy api, which this build does not have; " +
 		"if no server has them, add --remove-policies, and then deploy all other namespaces again")
@@ -133,7 +122,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 // A namespace that no server has yet may be misspelled, so plan and deploy say that it is new.
 func TestNewNamespaces(t *testing.T) {
 	env := []string{redisURL(startRedis(t))}
-	files(t, map[string]string{"pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  api: 200/m\n"})
+	inFolder(t, map[string]string{"pay.yaml": "policies:\n  api: 100/m\n", "more.yaml": "policies:\n  api: 200/m\n"})
 	has := "no other"
 	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		line := "the namespace " + name + " is new on these servers; they have " + has
@@ -154,17 +143,11 @@ func TestNewNamespaces(t *testing.T) {
 // carriedOver returns the units that are left after a change, as in "25 of 50".
 func carriedOver(t *testing.T, before, after string) string {
 	t.Helper()
-	build, err := functions.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := must[functions.Build](t)(functions.New())
 	policy := func(limit string) functions.Policy {
 		return functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: limit}}}
 	}
-	found, err := policies.Effects(build.Text(), [][2]functions.Policy{{policy(before), policy(after)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must[[]functions.Effect](t)(policies.Effects(build.Text(), [][2]functions.Policy{{policy(before), policy(after)}}))
 	_, left, _ := strings.Cut(found[0].Keys, ", ")
 	return strings.TrimSuffix(left, " are left")
 }

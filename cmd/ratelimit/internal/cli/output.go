@@ -21,10 +21,8 @@ import (
 // table or JSON, which escape terminal control characters. The exceptions are text that is styled
 // here and output that must be exact byte for byte.
 
-// printJSON writes v as one indented JSON value.
 func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
 
-// printJSONLine writes v as JSON in one line.
 func (a *app) printJSONLine(v any) error { return a.encode(v, "") }
 
 func (a *app) encode(v any, indent string) error {
@@ -53,7 +51,6 @@ func (a *app) printf(format string, args ...any) error {
 	return a.printLines(fmt.Sprintf(format, args...))
 }
 
-// printLines prints multi-line text.
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
 // write writes text unchanged. After an error, it writes nothing more and returns the same error,
@@ -67,10 +64,9 @@ func (a *app) write(text string) error {
 	return a.unwritten
 }
 
-// reportFile is the output file of a report, named by a flag.
+// reportFile describes the file into which a command writes a report, and the flag that names it.
 type reportFile struct{ flag, name, what, begin string }
 
-// page returns the output file of --html.
 func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }
 
 // check returns an error if the report's file cannot be written. An existing file is replaced only
@@ -115,7 +111,8 @@ func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
 	return a.printf("\nwrote %s\n", html.name)
 }
 
-// refuse adds to err the flag that names the report's file. It returns nil if err is nil.
+// refuse returns an error that wraps err and names the flag for the report's file, or nil if err is
+// nil.
 func (f reportFile) refuse(err error) error {
 	if err == nil {
 		return nil

@@ -10,12 +10,9 @@ import (
 // A report never replaces a file that is not a report, such as the log that it was made from.
 func TestReportsReplaceOnlyReports(t *testing.T) {
 	srv := withLibrary(t)
-	t.Chdir(t.TempDir())
 	tests := "policies: policies.yaml\ntests:\n  - {name: a, calls: [{take: [api, k], expect: {allowed: true}}]}\n"
 	files := map[string]string{"access.log": logLines("a", 3), "short": "<!", "policies.yaml": "policies: {api: 1/s}\n", "policies_test.yaml": tests}
-	for name, text := range files {
-		require(t, os.WriteFile(name, []byte(text), 0o666))
-	}
+	inFolder(t, files)
 	for _, args := range [][]string{
 		{"backtest", "access.log", "--html", "access.log"},
 		{"backtest", "access.log", "--html", "." + string(filepath.Separator) + "short"},

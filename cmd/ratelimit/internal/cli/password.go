@@ -98,8 +98,8 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// passwords gets passwords from a command. A new connection runs the command again only if the last
-// run ended at least reuse ago.
+// passwords gets passwords from a command. New connections use the result of the last run until the
+// duration reuse has passed since that run ended.
 type passwords struct {
 	command        string
 	timeout, reuse time.Duration

@@ -11,9 +11,7 @@ import (
 func TestAskPassword(t *testing.T) {
 	addr := startRedis(t)
 	do(t, admin(t, addr), "ACL", "SETUSER", "ann", "on", ">sekret", "~*", "+@all")
-	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, "deploy", "--redis", addr)
 	for _, tt := range []struct{ typed, want string }{
 		{"sekret\n", "allowed  "},
 		{"guessed\n", "refuses the login"},
@@ -26,9 +24,7 @@ func TestAskPassword(t *testing.T) {
 			mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS)
 			return err == nil && mode.Lflag&unix.ECHO == 0
 		})
-		if _, err := p.person.WriteString(tt.typed); err != nil {
-			t.Fatal(err)
-		}
+		must[int](t)(p.person.WriteString(tt.typed))
 		_ = p.cmd.Wait()
 		said := p.leftNormal(t)
 		if !strings.Contains(said, tt.want) || strings.Contains(said, "sekret") || strings.Contains(said, "guessed") {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // rotating is a server's user with a password that changes, and a command that prints the current
@@ -44,33 +43,10 @@ func (r *rotating) rotate(t *testing.T) {
 	r.n++
 	password := fmt.Sprintf("token-%d", r.n)
 	next := r.file + ".new"
-	if err := os.WriteFile(next, []byte("rotating\n"+password+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(next, []byte("rotating\n"+password+"\n"), 0o600))
 	do(t, r.rdb, "ACL", "SETUSER", "rotating", "resetpass", ">"+password)
-	if err := os.Rename(next, r.file); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Rename(next, r.file))
 	do(t, r.rdb, "CLIENT", "KILL", "USER", "rotating")
-}
-
-// started is a command that runs in the background.
-type started struct {
-	stdout, stderr redistest.Output
-	stop           context.CancelFunc
-	code           chan int
-}
-
-func start(t *testing.T, env []string, args ...string) *started {
-	t.Helper()
-	s := &started{code: make(chan int, 1)}
-	a := testApp(env, &s.stdout, &s.stderr)
-	a.reuse = 0
-	ctx, stop := context.WithCancel(t.Context())
-	s.stop = stop
-	t.Cleanup(stop)
-	go func() { s.code <- a.execute(ctx, args) }()
-	return s
 }
 
 // Long-running commands get a new password for each new connection.
@@ -79,9 +55,7 @@ func TestAuthCommandThatRotates(t *testing.T) {
 	r := newRotating(t, ":admin@"+addr)
 	url := "redis://" + addr
 	flags := func(words ...string) []string { return append(words, "--redis", url, "--auth-command", r.command) }
-	if got := run(t, nil, flags("deploy")...); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, flags("deploy")...)
 	watch := start(t, nil, flags("status", "--watch", "--interval", "20ms")...)
 	top := start(t, nil, flags("top", "--watch", "--json")...)
 	board := start(t, nil, flags("dashboard", "--listen", "127.0.0.1:0")...)
@@ -110,12 +84,8 @@ func TestAuthCommandThatRotates(t *testing.T) {
 		})
 	}
 	for _, s := range []*started{watch, top, board} {
-		s.stop()
-		if code := <-s.code; code == exitError {
-			t.Errorf("%s", s.stderr.String())
-		}
-		if said := s.stdout.String() + s.stderr.String(); strings.Contains(said, "token-") {
-			t.Errorf("a token is in %s", said)
+		if got := s.end(); got.code == exitError || strings.Contains(got.stdout+got.stderr, "token-") {
+			t.Errorf("it failed, or a token is in %+v", got)
 		}
 	}
 }
@@ -175,9 +145,7 @@ func TestPasswordsInSuggestions(t *testing.T) {
 	} {
 		a := testApp([]string{tt.env}, nil, nil)
 		a.servers = serverFlags{url: "redis://ann@h:1", authCommand: tt.command, timeout: a.timeout}
-		if err := a.findPassword(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require(t, a.findPassword(t.Context()))
 		if s, err := a.parseServers(); err != nil || s.again != tt.want {
 			t.Errorf("%+v: %v, %q", tt, err, s.again)
 		}
@@ -194,16 +162,12 @@ func TestAuthCommandThatFailsLater(t *testing.T) {
 		e.Error() != "cannot log in to h:1: the command of --auth-command failed (exit status 1); run it by itself" {
 		t.Error(e)
 	}
-	if err := os.WriteFile(file, []byte("p\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(file, []byte("p\n"), 0o600))
 	if user, password, err := p.get(t.Context()); user != "" || password != "p" || err != nil {
 		t.Errorf("user %q, password %q, %v", user, password, err)
 	}
 	p.reuse = time.Hour
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.Remove(file))
 	if _, password, err := p.get(t.Context()); password != "p" || err != nil {
 		t.Errorf("the last run counts: password %q, %v", password, err)
 	}
@@ -213,10 +177,7 @@ func TestAuthCommandThatFailsLater(t *testing.T) {
 		"send the output of that program elsewhere, as in: agent >/dev/null 2>&1 &" {
 		t.Error(err)
 	}
-	text, err := os.ReadFile(left)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must[[]byte](t)(os.ReadFile(left))
 	id, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	if process, err := os.FindProcess(id); err != nil || process.Kill() != nil {
 		t.Errorf("the process %d is still there", id)

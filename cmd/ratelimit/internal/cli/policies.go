@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// policiesFlag adds --policies, which a.build reads.
 func (a *app) policiesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&a.policies, "policies", nil, "file with the policies of the library (docs/policies.md); several are one set")
 }
@@ -52,7 +51,6 @@ func (a *app) build() (functions.Build, error) {
 	return file.Build()
 }
 
-// schemaCommand prints a JSON Schema.
 func (a *app) schemaCommand() *cobra.Command {
 	var tests bool
 	cmd := &cobra.Command{
@@ -78,7 +76,6 @@ A schema cannot check everything: run "ratelimit verify" and "ratelimit test", t
 	return cmd
 }
 
-// policyReport is the output of verify --json about a file of policies.
 type policyReport struct {
 	File     string            `json:"file"` // several are separated by commas
 	Policies []verifiedPolicy  `json:"policies"`
@@ -105,7 +102,8 @@ type verifiedLimit struct {
 	Limit string `json:"limit"`
 }
 
-// checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
+// checkPolicies reads and checks files. The report contains the problems in the files. The error
+// means that a file could not be read or that the check failed to run.
 func checkPolicies(names ...string) (policyReport, error) {
 	report := policyReport{File: strings.Join(names, ", "), Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
 	file, err := policies.Read(names...)
@@ -142,7 +140,6 @@ func countPolicies(n int) string {
 	return grouped(int64(n)) + " policies"
 }
 
-// printPolicies prints the policies, their problems and the notes on them.
 func (a *app) printPolicies(report policyReport) {
 	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
 	for _, p := range report.Policies {

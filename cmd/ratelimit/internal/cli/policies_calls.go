@@ -15,7 +15,9 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
+	"slices"
 )
 
 func (a *app) policiesCommand() *cobra.Command {
@@ -84,7 +86,7 @@ func (a *app) policyCalls(ctx context.Context, watch bool, interval time.Duratio
 // policyLook is one reading of the policies of all servers.
 type policyLook struct {
 	fleet policycalls.Fleet
-	err   error  // explained for the user
+	err   error  // reworded for users of the command
 	fault string // the text of err
 	table string // for display; "" if no server replied
 }
@@ -107,7 +109,8 @@ func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rd
 	return look
 }
 
-// eachLookAtPolicies shows a reading now, and a new one after each interval, until ctx ends.
+// eachLookAtPolicies calls show with a new reading at once, and again after each interval, until
+// ctx is done.
 func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration, show func(policyLook)) {
 	for ctx.Err() == nil {
 		look := a.lookAtPolicies(ctx, reader, rdb, s)
@@ -115,10 +118,7 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 			return
 		}
 		show(look)
-		select {
-		case <-ctx.Done():
-		case <-time.After(interval):
-		}
+		_ = sleep.For(ctx, interval)
 	}
 }
 
@@ -136,13 +136,11 @@ func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, r
 	return shown.last.err
 }
 
-// policyScreen is the content of the terminal.
 type policyScreen struct {
 	screen
 	last policyLook
 }
 
-// Update implements tea.Model.
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
 		if look.table == "" {
@@ -153,7 +151,6 @@ func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return p, p.update(msg)
 }
 
-// View implements tea.Model.
 func (p *policyScreen) View() tea.View {
 	var lines []string
 	if p.last.table != "" {
@@ -162,7 +159,6 @@ func (p *policyScreen) View() tea.View {
 	return p.view("ratelimit policies", "", p.last.fault, lines)
 }
 
-// policiesReport is the output of policies --json.
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
@@ -216,15 +212,11 @@ func (a *app) printPolicyCalls(look policyLook) error {
 	return a.write(look.table)
 }
 
-// policyTable formats the fleet's calls for each policy as a table.
 func (a *app) policyTable(fleet policycalls.Fleet) string {
 	if len(fleet.Policies) == 0 {
 		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
 	}
-	rates := false
-	for _, p := range fleet.Policies {
-		rates = rates || p.PerSec != nil
-	}
+	rates := slices.ContainsFunc(fleet.Policies, func(p policycalls.Policy) bool { return p.PerSec != nil })
 	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
 	for _, p := range fleet.Policies {
 		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Calls))
@@ -284,7 +276,6 @@ func policyRow(name, kind string, limits []string, calls policycalls.Calls) []st
 	return row
 }
 
-// deniedPercent formats the share of the calls that were denied, in percent.
 func deniedPercent(calls usage.Count) string {
 	percent := 100 * float64(calls.Denied) / float64(calls.Allowed+calls.Denied)
 	switch {

@@ -18,21 +18,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // withPolicies starts an embedded server whose library has three policies and a stopped clock.
 func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "2/d"}}, Canary: &functions.Canary{Limits: []string{"1/d"}, Share: 5, Shadow: true}},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "9/d"}, {Key: "consumer", Limit: "5/m"}}, Track: true},
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	return embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began)), build
 }
 
@@ -43,9 +39,7 @@ const inCanary = "key:61"
 func took(t *testing.T, srv *embedded.Server, calls int, policy, key string) {
 	t.Helper()
 	for range calls {
-		if _, err := srv.Do("FCALL", "ratelimit_take", "1", key, policy); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(srv.Do("FCALL", "ratelimit_take", "1", key, policy))
 	}
 }
 
@@ -149,9 +143,7 @@ func TestPoliciesOfServersThatFail(t *testing.T) {
 	m.fails(nil, "policies", "--redis", "127.0.0.1:1")
 	m.fails(nil, "policies", "--interval", "1s")
 	m.fails(nil, "policies", "api")
-	if _, err := srv.Do("FUNCTION", "FLUSH"); err != nil {
-		t.Fatal(err)
-	}
+	must[any](t)(srv.Do("FUNCTION", "FLUSH"))
 	m.fails(nil, "policies", "--redis", "redis://"+srv.Addr())
 	refuses := standIn(t, srv, false, func(words []string) string {
 		if strings.EqualFold(words[0], "FCALL_RO") {
@@ -181,41 +173,8 @@ func TestPoliciesInterrupted(t *testing.T) {
 	}
 }
 
-// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON,
-// with rates from the second pass on. An interruption is not an error.
-func TestPoliciesWatchIntoAPipe(t *testing.T) {
-	srv, _ := withPolicies(t)
-	for i, flags := range [][]string{nil, {"--json"}, nil} {
-		var stdout redistest.Output
-		var stderr bytes.Buffer
-		a := testApp([]string{redisURL(srv.Addr()), []string{"TERM=xterm", "TERM=xterm", "TERM=dumb"}[i]}, &stdout, &stderr)
-		a.terminal, a.size = i == 2, func() (int, int) { return 80, 24 }
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
-		go func() {
-			ended <- a.execute(ctx, append([]string{"policies", "--watch", "--interval", "1ms"}, flags...))
-		}()
-		text, rates := "@export", "ALLOWED/S"
-		if flags != nil {
-			text, rates = `"export"`, "per_second"
-		}
-		eventually(t, "three passes", func() bool { return strings.Count(stdout.String(), text) >= 3 })
-		stop()
-		if code := <-ended; code != exitFine || stderr.Len() > 0 || strings.Contains(stdout.String(), "\x1b") {
-			t.Errorf("exit code %d, stderr %q, stdout %q", code, stderr.String(), stdout.String())
-		}
-		first, rest, _ := strings.Cut(stdout.String(), text)
-		if strings.Contains(first, rates) || !strings.Contains(rest, rates) {
-			t.Errorf("the first pass has rates, or no other has: %s", stdout.String())
-		}
-		if lines := strings.Split(stdout.String(), "\n"); flags != nil && !json.Valid([]byte(lines[1])) {
-			t.Errorf("no line of JSON: %s", lines[1])
-		}
-	}
-}
-
-// On a terminal, a pass and its faults fit on the screen, and the last table stays if no server
-// replies.
+// On a terminal, the table and the error of the last pass fit on the screen. If no server replies,
+// the last table stays.
 func TestPolicyScreen(t *testing.T) {
 	screen := &policyScreen{screen: screen{look: look{}}}
 	screen.Update(tea.WindowSizeMsg{Width: 30, Height: 5})

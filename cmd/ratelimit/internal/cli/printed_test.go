@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // evil is text that a malicious server might send: it sets a terminal's title, with 7-bit and 8-bit
@@ -169,16 +167,11 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 		return ""
 	})
 	for _, flags := range [][]string{nil, {"--json"}} {
-		var stdout, stderr redistest.Output
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
-		a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
-		go func() { ended <- a.execute(ctx, append([]string{"status", "--watch"}, flags...)) }()
-		eventually(t, "an event", func() bool { return strings.Contains(stdout.String(), "\n") })
-		stop()
-		<-ended
-		if found := harmful(stdout.String() + stderr.String()); found != "" || !strings.Contains(stdout.String(), "pwned") {
-			t.Errorf("status --watch %v prints %q of %s", flags, found, stdout.String())
+		s := start(t, []string{redisURL(addr)}, append([]string{"status", "--watch"}, flags...)...)
+		eventually(t, "an event", func() bool { return strings.Contains(s.stdout.String(), "\n") })
+		got := s.end()
+		if found := harmful(got.stdout + got.stderr); found != "" || !strings.Contains(got.stdout, "pwned") {
+			t.Errorf("status --watch %v prints %q of %s", flags, found, got.stdout)
 		}
 	}
 	events := firstLook(t, serveDashboard(t, addr), `"looked_ms":1`)

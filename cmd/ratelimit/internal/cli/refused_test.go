@@ -13,15 +13,11 @@ func TestRefusedEachCommand(t *testing.T) {
 	addr := startRedis(t, "--appendonly", "yes")
 	rdb := admin(t, addr)
 	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/m\n"})
-	if got := run(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
-	if got := run(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr); got.code != exitFine {
-		t.Fatalf("%+v", got)
-	}
+	fine(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr)
+	fine(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr)
 	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
-	// enough maps commands that work without a certain permission to text that their output must
-	// contain.
+	// Some commands succeed without some permissions. enough maps each such pair, "command
+	// permission", to text that the command's output must contain.
 	enough := map[string]string{
 		"top hmget": "1 key may not be read by this user", "top dbsize": "user:1  ", "policies function|list": "@api  ",
 	}

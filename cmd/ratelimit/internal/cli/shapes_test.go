@@ -62,12 +62,8 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 		}
 		for _, step := range tt.steps {
 			srv := must[*embedded.Server](t)(embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(began)))
-			if _, err := srv.Do("FCALL", "ratelimit_take", "2", "k", "user:1", "5/m", "TRACK"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := srv.Do("FCALL", "ratelimit_override", "1", "jobs", "concurrency 5 lease=1m", "3600000"); err != nil {
-				t.Fatal(err)
-			}
+			must[any](t)(srv.Do("FCALL", "ratelimit_take", "2", "k", "user:1", "5/m", "TRACK"))
+			must[any](t)(srv.Do("FCALL", "ratelimit_override", "1", "jobs", "concurrency 5 lease=1m", "3600000"))
 			if words[0] == "deploy" {
 				_, _ = srv.Do("FUNCTION", "DELETE", "ratelimit")
 			}

@@ -21,10 +21,7 @@ func TestSecondInterrupt(t *testing.T) {
 	require(t, unix.Mkfifo(fifo, 0o600))
 	cmd := exec.Command(binary(t), "verify", "--library", fifo)
 	require(t, cmd.Start())
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the program has opened the pipe
-	if err != nil {
-		t.Fatal(err)
-	}
+	writer := must[*os.File](t)(os.OpenFile(fifo, os.O_WRONLY, 0)) // blocks until the program has opened the pipe
 	defer func() { _ = writer.Close() }()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

@@ -68,7 +68,6 @@ func policyLast(args []string) bool {
 	return slices.IndexFunc(args, isLimit) == len(args)-1 && strings.HasPrefix(args[len(args)-1], "@")
 }
 
-// decide describes a command that makes a decision.
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
@@ -76,7 +75,6 @@ type decide struct {
 	upTo    bool            // whether the command has --up-to
 }
 
-// words holds the words for a sentence about a decision.
 type words struct {
 	allowed, denied string // beginning of the sentence
 	after           string // text after the number of units that an allowed call leaves
@@ -198,7 +196,6 @@ func (s servers) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }
 
-// sentence describes a decision in one line.
 func sentence(w words, req client.Request, res client.Result) string {
 	var line strings.Builder
 	word := w.denied

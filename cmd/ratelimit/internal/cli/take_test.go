@@ -11,36 +11,30 @@ func TestDecisions(t *testing.T) {
 		allowed = exitFine
 		denied  = exitDiffers
 	)
-	type step struct {
-		at   time.Duration
-		args []string
-		code int
-		want string // stdout
-	}
 	for _, tt := range []struct {
 		name  string
-		steps []step
+		lines []line
 	}{
-		{"allowed until it is denied, and again later", []step{
+		{"allowed until it is denied, and again later", []line{
 			{0, []string{"take", "k", "2/10s"}, allowed, "allowed  1 of 2 left · full again in 5 s"},
 			{0, []string{"take", "k", "2/10s"}, allowed, "allowed  0 of 2 left · full again in 10 s"},
 			{0, []string{"take", "k", "2/10s"}, denied, "denied   0 of 2 left · try again in 5 s · full again in 10 s"},
 			{4999 * time.Millisecond, []string{"take", "k", "2/10s"}, denied, "denied   0 of 2 left · try again in 1 ms · full again in 5.01 s"},
 			{5 * time.Second, []string{"take", "k", "2/10s"}, allowed, "allowed  0 of 2 left · full again in 10 s"},
 		}},
-		{"peek takes nothing", []step{
+		{"peek takes nothing", []line{
 			{0, []string{"peek", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
 			{0, []string{"peek", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
 			{0, []string{"take", "k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
 			{0, []string{"peek", "k", "1/m"}, denied, "would be denied  0 of 1 left · try again in 1 min · full again in 1 min"},
 		}},
-		{"costs", []step{
+		{"costs", []line{
 			{0, []string{"take", "k", "10/s", "--cost", "0"}, allowed, "allowed  10 of 10 left · full now"},
 			{0, []string{"take", "k", "10/s", "--cost", "7"}, allowed, "allowed  3 of 10 left · full again in 700 ms"},
 			{0, []string{"take", "k", "10/s", "--cost", "11"}, denied, "denied   3 of 10 left · never: the cost is more than the limit ever holds · full again in 700 ms"},
 			{0, []string{"take", "big", "2000000/d", "--cost", "500000"}, allowed, "allowed  1,500,000 of 2,000,000 left · full again in 6 h"},
 		}},
-		{"as many as fit", []step{
+		{"as many as fit", []line{
 			{0, []string{"take", "k", "10/s", "--up-to", "7"}, allowed, "allowed 7 of 7  3 of 10 left · full again in 700 ms"},
 			{0, []string{"peek", "k", "10/s", "--up-to", "7"}, allowed, "would be allowed 3 of 7  0 of 10 left after it · full again in 1 s"},
 			{0, []string{"take", "k", "10/s", "--up-to", "0"}, denied, "denied   3 of 10 left · full again in 700 ms"},
@@ -52,7 +46,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
 		}},
-		{"each key", []step{
+		{"each key", []line{
 			{0, []string{"take", "{a}:ann", "2/s", "{a}", "10/s", "--cost", "2,1", "--each"}, allowed,
 				"allowed  0 of 2 left for {a}:ann (2/s) · full again in 1 s\n{a}:ann: allowed  0 of 2 left · full again in 1 s\n{a}: allowed  9 of 10 left · full again in 100 ms"},
 			{0, []string{"peek", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, denied,
@@ -67,11 +61,11 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"refund", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, allowed,
 				"given back  1 of 2 left for {a}:ann (2/s) · full again in 900 ms\n{a}:ann: given back  1 of 2 left · full again in 500 ms\n{a}: given back  1 of 10 left · full again in 900 ms"},
 		}},
-		{"nothing is ever allowed", []step{
+		{"nothing is ever allowed", []line{
 			{0, []string{"take", "k", "0/m"}, denied, "denied   0 of 0 left · never: the cost is more than the limit ever holds"},
 			{0, []string{"take", "k", "0/m", "--cost", "0"}, allowed, "allowed  0 of 0 left"},
 		}},
-		{"what was used", []step{
+		{"what was used", []line{
 			{0, []string{"take", "k", "10/s", "--cost", "4", "--force"}, allowed, "charged  6 of 10 left · full again in 400 ms"},
 			{0, []string{"take", "k", "10/s", "--cost", "9", "--force"}, allowed, "charged  0 of 10 left · room for one in 400 ms · full again in 1.3 s"},
 			{0, []string{"take", "k", "10/s"}, denied, "denied   0 of 10 left · try again in 400 ms · full again in 1.3 s"},
@@ -81,16 +75,16 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"block", "k", "--for", "1m"}, allowed, "blocked 1 key for 1 min"},
 			{0, []string{"take", "k", "10/s", "--force"}, denied, "blocked, not charged  0 of 10 left · try again in 1 min · full again in 1 min"},
 		}},
-		{"several keys: the binding one is named", []step{
+		{"several keys: the binding one is named", []line{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},
 			{0, []string{"peek", "{a}:ann", "10/s"}, allowed, "would be allowed  8 of 10 left after it · full again in 200 ms"},
 		}},
-		{"an algorithm with options", []step{
+		{"an algorithm with options", []line{
 			{0, []string{"take", "k", "fixed_window 2/h align=clock"}, allowed, "allowed  1 of 2 left · full again in 46 min 40 s"},
 			{0, []string{"take", "month", "fixed_window 2/mo align=clock from=15 zone=+05:30"}, allowed, "allowed  1 of 2 left · full again in 29 d 21 h"},
 		}},
-		{"json", []step{
+		{"json", []line{
 			{0, []string{"take", "{a}:x", "1/s", "{a}:y", "2/s", "--json"}, allowed,
 				"{\n  \"allowed\": true,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 			{0, []string{"peek", "{a}:x", "1/s", "--json"}, denied,
@@ -98,7 +92,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "{a}:x", "1/s", "--json", "--cost=2"}, denied,
 				"{\n  \"allowed\": false,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": -1,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 		}},
-		{"reset", []step{
+		{"reset", []line{
 			{0, []string{"take", "{a}:k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
 			{0, []string{"reset", "{a}:k", "{a}:other"}, exitFine, "forgot 1 of 2 keys"},
 			{0, []string{"reset", "{a}:k"}, exitFine, "nothing to forget: no key held anything"},
@@ -107,11 +101,7 @@ func TestDecisions(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			srv := withLibrary(t)
-			for _, s := range tt.steps {
-				srv.SetTime(began.Add(s.at))
-				run(t, []string{redisURL(srv.Addr())}, s.args...).want(t, s.code, s.want+"\n", "")
-			}
+			runLines(t, withLibrary(t), tt.lines)
 		})
 	}
 }

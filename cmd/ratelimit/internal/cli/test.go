@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"regexp"
@@ -11,7 +10,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// testReport is the output of test --json.
 type testReport struct {
 	OK     bool               `json:"ok"`
 	Tests  int                `json:"tests"`
@@ -49,7 +47,11 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			}
 			report := testReport{}
 			for _, name := range args {
-				results, err := runTests(cmd.Context(), name, a.namespace, chosen)
+				file, err := policies.ReadTests(name, a.namespace)
+				if err != nil {
+					return err
+				}
+				results, err := file.Run(cmd.Context(), chosen)
 				if err != nil {
 					return err
 				}
@@ -71,14 +73,6 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to this file, as JUnit XML")
 	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose names match this regular expression")
 	return cmd
-}
-
-func runTests(ctx context.Context, name, namespace string, only *regexp.Regexp) (policies.Results, error) {
-	file, err := policies.ReadTests(name, namespace)
-	if err != nil {
-		return policies.Results{}, err
-	}
-	return file.Run(ctx, only)
 }
 
 func (a *app) printTests(report testReport) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tlsFiles sets the options for --tls-ca, --tls-cert and --tls-key.
 func (a *app) tlsFiles(o *redis.Options) error {
 	f := a.servers
 	if f.caFile == "" && f.certFile == "" && f.keyFile == "" {

@@ -19,7 +19,6 @@ const (
 	topRights = "+scan +hmget +time +ping"
 )
 
-// topFlags are the flags of top.
 type topFlags struct {
 	by       string
 	limit    int
@@ -96,12 +95,13 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	return p.err
 }
 
-// pass is one scan over all keys, which may still be running, with the result of the previous scan.
+// pass is a scan over all keys, with the result of the previous scan. The scan may still be
+// running.
 type pass struct {
 	by     usage.Order
 	found  usage.Snapshot
 	before *usage.Snapshot
-	err    error // explained for the user
+	err    error // reworded for users of the command
 }
 
 func (p pass) records() []usage.Record { return p.found.Top[p.by] }
@@ -172,7 +172,7 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-// printPass prints a pass, unless it has only an error.
+// printPass prints a pass. Without --json, it prints nothing if the pass has only an error.
 func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))

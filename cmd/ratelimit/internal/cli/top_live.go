@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -26,46 +27,29 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	return shown.pass.err
 }
 
-// topPasses scans repeatedly until ctx ends, and shows each pass when it is complete. A pass has
+// topPasses scans repeatedly until ctx is done, and shows each pass when it is complete. A pass has
 // the first keys in each of the given orders. If running is not nil, topPasses also shows the first
 // pass while it runs.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
 	for ctx.Err() == nil {
-		scan := usage.New(f.limit, f.match, orders...)
-		over := make(chan error, 1)
-		go func() { over <- scan.Run(ctx, rdb) }()
-		var err error
-		for scanning := true; scanning; {
-			select {
-			case err = <-over:
-				scanning = false
-			case <-time.After(200 * time.Millisecond):
-				if running == nil || before != nil { // the previous pass stays on the screen
-					continue
-				}
-				if found := scan.Snapshot(); found.Tracked > 0 {
-					running(pass{by: by, found: found})
-				}
+		found, err := usage.New(f.limit, f.match, orders...).RunShown(ctx, rdb, 200*time.Millisecond, func(found usage.Snapshot) {
+			if running != nil && before == nil && found.Tracked > 0 { // otherwise the previous pass stays on the screen
+				running(pass{by: by, found: found})
 			}
-		}
-		found := scan.Snapshot()
+		})
 		show(pass{by, found, before, s.faults(err, topRights)})
 		if err == nil {
 			before = &found
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(f.interval):
-		}
+		_ = sleep.For(ctx, f.interval)
 	}
 }
 
-// topScreen is the content of the terminal.
 type topScreen struct {
 	screen
-	pass pass // the last pass; it found the top keys of every order
+	pass pass // the latest pass, with the top keys in every order
 	any  bool // whether a pass has been received
 	by   usage.Order
 }

@@ -31,7 +31,7 @@ var topColumns = []topColumn{
 
 const (
 	shortestKey = 14  // minimum width of the key column; other columns are dropped instead
-	widestKey   = 200 // without a terminal: width of the key column; longer keys exceed it
+	widestKey   = 200 // maximum width of the key column if stdout is not a terminal; longer keys exceed it
 )
 
 // topLines formats a pass as lines that fit into width; 0 means no limit.
@@ -111,7 +111,6 @@ func widest(cells []string) int {
 	return most
 }
 
-// topSummary summarizes all keys of a scan.
 func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	var text string
 	switch {
@@ -132,7 +131,6 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	return text
 }
 
-// looked describes the progress of a scan.
 func looked(p scan.Progress) string {
 	if p.Keys == 0 {
 		return plural(p.Looked, "key") + " looked at"
@@ -140,7 +138,6 @@ func looked(p scan.Progress) string {
 	return fmt.Sprintf("%s looked at, %d %%", plural(p.Looked, "key"), 100*p.Looked/p.Keys)
 }
 
-// perSecond formats a rate for display.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -155,7 +152,6 @@ func perSecond(rate float64) string {
 	return grouped(int64(rate + 0.5))
 }
 
-// ago formats the time since an event.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -13,11 +13,11 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -31,9 +31,7 @@ func counted(t *testing.T, srv *embedded.Server, keys ...string) {
 	c := must[*client.Client](t)(client.New(admin(t, srv.Addr()), client.WithTimeout(time.Minute)))
 	for i, key := range keys {
 		for range 2 << i {
-			if _, err := c.Take(t.Context(), client.Request{Keys: []string{"k" + key}, Limits: []client.Limit{"3/d"}, UsageKey: key}); err != nil {
-				t.Fatal(err)
-			}
+			must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k" + key}, Limits: []client.Limit{"3/d"}, UsageKey: key}))
 		}
 		srv.Advance(30 * time.Second)
 	}
@@ -116,7 +114,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// If one server is dead, a pass shows the keys of the others and reports the fault.
+// If one server is unreachable, a pass shows the keys of the other servers and reports the fault.
 func TestTopOfAServerThatDies(t *testing.T) {
 	addr := fakeredis.Run(t, func(words []string) string {
 		switch strings.ToUpper(words[0]) {
@@ -197,25 +195,44 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	}
 }
 
-// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON. An
-// interruption is not an error.
-func TestTopWatchIntoAPipe(t *testing.T) {
-	srv := withLibrary(t)
-	counted(t, srv, "user:1")
-	for i, flags := range [][]string{nil, {"--json"}, nil} {
-		var stdout redistest.Output
-		var stderr bytes.Buffer
-		a := testApp([]string{redisURL(srv.Addr()), []string{"TERM=xterm", "TERM=xterm", "TERM=dumb"}[i]}, &stdout, &stderr)
-		a.terminal, a.size = i == 2, func() (int, int) { return 80, 24 }
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
-		go func() { ended <- a.execute(ctx, append([]string{"top", "--watch", "--interval", "1ms"}, flags...)) }()
-		eventually(t, "three passes", func() bool { return strings.Count(stdout.String(), "user:1") >= 3 })
-		stop()
-		if code := <-ended; code != exitFine || stderr.Len() > 0 || strings.Contains(stdout.String(), "\x1b") {
-			t.Errorf("exit code %d, stderr %q, stdout %q", code, stderr.String(), stdout.String())
+// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON. Rates
+// of policies are shown from the second pass on. An interruption is not an error.
+func TestWatchIntoAPipe(t *testing.T) {
+	tracked := withLibrary(t)
+	counted(t, tracked, "user:1")
+	limited, _ := withPolicies(t)
+	for _, tt := range []struct {
+		command     string
+		srv         *embedded.Server
+		text, rates string // each pass has text; if rates is not empty, all but the first have it
+		asJSON      bool
+		dumb        bool // on a terminal without escape sequences
+	}{
+		{"top", tracked, "user:1", "", false, false},
+		{"top", tracked, "user:1", "", true, false},
+		{"top", tracked, "user:1", "", false, true},
+		{"policies", limited, "@export", "ALLOWED/S", false, false},
+		{"policies", limited, `"export"`, "per_second", true, false},
+		{"policies", limited, "@export", "ALLOWED/S", false, true},
+	} {
+		env, args := []string{redisURL(tt.srv.Addr()), "TERM=xterm"}, []string{tt.command, "--watch", "--interval", "1ms"}
+		if tt.asJSON {
+			args = append(args, "--json")
 		}
-		if lines := strings.Split(stdout.String(), "\n"); flags != nil && !json.Valid([]byte(lines[1])) {
+		if tt.dumb {
+			env[1] = "TERM=dumb"
+		}
+		s := startWith(t, env, func(a *app) { a.terminal, a.size = tt.dumb, func() (int, int) { return 80, 24 } }, args...)
+		eventually(t, "three passes", func() bool { return strings.Count(s.stdout.String(), tt.text) >= 3 })
+		got := s.end()
+		if got.code != exitFine || got.stderr != "" || strings.Contains(got.stdout, "\x1b") {
+			t.Errorf("%+v: %+v", tt, got)
+		}
+		first, rest, _ := strings.Cut(got.stdout, tt.text)
+		if tt.rates != "" && (strings.Contains(first, tt.rates) || !strings.Contains(rest, tt.rates)) {
+			t.Errorf("the first pass has rates, or no other has: %s", got.stdout)
+		}
+		if lines := strings.Split(got.stdout, "\n"); tt.asJSON && !json.Valid([]byte(lines[1])) {
 			t.Errorf("no line of JSON: %s", lines[1])
 		}
 	}
@@ -230,25 +247,18 @@ func TestInterruptedScans(t *testing.T) {
 		pipe.HSet(t.Context(), fmt.Sprint("usage:", i), "first", 1, "last", 1, "cost", 1, "allowed", 1)
 		pipe.Set(t.Context(), fmt.Sprint("limited:", i), "limit:9000000000000:0:3:5/m", 0)
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	steps := regexp.MustCompile(`cmdstat_scan:calls=([3-9]|\d\d)`)
 	for _, tt := range []struct{ command, shows string }{
 		{"top", `^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
 		{"overrides", `^[\d,]+ overrides · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
 	} {
 		require(t, rdb.ConfigResetStat(t.Context()).Err())
-		var stdout, stderr bytes.Buffer
-		a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan int, 1)
-		go func() { ended <- a.execute(ctx, []string{tt.command}) }()
+		s := start(t, []string{redisURL(addr)}, tt.command)
 		eventually(t, "some steps", func() bool { return steps.MatchString(rdb.Info(t.Context(), "commandstats").Val()) })
-		stop()
-		if code := <-ended; code != exitError || !regexp.MustCompile(tt.shows).MatchString(stdout.String()) ||
-			!regexp.MustCompile(`^ratelimit: interrupted after [\d,]+ keys looked at, \d+ %\n$`).MatchString(stderr.String()) {
-			t.Errorf("%s: exit code %d, %q, %.1000s", tt.command, code, stderr.String(), stdout.String())
+		if got := s.end(); got.code != exitError || !regexp.MustCompile(tt.shows).MatchString(got.stdout) ||
+			!regexp.MustCompile(`^ratelimit: interrupted after [\d,]+ keys looked at, \d+ %\n$`).MatchString(got.stderr) {
+			t.Errorf("%s: exit code %d, %q, %.1000s", tt.command, got.code, got.stderr, got.stdout)
 		}
 	}
 }

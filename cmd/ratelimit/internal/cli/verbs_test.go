@@ -135,12 +135,9 @@ func TestUsageAndOnce(t *testing.T) {
 }
 
 func TestLeases(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "tried", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=1m"}}, Shadow: true},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
 	const two = "concurrency 2 lease=1m"
 	runLines(t, srv, []line{
@@ -166,13 +163,10 @@ func TestLeases(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
 	about := "ratelimit " + build.Version() + ", build " + build.ID() + ", contract 1, "
 	runLines(t, srv, []line{

@@ -15,7 +15,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-// verifyReport is the output of verify --json.
 type verifyReport struct {
 	OK       bool            `json:"ok"`
 	Digest   string          `json:"digest"` // digest of the verified library

@@ -35,7 +35,6 @@ func (a *app) printVersion() error {
 	return a.printf("program %s\nlibrary %s, contract %d\n", program, about(build), functions.Contract)
 }
 
-// programReport describes the source from which this program was built.
 type programReport struct {
 	Program string `json:"program"`          // the program's version; the library has the same one
 	Commit  string `json:"commit,omitempty"` // commit of the sources; "" if Go did not record it, as with go run

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -95,10 +96,7 @@ func (d *Dashboard) Run(ctx context.Context) {
 			continue
 		}
 		d.look(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(interval):
-		}
+		_ = sleep.For(ctx, interval)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
 //go:embed page
@@ -112,7 +113,6 @@ func local(host string) bool {
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// events sends each state as a server-sent event.
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	states, leave, ok := d.view()
 	if !ok {
@@ -163,10 +163,12 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key, in base64url")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readUsage(ctx, c, string(key)) })
+	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) {
+		u, err := c.Usage(ctx, string(key))
+		return reply.NewUsage(u), err
+	})
 }
 
-// answer sends the result of read as JSON.
 func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(context.Context, *client.Client) (any, error)) {
 	var content any
 	rdb, err := d.connection(r.Context())
@@ -184,7 +186,6 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(con
 	_ = json.NewEncoder(w).Encode(content)
 }
 
-// refuse sends the reason as an error.
 func refuse(w http.ResponseWriter, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnprocessableEntity)

@@ -34,7 +34,6 @@ type state struct {
 	Top      map[string][]entry `json:"top"`    // usage keys by order
 }
 
-// point holds the rates after one poll.
 type point struct {
 	AtMS int64 `json:"at_ms"` // time by this machine's clock
 	usage.Rate
@@ -72,7 +71,7 @@ const (
 // look polls the servers once and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // whether the servers are unreachable, so that further errors add nothing
+	dead := false // whether a server is unreachable; later errors would only repeat this
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
@@ -127,7 +126,6 @@ func (d *Dashboard) look(ctx context.Context) {
 	}
 }
 
-// show writes the result of a scan into the state.
 func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	s.NowMS, s.Keys, s.Refused, s.Sum, s.PerSec = found.At.UnixMilli(), found.Tracked, found.Refused, found.Sum, found.Rate(d.before)
 	s.Top = map[string][]entry{}

@@ -22,15 +22,9 @@ func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 var require = redistest.Require
 
 // board returns a Dashboard for a cluster of servers. It does not poll: tests call look themselves.
-func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
+func board(t *testing.T, addrs ...string) *Dashboard {
 	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
-		for i, srv := range servers {
-			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}})
-		}
-		return slots, nil
-	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := redistest.ClusterOf(t, addrs...)
 	return New(Source{
 		Connect:  func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
 		Nodes:    func(context.Context) ([]Node, error) { return nil, nil },
@@ -41,34 +35,28 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	})
 }
 
-// exports makes the given number of takes from the shadow policy export, whose limit is 1/d, and
-// counts usage.
+// exports makes the given number of takes from the shadow policy export, whose limit is 1/d. The
+// takes have a UsageKey.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
-	defer func() { _ = rdb.Close() }()
-	c := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
+	c := must[*client.Client](t)(client.Open("redis://"+srv.Addr(), client.WithTimeout(time.Minute)))
+	defer func() { _ = c.Close() }()
 	for range calls {
-		if _, err := c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@export"}, UsageKey: "of " + srv.Addr()}); err != nil {
-			t.Fatal(err)
-		}
+		must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@export"}, UsageKey: "of " + srv.Addr()}))
 	}
 }
 
 // The calls for each policy are summed over all primaries. If a primary is dead, the page names it
 // and keeps the results of the others.
 func TestLook(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/s"}, {Key: "b", Limit: "2/s"}}, Track: true},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
 	exports(t, one, 3)
 	exports(t, two, 4)
-	d := board(t, one, two)
+	d := board(t, one.Addr(), two.Addr())
 	d.look(t.Context())
 	s := d.state
 	if len(s.Faults) > 0 || s.LookedMS == 0 || s.Keys != 2 || s.Sum.Allowed != 7 || len(s.Points) != 1 || s.Top["total"][0].Shown != `"of `+two.Addr()+`"` {
@@ -95,23 +83,18 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A canary is listed after its policy. The page names a server whose library does not count.
+// A canary is listed after its policy. The page lists servers whose library does not count calls.
 func TestPolicies(t *testing.T) {
-	build, err := functions.New(functions.WithPolicies(
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Key: "user", Limit: "1/d"}}, Canary: &functions.Canary{Limits: []string{"2/d"}, Share: 1000, Shadow: true}},
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	exports(t, srv, 2)
 	for range 4 {
-		if _, err := srv.Do("FCALL", "ratelimit_take", "1", "u", "@api"); err != nil {
-			t.Fatal(err)
-		}
+		must[any](t)(srv.Do("FCALL", "ratelimit_take", "1", "u", "@api"))
 	}
-	d := board(t, srv)
+	d := board(t, srv.Addr())
 	d.look(t.Context())
 	want := []policy{
 		{Name: "api", Limits: []string{"user: 1/d"}, Counted: true},
@@ -131,7 +114,7 @@ func TestPolicies(t *testing.T) {
 // A dead server is named once, even if several requests to it fail.
 func TestFaults(t *testing.T) {
 	srv := embedded.Run(t)
-	d := board(t, srv)
+	d := board(t, srv.Addr())
 	d.look(t.Context())
 	if got := d.state.Faults; len(got) != 1 || !strings.Contains(got[0], "does not have the library") || d.state.Policies != nil {
 		t.Errorf("without the library: %q, %+v", got, d.state)

@@ -27,7 +27,6 @@ func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(d.metricsText(nodes)))
 }
 
-// metricsText returns the metrics of nodes.
 func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
 	var up, calls strings.Builder
 	up.WriteString("# HELP ratelimit_server_up 1 if the server replied to ratelimit_info, else 0.\n# TYPE ratelimit_server_up gauge\n")
@@ -58,7 +57,6 @@ func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
 	return up.String() + calls.String()
 }
 
-// label quotes the value of a label.
 func label(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(printable.Line(value)) + `"`
 }

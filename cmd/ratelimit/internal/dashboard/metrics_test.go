@@ -43,15 +43,15 @@ func TestMetricsText(t *testing.T) {
 	}
 }
 
-// A scrape asks all primaries, with the token if the dashboard has one. It fails only if no primary
-// is known.
+// A request for /metrics reads all primaries. It may carry the dashboard's token. It fails only if no
+// primary is known.
 func TestMetrics(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true})))
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
 	exports(t, one, 3)
 	exports(t, two, 1)
 	_ = two.Close()
-	d := board(t, one, two)
+	d := board(t, one.Addr(), two.Addr())
 	const token = "sixteen letters!"
 	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 	got := get(d.Handler(token), "/metrics", bearer, host("prometheus.example"))

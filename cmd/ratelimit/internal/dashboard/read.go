@@ -16,7 +16,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// readLimiter reads the state of a limiter, for /peek.
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {
 	req := client.Request{Keys: keys}
 	for range keys {
@@ -31,31 +30,16 @@ func readLimiter(ctx context.Context, c *client.Client, keys []string, limit str
 	return reply.NewDecision(req, res), nil
 }
 
-// readUsage reads the counts of a usage key, for /usage.
-func readUsage(ctx context.Context, c *client.Client, key string) (any, error) {
-	u, err := c.Usage(ctx, key)
-	return reply.NewUsage(u), err
-}
-
 // scan scans the usage keys. The first scan is shown while it runs.
 func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.Snapshot, error) {
-	scan := usage.New(rows, "", usage.Orders...)
-	over := make(chan error, 1)
-	go func() { over <- scan.Run(ctx, rdb) }()
-	for {
-		select {
-		case err := <-over:
-			return scan.Snapshot(), err
-		case <-time.After(500 * time.Millisecond):
-			if d.before == nil {
-				found := scan.Snapshot()
-				d.publish(func(s *state) {
-					d.show(s, found)
-					s.Progress = fmt.Sprintf("the first look is under way: %d of %d keys", found.Looked, found.Keys)
-				})
-			}
+	return usage.New(rows, "", usage.Orders...).RunShown(ctx, rdb, 500*time.Millisecond, func(found usage.Snapshot) {
+		if d.before == nil {
+			d.publish(func(s *state) {
+				d.show(s, found)
+				s.Progress = fmt.Sprintf("the first look is under way: %d of %d keys", found.Looked, found.Keys)
+			})
 		}
-	}
+	})
 }
 
 // policies returns the rows of the table of policies: the policies that denied the most calls come

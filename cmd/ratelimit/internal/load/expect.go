@@ -18,10 +18,10 @@ type Expectation struct {
 	comparison string
 	value      float64 // seconds for a latency; a percentage if percent is true
 	percent    bool    // whether value is a percentage of all decisions
-	share      float64 // share of the replies, for a latency
+	share      float64 // quantile of a latency: 0.99 for p99, 1 for max; 0 for other metrics
 }
 
-// Metrics lists the metrics of expectations.
+// Metrics lists the metrics that an Expectation can compare.
 const Metrics = "p50 to p99, p999, max, per_second, decisions, allowed, denied, errors, not_begun"
 
 var (

@@ -16,19 +16,21 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
 // Options configures a run. Count or For, or both, end the run.
 type Options struct {
 	Workers  int                // number of concurrent requests
-	Rate     float64            // requests per second in an open loop; 0: a closed loop
+	Rate     float64            // requests per second in an open loop, or 0 for a closed loop
 	Ramp     *Ramp              // if not nil, replaces Rate
 	Count    int64              // total number of decisions; 0: no limit
 	For      time.Duration      // time during which requests may start; 0: no limit
 	Keys     int                // number of keys
-	Zipf     float64            // above 1: the weight of key i is (1+i)^-Zipf; 0: all keys are equally likely
+	Zipf     float64            // Zipf exponent of the keys, above 1; 0: all keys are equally likely
 	Seed     uint64             // seed of the random keys
-	Kind     func(error) string // groups errors for counting; nil: by their text
+	Kind     func(error) string // returns an error's group for counting; by default its text
 	Progress func(Progress)     // if not nil, called several times a second
 }
 
@@ -83,8 +85,8 @@ const (
 	progressing  = 100 * time.Millisecond
 )
 
-// Run makes decisions until the run is over or ctx ends. Calls interrupted by the end of ctx are
-// not counted.
+// Run makes decisions until the run is over or ctx is done. Calls interrupted by ctx are not
+// counted.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r := &run{ask: ask, o: o, report: Report{latency: newHistogram(), Steps: o.steps()}, began: time.Now()}
 	var workers, watcher sync.WaitGroup
@@ -135,7 +137,6 @@ func (r *run) keys(worker uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }
 }
 
-// work makes the decisions of one worker, one after another.
 func (r *run) work(ctx context.Context, key func() int) {
 	for {
 		n := r.next.Add(1) - 1
@@ -155,7 +156,7 @@ func (r *run) work(ctx context.Context, key func() int) {
 			r.late.Store(true)
 			return
 		}
-		if !sleep(ctx, time.Until(begin)) {
+		if sleep.For(ctx, time.Until(begin)) != nil {
 			return
 		}
 		allowed, err := r.ask(ctx, key())
@@ -163,21 +164,6 @@ func (r *run) work(ctx context.Context, key func() int) {
 			return
 		}
 		r.note(allowed, err, due, time.Now())
-	}
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -220,7 +206,6 @@ func (r *run) message(err error) {
 	}
 }
 
-// watch reports the progress until the run is over.
 func (r *run) watch(over <-chan struct{}) {
 	ticker := time.NewTicker(progressing)
 	defer ticker.Stop()

@@ -13,7 +13,7 @@ import (
 
 // Problem is one violation of a rule.
 type Problem struct {
-	File string // the source file that the build marks, or "" if there are no marks
+	File string // the source file, named by the last line "--@ FILE" above the problem; "" if there is none
 	Line int    // line in File, or in the whole library
 	Says string
 }

@@ -5,13 +5,11 @@ import (
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestTheLibraryKeepsTheRules(t *testing.T) {
-	problems, err := Check(functions.Source())
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := redistest.Must[[]Problem](t)(Check(functions.Source()))
 	for _, problem := range problems {
 		t.Error(problem)
 	}
@@ -39,10 +37,7 @@ func TestRules(t *testing.T) {
 			"src/10_a.lua:2: 2 is joined to a string, and a large number would become 1e+15; use string.format with %d"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			problems, err := Check("#!lua name=x\n" + row.code)
-			if err != nil {
-				t.Fatal(err)
-			}
+			problems := redistest.Must[[]Problem](t)(Check("#!lua name=x\n" + row.code))
 			var got []string
 			for _, problem := range problems {
 				got = append(got, problem.String())

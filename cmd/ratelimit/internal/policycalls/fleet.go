@@ -42,7 +42,7 @@ type Canary struct {
 
 // Calls holds the sums of the primaries' counts for a policy (without its canary) or for a canary.
 type Calls struct {
-	Counted bool // whether any primary counts
+	Counted bool // whether the library of any primary counts calls
 	usage.Count
 	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
 }
@@ -56,8 +56,8 @@ type Reader struct {
 	before map[string]Node               // the last reply from each node, by address
 }
 
-// Read reads all of rdb's primaries. The Fleet has the primaries that replied; the error is that of
-// [Nodes].
+// Read reads all of rdb's primaries. The Fleet contains the primaries that replied. The error
+// is the one from [Nodes].
 func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, error) {
 	nodes, err := Nodes(ctx, rdb, r.Timeout)
 	fleet, known := r.sum(nodes), map[string]functions.Policy{}
@@ -87,7 +87,6 @@ func (p *Policy) describe(text functions.Policy) {
 	}
 }
 
-// sum adds up the nodes' counts.
 func (r *Reader) sum(nodes []Node) Fleet {
 	var fleet Fleet
 	policies := map[string]*Policy{}
@@ -131,37 +130,37 @@ func (r *Reader) sum(nodes []Node) Fleet {
 	return fleet
 }
 
-// add adds now, the counts of one node. The counts in the node's previous reply are in then, and
-// took is the time between the two replies. If took is 0, add ignores the previous counts.
-func (p *Policy) add(now, then client.PolicyCalls, took time.Duration) {
-	p.Calls.add(usage.Count{Allowed: now.Allowed, Denied: now.Denied}, usage.Count{Allowed: then.Allowed, Denied: then.Denied}, took)
-	if now.Canary == nil {
+// add adds the counts of one node. before holds the counts in the node's previous reply, and took
+// is the time between the two replies. If took is 0, add ignores before.
+func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
+	p.Calls.add(usage.Count{Allowed: counts.Allowed, Denied: counts.Denied}, usage.Count{Allowed: before.Allowed, Denied: before.Denied}, took)
+	if counts.Canary == nil {
 		return
 	}
-	if then.Canary == nil {
-		then.Canary, took = &client.CanaryCalls{}, 0
+	if before.Canary == nil {
+		before.Canary, took = &client.CanaryCalls{}, 0
 	}
 	if p.Canary == nil {
-		p.Canary = &Canary{Share: now.Canary.Share, Shadow: p.Shadow}
+		p.Canary = &Canary{Share: counts.Canary.Share, Shadow: p.Shadow}
 	}
-	p.Canary.add(usage.Count{Allowed: now.Canary.Allowed, Denied: now.Canary.Denied}, usage.Count{Allowed: then.Canary.Allowed, Denied: then.Canary.Denied}, took)
+	p.Canary.add(usage.Count{Allowed: counts.Canary.Allowed, Denied: counts.Canary.Denied}, usage.Count{Allowed: before.Canary.Allowed, Denied: before.Canary.Denied}, took)
 }
 
-func (c *Calls) add(now, then usage.Count, took time.Duration) {
+func (c *Calls) add(counts, before usage.Count, took time.Duration) {
 	c.Counted = true
-	c.Allowed += now.Allowed
-	c.Denied += now.Denied
+	c.Allowed += counts.Allowed
+	c.Denied += counts.Denied
 	if took <= 0 {
 		return
 	}
-	if now.Allowed < then.Allowed || now.Denied < then.Denied { // the library was loaded again, and counts from 0
-		then = usage.Count{}
+	if counts.Allowed < before.Allowed || counts.Denied < before.Denied { // the library was loaded again, and counts from 0
+		before = usage.Count{}
 	}
 	if c.PerSec == nil {
 		c.PerSec = &usage.Rate{}
 	}
-	c.PerSec.Allowed += float64(now.Allowed-then.Allowed) / took.Seconds()
-	c.PerSec.Denied += float64(now.Denied-then.Denied) / took.Seconds()
+	c.PerSec.Allowed += float64(counts.Allowed-before.Allowed) / took.Seconds()
+	c.PerSec.Denied += float64(counts.Denied-before.Denied) / took.Seconds()
 }
 
 // readTexts returns the policies in the libraries' source code. It reads the source code of each

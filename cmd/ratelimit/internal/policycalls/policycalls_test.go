@@ -1,7 +1,6 @@
 package policycalls
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,15 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
-
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -42,21 +39,8 @@ func library(t *testing.T) functions.Build {
 	)))
 }
 
-// cluster returns a cluster client that uses the given servers as primaries.
-func cluster(t *testing.T, servers ...*embedded.Server) redis.UniversalClient {
-	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
-		for i, srv := range servers {
-			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}})
-		}
-		return slots, nil
-	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-// port returns the address of a server without its host, which a cluster client leaves out if its
-// slots do not come from a server.
+// port returns a server's address without the host, such as ":6379". The client of redistest.ClusterOf
+// uses this form.
 func port(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
 
 // take makes calls, each with the given number of keys.
@@ -64,12 +48,12 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 	t.Helper()
 	words := append(append([]any{"FCALL", "ratelimit_take", fmt.Sprint(len(keys))}, keys...), policy)
 	for range calls {
-		_ = must[any](t)(srv.Do(words...))
+		must[any](t)(srv.Do(words...))
 	}
 }
 
-// TestRead checks that the counts of all primaries are added up. Dead servers, and servers whose
-// library is too old to count, must be named. The other servers are still shown.
+// TestRead checks that Read adds up the counts of all primaries. It must name each server that does
+// not reply or whose library is too old to count, and still return the counts of the other servers.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
@@ -80,7 +64,7 @@ func TestRead(t *testing.T) {
 	}
 	take(t, two, 4, "@export", "x")
 	r := Reader{Timeout: time.Minute}
-	rdb := cluster(t, one, two)
+	rdb := redistest.ClusterOf(t, one.Addr(), two.Addr())
 	want := Fleet{Replied: 2, Policies: []Policy{
 		{Name: "api", Limits: []string{"2/d"}, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 4}}},
 		{Name: "calc", Limits: []string{"resource: 5/d", "consumer: 1/d"}, Track: true, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 13, Denied: 26}},
@@ -96,9 +80,7 @@ func TestRead(t *testing.T) {
 	if older == build.Text() {
 		t.Fatal("the library has no field policy_calls")
 	}
-	if err := two.Load(older); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Require(t, two.Load(older))
 	got := must[Fleet](t)(r.Read(t.Context(), rdb))
 	if !slices.Equal(got.Uncounted, []string{port(two)}) || got.Replied != 2 || len(got.Policies) != 3 || got.Policies[0].Count != (usage.Count{Allowed: 2, Denied: 1}) || !got.Policies[0].Counted {
 		t.Errorf("%+v", got)
@@ -114,27 +96,24 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLess checks the results without a library, or without permission to read its source code.
+// TestReadLess checks what Read returns without a library, without nodes, and if the library's
+// source code cannot be read.
 func TestReadLess(t *testing.T) {
 	bare := embedded.Run(t)
 	r := Reader{Timeout: time.Minute}
-	if got, err := r.Read(t.Context(), cluster(t, bare)); !errors.Is(err, client.ErrNotDeployed) || !reflect.DeepEqual(got, Fleet{}) {
+	if got, err := r.Read(t.Context(), redistest.ClusterOf(t, bare.Addr())); !errors.Is(err, client.ErrNotDeployed) || !reflect.DeepEqual(got, Fleet{}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := r.Read(t.Context(), cluster(t)); err == nil || !reflect.DeepEqual(got, Fleet{}) {
+	if got, err := r.Read(t.Context(), redistest.ClusterOf(t)); err == nil || !reflect.DeepEqual(got, Fleet{}) {
 		t.Errorf("of a cluster without nodes: %+v, %v", got, err)
 	}
-	if err := bare.Load(functions.Source()); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := r.Read(t.Context(), cluster(t, bare)); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
+	redistest.Require(t, bare.Load(functions.Source()))
+	if got, err := r.Read(t.Context(), redistest.ClusterOf(t, bare.Addr())); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
 		t.Errorf("without policies: %+v, %v", got, err)
 	}
 	// Library code that ReadPolicies cannot parse has the same effect as a missing permission.
-	if err := bare.Load(strings.Replace(library(t).Text(), "local POLICIES = {", "local POLICIES =  {", 1)); err != nil {
-		t.Fatal(err)
-	}
-	got := must[Fleet](t)(r.Read(t.Context(), cluster(t, bare)))
+	redistest.Require(t, bare.Load(strings.Replace(library(t).Text(), "local POLICIES = {", "local POLICIES =  {", 1)))
+	got := must[Fleet](t)(r.Read(t.Context(), redistest.ClusterOf(t, bare.Addr())))
 	if len(got.Policies) != 3 || got.Policies[0].Limits != nil || got.Policies[0].Shadow || !got.Policies[2].Shadow || !got.Policies[2].Counted ||
 		got.Policies[1].Canary.Limits != nil || got.Policies[1].Canary.Shadow {
 		t.Errorf("%+v", got)
