@@ -162,8 +162,8 @@ func microseconds(ns int64) string {
 	return figures.Count(float64(ns) / 1000)
 }
 
-// plots returns the plots by file name. They show the decisions per second, and the 99th percentile
-// of the time of a call.
+// plots returns the plots by file name. They show the decisions per second and the 99th percentile
+// of the latency.
 func (r clientsReport) plots() map[string]string {
 	plots := map[string]string{}
 	for _, hot := range []bool{false, true} {

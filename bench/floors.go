@@ -188,8 +188,9 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst is a fill function for floor: it stores the state of gcra in the first key, and deletes
-// the second key. key[3] is the position of the key.
+// holdsFirst is a fill function for floor. For the first key of a call, it returns a command that
+// stores a gcra state; for the second key, a command that deletes the key. key[3] is '0' in the
+// first key.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

@@ -178,7 +178,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 		old, new string // a replacement in the library's source code
 		policy   string
 		knows    bool // whether the client has learned the policy before the test
-		asked    int  // how many requests are sent for 100 calls; 0: any number
+		asked    int  // number of requests sent for 100 calls; not checked if 0
 	}{
 		"no info":       {"'ratelimit_info'", "'ratelimit_of_another_name'", "100000/m", true, 0},
 		"no algorithms": {"prefix .. 'algorithms'", "prefix .. 'of_later_versions'", "100000/m", false, 100},

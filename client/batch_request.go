@@ -201,8 +201,8 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
-	// A wait means that the key now has a leaky_bucket, and Shadow means that the policy has just
-	// become a shadow policy. Neither may be batched.
+	// If an allowed call has to wait, the key now has a leaky_bucket. If Shadow is set, the policy
+	// has just become a shadow policy. Neither may be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until

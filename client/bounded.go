@@ -13,8 +13,9 @@ import (
 const defaultTimeout = 500 * time.Millisecond
 
 // WithTimeout sets the maximum duration of a call, even if the server does not reply. The default
-// is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait may share a
-// timer, and then end up to a twentieth of d later. d must be above 0.
+// is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait for a
+// connection or for another call may share a timer, and then end up to d/20 later. d must be above
+// 0.
 func WithTimeout(d time.Duration) Option {
 	return func(c *Client) error {
 		if d <= 0 {
@@ -92,9 +93,9 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// sharedTimers shares timers among calls whose own contexts never end, because a timer for each call
-// would use more memory than the rest of the call. Calls whose deadlines lie within a twentieth of
-// the timeout end together, a twentieth of the timeout after the first deadline.
+// sharedTimers shares timers among calls whose contexts have a nil Done channel, because a timer for
+// each call would use more memory than the rest of the call. Calls whose deadlines lie within a
+// twentieth of the timeout end together, a twentieth of the timeout after the first deadline.
 type sharedTimers struct {
 	mu   sync.Mutex
 	next time.Time

@@ -79,8 +79,8 @@ func open(t testing.TB, url string, opts ...client.Option) *client.Client {
 	return c
 }
 
-// ofOneNode returns a cluster client that treats a single server as its whole cluster. honours
-// reports whether it obeys the deadlines of contexts.
+// ofOneNode returns a cluster client that treats a single server as its whole cluster. The client
+// obeys the deadlines of contexts only if honours is true.
 func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: honours,
@@ -92,7 +92,7 @@ func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	return rdb
 }
 
-// inTime runs call, and fails the test if call takes longer than late.
+// inTime runs call. It fails the test if call takes longer than the constant late.
 func inTime(t *testing.T, name string, call func() error) error {
 	t.Helper()
 	began := time.Now()

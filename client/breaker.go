@@ -164,14 +164,14 @@ func replied(err error) bool {
 	if err == nil {
 		return true
 	}
-	var e *Error // declared after the return above, because it is allocated on the heap
+	var e *Error // allocated on the heap, so it is declared only if needed
 	return errors.As(err, &e) && e.Code != ""
 }
 
-// saysNothing reports whether err, of a call with context b, says nothing about the node. That is
-// the case if the caller canceled or left too little time, if other users of the Redis client hold
-// all of its connections, or if the client is closed. The same applies if another call in the same
-// round trip has already reported the failure.
+// saysNothing reports whether err must not count as a failure of the node. b is the context of the
+// call. An error does not count if the caller canceled or left too little time, if other users of
+// the Redis client hold all of its connections, or if the client is closed. It also does not count
+// if another call in the same round trip has already reported the failure.
 func (b *bounded) saysNothing(err error) bool {
 	return b.quiet || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||

@@ -67,9 +67,8 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns a prefix for keys that must be in the same hash slot as key. prefix is the
-// client's prefix, with which all keys are sent. sameSlot returns an error if the braces in key
-// make that impossible.
+// sameSlot returns a prefix for keys that must be in the same hash slot as key. The client adds its
+// own prefix to every key. sameSlot returns an error if the braces in key make that impossible.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
@@ -87,10 +86,10 @@ func (h *Hold) OK() bool { return h.res.Allowed }
 // Result returns the decision on the estimate. If OK is false, its RetryAfter is the time to wait.
 func (h *Hold) Result() Result { return h.res }
 
-// Settle corrects the charge from the estimate to actual, the units that were used: one number for
-// all keys, or one for each key, from 0 to 2^53. It gives back unused units, and charges missing
-// units even if they do not fit, as Request.Force does. The Result describes the keys after the
-// correction.
+// Settle replaces the charged estimate with actual, the number of units that were used. actual is
+// one number for all keys, or one number for each key, from 0 to 2^53. Settle gives back unused
+// units, and charges missing units even if they do not fit, as Request.Force does. The Result
+// describes the keys after the correction.
 //
 // The estimate is corrected only once, even if Settle is called several times: later calls return
 // the first outcome and ignore actual. If a reply is lost, Settle retries as [Client.Take] does
@@ -105,9 +104,9 @@ func (h *Hold) Result() Result { return h.res }
 // is [ErrNotDeployed].
 //
 // Settle does nothing if OK is false. If a Fallback allowed the estimate, Settle also does nothing,
-// because nothing was charged on a server. Settle needs a context that has not ended: to settle
-// after a caller has hung up, pass context.WithoutCancel. A UsageKey counts an additional charge as
-// one more call. Concurrent calls to Settle on one Hold run one after another.
+// because nothing was charged on a server. ctx must not be done: to settle after a caller
+// has hung up, pass context.WithoutCancel(ctx). A UsageKey counts an additional charge as one more
+// call. Concurrent calls to Settle on one Hold run one after another.
 func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

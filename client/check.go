@@ -24,7 +24,7 @@ const contract = 1
 // "100/m", "@login" or "concurrency 3 lease=30s". Call it when the program starts, with every limit
 // of the program, because a call with a wrong limit returns an error and limits nothing.
 //
-// In a cluster it asks every primary, in one round trip each. The error names the server, each wrong
+// In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
 // limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],
 // [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or [ErrNoPolicy].
 // Like any call, it returns within the client's timeout.

@@ -34,7 +34,7 @@ type Client struct {
 //	fallbacks  fallback.go  decide if no server does
 //	batches    batch.go     spend units that were taken before (WithBatches)
 //	memory     memory.go    repeats a recent denial (WithDenialMemory)
-//	server     server.go    asks a server
+//	server     server.go    sends the take to a Redis server
 //
 // Other calls, such as a peek, go directly to the server.
 type decider interface {
@@ -196,9 +196,10 @@ func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	return c.execute(ctx, "refund", req)
 }
 
-// Reset deletes everything stored for keys, and returns how many of them stored something: counts
-// (the key is full again), blocks, leases, and data under an OnceKey or a UsageKey. A key without
-// data is not an error and counts as 0. In a cluster all keys of one call need the same hash tag.
+// Reset deletes keys with all their data, and returns the number of keys that existed. The data may
+// be counts (the key is full again), blocks, overrides, leases, the result stored under an OnceKey,
+// or the usage recorded under a UsageKey. A key that does not exist is not an error. In a cluster,
+// all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "reset", c.server.keys(keys), nil, 0)

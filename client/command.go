@@ -30,7 +30,7 @@ const (
 	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 
-// command is the FCALL of a call. It is executed at most once, unless it writes nothing.
+// command is the FCALL of a call. A command that writes is executed at most once.
 type command struct {
 	*redis.Cmd
 	readOnly bool
@@ -49,7 +49,7 @@ func newCommand(ctx *bounded, call call) *command {
 	return c
 }
 
-// fill makes c the command of call. Names and argument order are part of the wire contract.
+// fill sets c to the command for call. Names and argument order are part of the wire contract.
 func (c *command) fill(ctx context.Context, call call) {
 	c.readOnly = call.mode == readOnly
 	var name any = "fcall"

@@ -108,7 +108,8 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	}
 }
 
-// everyCall returns a call to every method of Client and Lease that asks a server, by name.
+// everyCall returns a map of functions by name. Each calls one of the methods of Client and Lease
+// that send commands.
 func everyCall(ctx context.Context, c *client.Client, key string) map[string]func() error {
 	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
 	once := req

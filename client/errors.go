@@ -49,7 +49,7 @@ var (
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
 	// server cannot serve calls now (READONLY, OOM, BUSY, LOADING, CLUSTERDOWN and the like; see
-	// Error.Code). It also means that the context had ended before the call was sent, or that the
+	// Error.Code). It also means that the context was done before the call was sent, or that the
 	// client is closed.
 	ErrUnavailable = errors.New("no server could decide")
 
@@ -279,8 +279,8 @@ type endedBefore struct{ error }
 func (e endedBefore) Unwrap() error { return e.error }
 
 // notSent returns the error for a call that is not sent because of cause, or nil if cause is nil.
-// If cause is the client's timeout, the call waited that long for another call's request; any other
-// cause comes from the caller's own context.
+// If cause is the client's timeout, the call has waited for another call's request until the
+// timeout. Any other cause comes from the caller's own context.
 func notSent(call call, cause error) error {
 	if cause == nil {
 		return nil

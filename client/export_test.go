@@ -106,8 +106,8 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 // trips.
 const ShareAbove = shareAbove
 
-// SharedWaiting returns how many of c's calls, with a single server, wait for a shared round trip,
-// and how many round trips are in progress.
+// SharedWaiting returns how many calls of c wait for a shared round trip, and how many shared round
+// trips are in progress. c must use a single server.
 func SharedWaiting(c *Client) (calls, running int) {
 	r := &c.server.breakers.first.trips
 	r.mu.Lock()

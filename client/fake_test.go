@@ -54,7 +54,8 @@ func integers(n ...int64) []any {
 	return reply
 }
 
-// usageReply returns a reply from ratelimit_usage with some fields replaced; nil removes a field.
+// usageReply returns a reply from ratelimit_usage. change is a list of field names and new values;
+// the value nil removes the field.
 func usageReply(change ...any) []any {
 	return fields([]any{
 		"allowed", int64(7), "denied", int64(2), "cost", int64(30), "first_ms", int64(1_700_000_000_000), "last_ms", int64(1_700_000_060_500),

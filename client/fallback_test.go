@@ -123,8 +123,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// A call gets no fallback if its context was canceled or had ended before the call, because its
-// caller does not wait for a decision.
+// A call gets no fallback if its context is canceled at any time, or if the context's deadline has
+// passed before the call. Its caller does not wait for a decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()

@@ -49,7 +49,7 @@ func TestForceAfterADenial(t *testing.T) {
 	}
 }
 
-// A refund with an OnceKey is retried, and gives back once.
+// A refund with an OnceKey is retried, but gives the units back only once.
 func TestRefundOnce(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))

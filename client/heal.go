@@ -100,8 +100,7 @@ func notFound(err error) bool {
 	return errors.As(err, &e) && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
-// unhealed returns err, the error from a server without the library, with the reason why the healer
-// did not help.
+// unhealed adds why, the healer's error, to err, the error from a server without the library.
 func unhealed(err, why error) error {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -167,7 +167,7 @@ func testHealingTakesLong(t *testing.T) {
 }
 
 // If the client is closed while a call waits for a healer, the call's error says that the client is
-// closed. The error is not context.Canceled, because the call's own context has not ended. The
+// closed. The error is not context.Canceled, because the call's own context is not done. The
 // fallback does not apply.
 func TestHealingOfAClientThatIsClosed(t *testing.T) {
 	synctest.Test(t, testHealingOfAClientThatIsClosed)

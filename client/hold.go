@@ -117,17 +117,17 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 // lease is then not held.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
-// keep renews a lease until ctx ends. sent is when the call that acquired the lease was sent, and
-// lasts is how long the lease lasts from then on. keep returns an error if the lease was lost.
-func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
+// keep renews a lease until ctx is done. The call that acquired the lease was sent at the time
+// `sent`, and the lease expires ttl later. keep returns an error if the lease was lost.
+func (l *Lease) keep(ctx context.Context, sent time.Time, ttl time.Duration) error {
 	var why error // why the last renewal failed
 	for {
 		// The server counts in whole milliseconds, so the lease may expire there up to 1 ms
 		// earlier.
-		lapses := sent.Add(lasts - time.Millisecond)
-		pause := lasts / 3
+		lapses := sent.Add(ttl - time.Millisecond)
+		pause := ttl / 3
 		if why != nil {
-			pause = min(lasts/10, time.Second)
+			pause = min(ttl/10, time.Second)
 		}
 		err := l.client.server.lifetime.wait(ctx, nil, time.After(min(pause, time.Until(lapses))))
 		switch {
@@ -136,7 +136,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		case err != nil:
 			return nil
 		case !time.Now().Before(lapses):
-			return l.lost(fmt.Sprintf("no renewal succeeded in the %v that it lasts", lasts), why)
+			return l.lost(fmt.Sprintf("no renewal succeeded in the %v that it lasts", ttl), why)
 		}
 		limited, cancel := context.WithDeadline(ctx, lapses)
 		now := time.Now()
@@ -150,7 +150,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		case !res.Allowed:
 			return l.lost("the server does not hold it any more: it lapsed, or was released or reset", nil)
 		default:
-			why, sent, lasts = nil, now, res.ResetAfter
+			why, sent, ttl = nil, now, res.ResetAfter
 		}
 	}
 }

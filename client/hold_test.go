@@ -26,8 +26,8 @@ func held(t *testing.T, c *client.Client) int64 {
 	return 99 - res.Remaining
 }
 
-// While the function runs, the lease is renewed whenever a third of its time has passed, even if
-// the context has ended. Afterwards the lease is released.
+// While the function runs, the lease is renewed each time a third of its duration has passed, even
+// if the context is done. Afterwards the lease is released.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		want := errors.New("what the function returns")

@@ -48,8 +48,8 @@ func (l *lifetime) run(f func()) bool {
 	return true
 }
 
-// wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
-// wake and ctx are ready, it returns ctx.Err().
+// wait waits for wake or timer, and then returns nil. If ctx is done or the client is closed first,
+// it returns an error. If both wake and ctx are ready, it returns ctx.Err().
 func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:

@@ -43,9 +43,9 @@ func Concurrency(n int64, lapse time.Duration) Limit {
 	return Limit("concurrency " + strconv.FormatInt(n, 10) + " lease=" + period)
 }
 
-// WithBurst returns l with a burst of b: the most units that can be taken at once after idle time.
-// The algorithm of l must have a burst. PerSecond(10).WithBurst(20) is "10/s burst=20". The default
-// burst is n.
+// WithBurst returns l with a burst of b: the maximum number of units that can be taken at once after
+// idle time. The default is the number of units per period. The algorithm of l must have a burst.
+// PerSecond(10).WithBurst(20) is "10/s burst=20".
 func (l Limit) WithBurst(b int64) Limit {
 	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
 }

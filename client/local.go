@@ -212,7 +212,7 @@ func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// limitNotKnown returns err with the reason why no local limiter replaces the server.
+// limitNotKnown adds to err the reason why the client cannot decide on limit locally.
 func limitNotKnown(err error, limit Limit) error {
 	var e *Error
 	if !errors.As(err, &e) {

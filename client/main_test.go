@@ -68,8 +68,7 @@ func left(t testing.TB, c *client.Client, key string, limit client.Limit) int64 
 	return must[client.Result](t)(c.PeekN(t.Context(), key, limit, 0)).Remaining
 }
 
-// connect returns a client that waits for replies as long as a busy machine needs, unless opt says
-// otherwise.
+// connect returns a client for opt. The default ReadTimeout is long enough for a busy machine.
 func connect(t testing.TB, opt redis.Options) *redis.Client {
 	t.Helper()
 	if opt.ReadTimeout == 0 {

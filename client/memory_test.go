@@ -50,8 +50,8 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
-// Calls that a remembered denial does not cover are sent to the server: calls with a lower cost,
-// another limit or another key, and calls that store something on the server.
+// A remembered denial applies only to takes from the same single key and limit, with at least the
+// same cost and no other options. All other calls are sent to the server.
 func TestDenialOfAnotherCall(t *testing.T) {
 	s := newTestbed(t)
 	for name, req := range map[string]client.Request{

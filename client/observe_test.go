@@ -193,7 +193,7 @@ func testObserverOfBreaker(t *testing.T) {
 	}
 }
 
-// The event of a breaker has the address of its node.
+// A breaker's event contains the address of the node.
 func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	h := &heard{}
 	c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1", client.WithObserver(h.observer())))

@@ -154,7 +154,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// If the Redis client given to New does not end its calls, Close reports them.
+// If calls hang because the Redis client ignores deadlines, Close returns an error.
 func TestCloseWhileACallHangs(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
 	c := newClient(t, rdb, client.WithTimeout(bound))

@@ -115,7 +115,7 @@ func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	}
 }
 
-// Close gives back no unit that may have refilled under an override before the refund arrives.
+// Close refunds only units that cannot have refilled under an override before the refund arrives.
 func TestCloseUnderAnOverride(t *testing.T) {
 	for limit, want := range map[client.Limit]string{
 		"100000/d":             "14", // refills one in 864 ms

@@ -87,16 +87,17 @@ func readLimit(text string) (parsedKey, error) {
 	return key, err
 }
 
-// limitOn is a limit as one node parses it. If node is empty, all nodes parse the limit alike.
+// limitOn identifies an entry of parsedLimits. Each node has its own entries, because nodes may
+// parse a limit differently. An entry with an empty node applies to all nodes.
 type limitOn struct {
 	limit Limit
 	node  string // address
 }
 
-// parsedLimit is the parsed form of a limit: from this process if the field written is true, else
-// from a server.
+// parsedLimit is the parsed form of a limit. If written is true, this process has parsed the limit;
+// otherwise, a server has.
 type parsedLimit struct {
-	keys        []parsedKey // one for each key of the limit, or nil if not known
+	keys        []parsedKey // one per key of the limit; nil if the parsed form is unknown
 	keysAt      time.Time   // when the request that returned keys was sent
 	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
 	usedAt      time.Time   // when a call last used the entry
@@ -121,7 +122,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, creating it if necessary. p.mu must be held.
+// get returns the entry for l, and creates it if necessary. p.mu must be held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
@@ -210,8 +211,8 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && keys[0].batchable()
 }
 
-// on returns limit as parsed by the node of key, and a client of that node. A policy may be
-// deployed on some nodes only. All nodes parse any other limit alike.
+// on returns the limitOn for limit on the node of key, and a client of that node. Only a policy
+// needs its own entry per node, because it may be deployed on some nodes only.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb

@@ -39,7 +39,7 @@ type proxy struct {
 	mu    sync.Mutex
 	armed int // how many replies are still to be affected
 	fault fault
-	calls int    // FCALLs passed to the server; FCALLs that arrive together count as one
+	calls int    // FCALLs forwarded to the server; FCALLs that arrive together count as one
 	then  func() // called once, at the next call
 
 	free     chan struct{} // closed by release

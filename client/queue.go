@@ -18,10 +18,10 @@ type queues struct {
 	byName map[string]*queue
 }
 
-// queue holds callers that wait for the same thing, in order of arrival. The first asks the server.
-// Callers behind it ask at the same time only if the last reply left enough units for all of them.
-// So no caller is overtaken, the server gets no needless calls, and the queue empties as fast as
-// the limit allows.
+// queue holds callers that wait for the same thing, in order of arrival. The first caller asks: it
+// sends a call to the server. The callers behind it ask at the same time only if the last reply
+// left enough units for all of them. So no caller is overtaken, the server gets no needless calls,
+// and the queue empties as fast as the limit allows.
 type queue struct {
 	waiters []*waiter
 
@@ -38,7 +38,7 @@ type waiter struct {
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
 	until    time.Time     // the waiter cannot ask before this time
-	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
+	wake     chan struct{} // receives a value when the waiter may ask, is refused, or may stop resting
 }
 
 type placeState int
@@ -116,8 +116,8 @@ func (s *queues) rested(w *waiter) {
 	w.queue.advance()
 }
 
-// nudge lets the first waiter in a queue ask again before its rest is over, because units or a
-// lease were given back.
+// nudge ends the pause of the first waiter in a queue early, because units or a lease were given
+// back. The waiter then retries its call.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *queues) nudge(name string) {
 	}
 }
 
-// refused reports whether w is refused, and returns the least time that it would have to wait, or
-// Never.
+// refused reports whether w has been refused. It also returns the minimum time that w would have to
+// wait, or Never.
 func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,9 +162,9 @@ func (q *queue) advance() {
 // first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time at which the last resting waiter may ask again, or the zero Time if no
-// waiter rests. New waiters may not ask earlier. Only the first waiters of a queue can rest,
-// because only they have asked.
+// rests returns the latest time until which a waiter rests, or the zero Time if no waiter rests.
+// New waiters may not ask before that time. Only the first waiters of a queue can rest, because
+// only they have asked.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {
@@ -194,8 +194,8 @@ type turn struct {
 	n        int64
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
-	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
-	refuse   func(denied Result, cause error) error      // makes the error for a caller whose wait fails
+	pause    func(res Result, denials int) time.Duration // returns the wait after a denial; denials is how many came before
+	refuse   func(denied Result, cause error) error      // returns the error for a caller whose wait fails
 }
 
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed

@@ -102,8 +102,9 @@ func TestWaitsSpread(t *testing.T) {
 	})
 }
 
-// A caller that is woken after its context has ended does not ask the server. Its error is a
-// LimitedError, not an error from the server.
+// If the context is canceled, wait returns its error even if the caller is woken at the same time.
+// The caller then sends no call to the server, and its error is a LimitedError, not an error from
+// the server.
 func TestWokenTooLate(t *testing.T) {
 	l := newLifetime()
 	ctx, cancel := context.WithCancel(t.Context())

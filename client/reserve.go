@@ -14,7 +14,7 @@ type Reservation struct {
 	client *Client
 	req    Request
 	res    Result
-	act    time.Time // when to proceed; for leaky_bucket, the turn in the queue
+	act    time.Time // when to proceed; for leaky_bucket, when the turn in the queue comes
 
 	mu       sync.Mutex // guards canceled
 	canceled bool

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the last decider of a take, and the only one of other calls. It sends a call to the
-// server that holds its keys:
+// server is the last decider of a take. All other calls go to it directly. It sends a call to the
+// Redis server that holds the call's keys:
 //
 //	decide, execute   convert a request into a call, and its reply into a result
 //	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
@@ -113,7 +113,7 @@ func (s *server) ready(ctx context.Context, call call) error {
 	if s.lifetime.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
-	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
+	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
 }
 
 // unnamed returns an error if a key is empty. The server would accept an empty key, and all callers

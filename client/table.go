@@ -6,7 +6,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// mostKeys is the largest number of entries of a table with an entry for each key.
+// mostKeys is the maximum number of entries in a table of keys.
 const mostKeys = 65536
 
 // table is a map that drops the least recently used entry when it is full.

@@ -110,7 +110,7 @@ const (
 	tight = client.Limit("10/m")
 )
 
-// allow asks for n units of key "k".
+// allow calls AllowN for n units of key "k".
 func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.Result {
 	t.Helper()
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))

@@ -49,7 +49,7 @@ func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.D
 }
 
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
-// allows. Each caller asks the server at most twice.
+// allows. The server gets at most two takes per caller.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1febfa6dfe5d'
+local BUILD_ID = 'c56ade937420'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -185,7 +185,7 @@ local MOST_KNOWN = 5000 -- results in one generation
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
 -- previous generation, and the old previous generation is dropped. A result found in the previous
 -- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts as value.size results.
+-- last 5,000. If sized is true, a result counts result.size times.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -318,14 +318,14 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the call has
--- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
--- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
--- written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that have all lapsed under a block
---   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
---   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+-- look determines what a key holds. It reads only the first bytes of the value. If the caller has
+-- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
+-- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
+-- can have written the key, look returns nil and the error. Otherwise, it returns a table:
+--   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
+--   blocked  ms until the block ends, or 0 if the key is not blocked
+--   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
@@ -400,10 +400,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then
@@ -622,11 +622,11 @@ do
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
--- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
+-- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
 -- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
--- burst again.
+-- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
+-- granted again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
@@ -707,8 +707,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -862,9 +863,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It
--- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
--- decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
+-- cost is 0, or the key holds anything but a possible state of such a limit, it calls
+-- decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -1008,7 +1009,7 @@ end
 
 --@ src/42_calendar.lua
 do
--- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
@@ -1044,7 +1045,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -1515,7 +1517,7 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that is not the number of limits.
+-- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -1775,11 +1777,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
--- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
--- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
--- until one unit fits.
+-- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
+-- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
+-- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
+-- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
+-- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -2120,8 +2122,8 @@ local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 r
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value begins with an override. If the value has a block, pass only what
--- follows the part of the block.
+-- begins reports whether a value begins with an override. If the value begins with a block, the caller
+-- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.
@@ -2259,8 +2261,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It returns
--- nil if a lease or an override is in effect, there is no block, or the key is not a set of leases.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -2531,7 +2534,8 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+-- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
+-- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
@@ -2641,9 +2645,10 @@ local function blocked_until(key, content)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch: 0 for no block, nil for the block that the key already has. If
--- override is nil, the key gets no override. put deletes the key if nothing lasts longer than this
--- millisecond, because Valkey would drop the key at once.
+-- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
+-- keeps its block. If override is nil, the key gets no override. If the state, the block and the
+-- override all end by the current millisecond, put deletes the key, because Valkey would delete it
+-- at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -2836,10 +2841,10 @@ do
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
+-- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
--- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -2847,9 +2852,9 @@ do
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
--- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
--- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
--- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
+-- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
+-- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
@@ -3123,8 +3128,8 @@ end
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
--- more than n entries may be in the window, and the log would grow too long.
+-- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
+-- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''
@@ -3233,7 +3238,7 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many units still fit into a capacity.
+-- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -3428,7 +3433,8 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then

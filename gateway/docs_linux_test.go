@@ -25,7 +25,7 @@ func blocks(t *testing.T, section, language string) []string {
 	return list
 }
 
-// shell runs a block, with other addresses for the gateway and nginx.
+// shell runs a code block in bash, after replacing the documented addresses of the gateway and nginx.
 func shell(t *testing.T, block, gateway, nginx string) string {
 	t.Helper()
 	block = strings.NewReplacer("127.0.0.1:8080", gateway, "127.0.0.1:8000", nginx).Replace(block)

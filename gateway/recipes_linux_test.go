@@ -32,7 +32,7 @@ type proxy struct {
 
 	fields    bool // responses to allowed requests also have the RateLimit fields
 	down      int  // the status while the gateway is down
-	undecided int  // the status while the gateway has no decision
+	undecided int  // the status while the gateway cannot decide
 	wrong     int  // the status if the recipe names a policy that the server does not have
 }
 

@@ -136,7 +136,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	}, ofCluster)
 }
 
-// askFor takes units until ctx ends. Errors fail the test, except those caused by an unreachable
+// askFor takes units until ctx is done. Errors fail the test, except those caused by an unreachable
 // node.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -244,7 +244,7 @@ func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) 
 	return c
 }
 
-// waitFor calls f every few milliseconds until it returns nil, and ends the test if ctx ends first.
+// waitFor calls f every few milliseconds until it returns nil. If ctx is done first, the test fails.
 func waitFor(ctx context.Context, t *testing.T, what string, f func() error) {
 	t.Helper()
 	require(t, backend.Until(ctx, what, f))

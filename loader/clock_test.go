@@ -54,7 +54,7 @@ func (c *testClock) move(d time.Duration) {
 	})
 }
 
-// asleep waits until there is a sleeper, such as a watch that has finished its round.
+// asleep waits until a goroutine sleeps on c, such as a watch that has finished its round.
 func (c *testClock) asleep(t *testing.T) {
 	t.Helper()
 	eventually(t, "the watch sleeps", func() bool {

@@ -92,8 +92,8 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 	}
 }
 
-// A rollback of the library restores the same build on servers that had different policies of
-// namespaces. Status describes the build that the rollback then loads.
+// If servers run different policies of a namespace, a rollback of the library restores the same
+// build on all of them. Status describes this build before the rollback.
 func TestRollbackOfTheLibraryKeepsNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

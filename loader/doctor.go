@@ -105,7 +105,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 type examination struct {
 	mu        sync.Mutex
 	Diagnosis                    // Findings and Unchecked have one entry for each node
-	partly    bool               // whether the user may not list the nodes of the cluster
+	partly    bool               // whether the user lacks permission to list the nodes of the cluster
 	replicas  []string           // addresses
 	follows   map[string]patient // each replica's primary, by the replica's address; empty if the primary was not examined
 	times     []clockReading
@@ -306,8 +306,8 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	return addrs, ok
 }
 
-// follows reports whether a node is a replica of the primary of one of shards, and that primary is
-// not itself a replica.
+// follows reports whether the node of c is a replica of a primary in shards. It returns false if
+// that primary is now a replica.
 func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// findings returns one line per finding, with its check, node and class, and one per check that
-// Doctor could not make, with the missing permission.
+// findings returns one line for each finding, with its check, node and class. It also returns one
+// line for each check that Doctor could not make, with the missing permission.
 func findings(d loader.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {

@@ -85,7 +85,8 @@ func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
 }
 
-// refusedEffect returns the reason why effects prevent the build on a node, or nil.
+// refusedEffect returns an error if the build must not be loaded on a node because of its effects,
+// or nil.
 func (f *fleet) refusedEffect(m *member, o options) error {
 	if m.node.State == Same {
 		return nil

@@ -204,8 +204,8 @@ func downgrade(c *conn, running, wanted Library) *Error {
 	return c.fail("FUNCTION LIST", ErrDowngrade, nil, remedy, "runs version %s, which is newer than %s", running.Version, wanted.Version)
 }
 
-// removesPolicies returns the error for a node that runs, or ran before it lost the library,
-// policies that the build does not have.
+// removesPolicies returns the error for a build that lacks policies of the node. names lists these
+// policies. runs is the verb for the message, because the node may have lost the library.
 func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {

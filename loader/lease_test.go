@@ -231,7 +231,7 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A long deployment renews its lease when a third of the lease's time has passed.
+// A deployment renews its lease once a third of the lease's duration has passed.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {
@@ -249,8 +249,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A deployment whose lease has expired stops if another deployment has started since, and restores
-// nothing.
+// If the lease of a deployment has expired and another deployment has started, the first deployment
+// stops and restores nothing.
 func TestLeaseIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// set returns a build with policies: names and limits, as in "payments/api 5/m, search/x 1/s".
+// set returns a build with the given policies. Their names and limits are separated by commas:
+// "payments/api 5/m, search/x 1/s".
 func set(t testing.TB, policies string) functions.Build {
 	t.Helper()
 	var list []functions.Policy
@@ -192,7 +193,7 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 }
 
 // The next deployment, of any namespace, completes a deployment that was left incomplete. The
-// newest record identifies the newer library. Without such a record, nothing is written.
+// newest record identifies the newer library. If no record does, nothing is written.
 func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -13,9 +13,8 @@ const (
 	opDelete   = "delete"
 )
 
-// PartialError is the error that a call returns if something is wrong with at least one node. It
-// lists every node: what was done (Changed, PutBack), what failed (Err), and what it runs now
-// (State, Running).
+// PartialError is the error that a call returns if at least one node has an error. It lists every
+// node: what was done (Changed, PutBack), what failed (Err), and what it runs now (State, Running).
 type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested

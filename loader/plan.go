@@ -74,7 +74,7 @@ func (p Plan) Empty() bool {
 
 // Plan inspects every primary and returns what [Loader.Deploy] would change there. It changes
 // nothing, and does not need permission to load libraries. With that permission, Plan also detects
-// a node that is out of memory or takes no writes.
+// a node that is out of memory or rejects writes.
 //
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.

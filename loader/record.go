@@ -19,14 +19,14 @@ import (
 // needs no key and no additional permission.
 const recordName = functions.Name + "_previous"
 
-// record is the content of the library recordName.
+// record is the content of the library that recordName names.
 type record struct {
-	deployment int64  // number of the deployment to these servers; 0 if there is no record
+	deployment int64  // sequence number of the deployment; 0 if there is no record
 	deployed   string // digest of the deployed build
 	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
 	policies   string // names of the build's policies, separated by commas
 	namespaces string // JSON of namespaceRecords
-	replaced   string // source code of the library that the last deployment without a namespace replaced; "" if there was none
+	replaced   string // source code of the library replaced by the last deployment without a namespace, or ""
 }
 
 const textMark = "\nlocal TEXT = "

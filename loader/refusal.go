@@ -52,8 +52,8 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 	return nil
 }
 
-// removes returns the names of the node's policies that the build does not have and that no
-// deployment has removed elsewhere.
+// removes returns the names of the node's policies that the build does not have. It omits policies
+// of other namespaces if another deployment has removed them.
 func (f *fleet) removes(m *member) []string {
 	names := removedPolicies(m.text, f.want.text)
 	if len(names) > 0 && f.explained(m) {

@@ -150,10 +150,10 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 	return Cluster, shards, nil
 }
 
-// primaries asks a node of a cluster for all primaries. CLUSTER SHARDS includes primaries without
-// slots, which need the library before slots are moved to them. If the server does not have CLUSTER
-// SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries without
-// slots.
+// primaries reads a cluster's primaries from one of its nodes. CLUSTER SHARDS includes primaries
+// without slots, which need the library before slots are moved to them. If the server does not have
+// CLUSTER SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries
+// without slots.
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards

@@ -13,8 +13,8 @@ import (
 type EventKind string
 
 const (
-	// InStep: the node runs the build. This event is sent at the beginning, and when the node runs
-	// the build again without a repair.
+	// InStep: the node runs the build. The watch sends this event when it first sees the
+	// node in this state, and when the node returns to it without a repair.
 	InStep EventKind = "in step"
 
 	// Repaired: the node did not run the build, and the build was loaded.
@@ -159,8 +159,9 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// sees reports the state of a node, and returns whether the node should be repaired now. verdict is
-// the reason why the node must be left as it is, or nil.
+// sees reports whether a node should be repaired now. If the node needs no repair or must not be
+// repaired, sees reports an event instead. verdict is the reason why the node must be left as it
+// is, or nil.
 func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {

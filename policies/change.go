@@ -209,8 +209,9 @@ type tried struct {
 	err     error
 }
 
-// callAfter takes `used` units under the limit from, on an empty server. It then makes one call
-// under the limit to, and returns the outcome. a describes from, and b describes to.
+// callAfter takes `used` units under the limit `from`, on an empty server. It then makes one call
+// under the limit `to`, and returns the outcome. a describes the limit `from`, and b describes the
+// limit `to`.
 func (t *trial) callAfter(from, to string, a, b aboutLimit, used int64) tried {
 	const key = "k"
 	if _, err := t.server.Do("FLUSHALL"); err != nil {

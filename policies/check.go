@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings holds the problems that Check found.
+// Findings lists the problems that Check found.
 type Findings struct {
 	// Wrong lists the problems of policies whose limits the library rejects. Such policies must not
 	// be deployed.

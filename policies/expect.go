@@ -23,7 +23,8 @@ var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "r
 // taken.
 var eachFields = append(slices.Clone(decisionFields[:5]), "taken")
 
-// element returns the field's index in the reply, or in the key's part of it.
+// element returns the index of the field in the reply or, for an expectation of one key, in that
+// key's EACH element.
 func (e expectation) element() int {
 	return max(0, slices.Index(decisionFields, strings.Replace(e.field, "taken", "allowed", 1)))
 }

@@ -160,7 +160,7 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 	fail := func(e expectation, want, got string) {
 		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.path(), want, got})
 	}
-	// If the test expects an error, it expects nothing else.
+	// An expected error is always the only expectation.
 	if refused != nil && (len(c.expect) == 0 || c.expect[0].field != "error") {
 		fail(expectation{at: c.at, field: "error"}, "no error", refused.Error())
 		return failures

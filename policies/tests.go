@@ -53,7 +53,7 @@ type expectation struct {
 	key   string // name of the key if the expectation is in the field "each"; otherwise ""
 	index int64  // number of this key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // the beginning of an error
+	text  string // for the field error: the expected beginning of the error
 	count bool   // want is how many calls are allowed
 }
 
@@ -206,7 +206,7 @@ func (s *source) time(n *yaml.Node) time.Time {
 	return t
 }
 
-// call decodes one item of calls. before is the time of the previous call.
+// call decodes one element of the field calls. before is the time of the previous call.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
 	var f struct {
 		At     time.Duration `yaml:"at"`

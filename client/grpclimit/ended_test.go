@@ -22,7 +22,8 @@ func withFallback(f client.Fallback) grpclimit.ServerOption {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// endedContexts returns ended contexts of calls from 192.0.2.1, by status code.
+// endedContexts returns contexts of calls from 192.0.2.1 by status code: a canceled context, and a
+// context whose deadline is about to pass.
 func endedContexts(t *testing.T) map[codes.Code]context.Context {
 	ctx := from(t, "192.0.2.1:1234")
 	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
@@ -182,8 +183,8 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// If there is no decision, a call whose context has ended is not handled. OnError receives errors
-// from the server, but not the end of the context.
+// If there is no decision and the call's context is done, the handler does not run. OnError
+// receives errors from the server, but not the error of the call's context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
 	nothing := grpclimit.SkipMethods("/x/y")

@@ -82,8 +82,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError calls f, instead of logging the error, if the server could not store a block that a
-// response asked for.
+// OnError sets a function that is called if the server could not store the block that a response
+// requires. The default is to log the error.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")

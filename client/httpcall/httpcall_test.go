@@ -73,7 +73,7 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limitertest.WantBlocked(t, limiter, key, 30*time.Second)
 }
 
-// A response with a shorter time does not shorten a block; a response with a longer time extends
+// A Retry-After that ends before a block does not shorten the block. A longer Retry-After extends
 // it.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {
@@ -385,7 +385,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit, and a request with such a limit fails.
+// Check returns an error for an invalid limit and for a policy that is not deployed.
 func TestCheck(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": client.ErrBadLimit, "@fre": client.ErrNoPolicy} {

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newLimiter returns a client for a new server. The server's clock runs unless opts stop it. takes
-// counts the takes that are sent.
+// counts the calls to ratelimit_take.
 func newLimiter(t testing.TB, opts ...embedded.Option) (limiter *client.Client, server *embedded.Server, takes *atomic.Int64) {
 	t.Helper()
 	server = embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)

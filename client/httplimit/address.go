@@ -57,8 +57,8 @@ func ReadForwarded() AddressOption {
 	}
 }
 
-// IPv6Prefix counts all IPv6 addresses of a network of the given size as one, as in IPv6Prefix(64).
-// A household or a rented machine usually has at least a /64, and could otherwise use a new address
+// IPv6Prefix counts each IPv6 network with the given prefix length, such as 64, as one address. A
+// household or a rented machine usually has at least a /64, and could otherwise use a new address
 // for each request.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {

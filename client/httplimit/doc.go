@@ -33,9 +33,9 @@
 // q and r are Result.Limit and Result.Remaining of the decision. t is in seconds, rounded up: the
 // time until the limit is full again or, for a denial, until this request would be allowed. This
 // package does not parse limits, so the window w is omitted, as the draft permits, unless
-// [WithPolicies] sets it. After a client's first call, t is short, and a client that spread r
-// requests over t would be too fast. So if the window is known, t is at least the time in which r
-// units refill.
+// [WithPolicies] sets it. After a client's first call, the limit is soon full again, so t is short.
+// A client that spread r requests over such a short time would exceed the limit. So if the window
+// is known, t is at least the time in which r units refill.
 //
 // Each nested middleware adds a line to each field. [WithXHeaders] adds X-RateLimit-Limit,
 // -Remaining and -Reset.
@@ -53,7 +53,7 @@
 //
 // # Clients that hang up
 //
-// A client that hangs up, or resets its stream, is charged like any other, because the decision
-// does not end with the request's context. If there is no decision and the request's context has
-// ended, the response is 503 and the handler does not run.
+// A client that hangs up, or resets its stream, is charged like any other, because canceling the
+// request does not cancel the decision. If there is no decision and the request's context is done,
+// the response is 503 and the handler does not run.
 package httplimit

@@ -39,8 +39,8 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
-// Cookie counts each request by the value of a cookie, the first if there are several. The value is
-// hashed as with [Header].
+// Cookie counts each request by the value of a cookie. If several cookies have the name, the first
+// is used. The value is hashed as with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
 		cookie, err := r.Cookie(name)

@@ -128,7 +128,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
 		trace.WithAttributes(attrs...), trace.WithAttributes(own...))
 	if call.Err != nil {
-		span.SetStatus(codes.Error, call.ErrorType()) // the text of the error contains keys
+		span.SetStatus(codes.Error, call.ErrorType()) // not the error's text, which contains keys
 	}
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
 }

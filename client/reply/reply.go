@@ -91,7 +91,7 @@ type Released struct {
 
 // Blocked is the reply to block.
 type Blocked struct {
-	Blocked int   `json:"blocked"` // keys
+	Blocked int   `json:"blocked"` // number of keys
 	ForMS   int64 `json:"for_ms"`
 }
 
@@ -103,7 +103,7 @@ type Unblocked struct {
 
 // Overridden is the reply to override.
 type Overridden struct {
-	Overridden int    `json:"overridden"` // keys
+	Overridden int    `json:"overridden"` // number of keys
 	Limit      string `json:"limit"`
 	ForMS      int64  `json:"for_ms"`
 }

@@ -17,7 +17,7 @@ func main() {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends code that ignores ctx, such as a read from a pipe
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the program, even in code that ignores ctx, such as a read from a pipe
 	code := cli.Execute(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

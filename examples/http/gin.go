@@ -25,7 +25,7 @@ func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Gin returns a server with gin, and adapts the middleware with ginMiddleware.
+// Gin returns a gin router with a rate-limited route.
 func Gin(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

@@ -57,7 +57,7 @@ local MOST_KNOWN = 5000 -- results in one generation
 -- match. memory.known holds the results of the current generation. When it is full, it becomes the
 -- previous generation, and the old previous generation is dropped. A result found in the previous
 -- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts as value.size results.
+-- last 5,000. If sized is true, a result counts result.size times.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

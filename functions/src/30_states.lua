@@ -106,14 +106,14 @@ function states.owner(head)
   return nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the call has
--- already read them, head is the result: at least HEAD bytes, or all if there are fewer, or the error
--- reply. If the call has already read the key's PTTL, left is the result. If no limiter can have
--- written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that have all lapsed under a block
---   use      what else the library keeps in the key, for an error: the reply to a request (ONCE); false if nothing
---   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+-- look determines what a key holds. It reads only the first bytes of the value. If the caller has
+-- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
+-- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
+-- can have written the key, look returns nil and the error. Otherwise, it returns a table:
+--   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
+--   blocked  ms until the block ends, or 0 if the key is not blocked
+--   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
@@ -188,10 +188,10 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that the limit's own load function cannot read: a key with a block, with an
--- override, with another algorithm's state, or with a state that load_found has to convert. head and
--- left are as for look. load_other returns the error, or the override that it has loaded instead of the
--- limit, or nil.
+-- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
+-- override, the state of another algorithm, or a state that load_found has to convert. head and left are
+-- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
+-- returns it. Otherwise, it returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   local found, err = states.look(key, head, left)
   if err then

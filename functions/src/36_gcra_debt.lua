@@ -4,11 +4,11 @@
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and FORCE one of at most (2b - 1)T. A larger
--- stored debt is from a limit with a longer period or a larger burst, or from before the clock was set
+-- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
+-- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
 -- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but does not grant the old
--- burst again.
+-- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
+-- granted again.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.

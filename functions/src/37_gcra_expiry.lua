@@ -25,8 +25,9 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. The value is nil
--- if it has to be written again. The debt is nil if the value has another form.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
+-- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
+-- value has another form, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')

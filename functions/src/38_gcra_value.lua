@@ -42,9 +42,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. It
--- passes calls with cost 0, and keys that hold anything but a possible state of such a limit, to
--- decisions.one_key.
+-- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
+-- cost is 0, or the key holds anything but a possible state of such a limit, it calls
+-- decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''

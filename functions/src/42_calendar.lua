@@ -1,4 +1,4 @@
--- This file has the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
+-- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
@@ -34,7 +34,8 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets shift and months of a rate, or returns what is wrong with the rate.
+-- complete sets rate.shift and rate.months. It returns a message if the options of the rate
+-- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then

@@ -106,7 +106,7 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that is not the number of limits.
+-- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)

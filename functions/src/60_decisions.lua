@@ -115,11 +115,11 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states from position `first` to `last` that are in
--- a group, or for all of them if group is nil: the smallest remaining, the longest waits, and the
--- binding rate, which is the first that denies or else the first with the smallest remaining. With
--- upto, field 1 is the number of units taken. With forced, the wait of an allowed call is the time
--- until one unit fits.
+-- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
+-- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
+-- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
+-- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
+-- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
 local function sum_up(whole, first, last, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0

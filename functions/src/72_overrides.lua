@@ -23,8 +23,8 @@ local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 r
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value begins with an override. If the value has a block, pass only what
--- follows the part of the block.
+-- begins reports whether a value begins with an override. If the value begins with a block, the caller
+-- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
 -- part returns the text that an override adds before a state.

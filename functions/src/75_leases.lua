@@ -71,8 +71,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It returns
--- nil if a lease or an override is in effect, there is no block, or the key is not a set of leases.
+-- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
+-- block.
 function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -343,7 +344,8 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+-- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
+-- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then

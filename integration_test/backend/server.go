@@ -125,7 +125,7 @@ func twoPorts() (port, busPort int, err error) {
 		if err != nil {
 			return 0, 0, fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer l.Close() // stay open until both ports are found, so that the ports differ
+		defer l.Close() // keep the port in use until two are found, so that they differ
 		p := l.Addr().(*net.TCPAddr).Port
 		if !usedPorts[p] {
 			usedPorts[p] = true

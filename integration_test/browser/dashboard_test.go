@@ -144,8 +144,8 @@ const cut = `(() => {
   return found.join(', ')
 })()`
 
-// TestPage checks that the page fits and shows everything, at every width and in both color
-// schemes, and that no text from a server is interpreted as HTML.
+// TestPage checks that the page shows all data and does not scroll sideways, at every width and in
+// both color schemes. It also checks that no text from a server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
 	for _, width := range []int64{1280, 400, 320} {

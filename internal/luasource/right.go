@@ -296,11 +296,10 @@ func detachAtBreak() []ast.Stmt {
 	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
 }
 
-// table corrects fields with keys, such as n = f(): their expression must give only one value.
-// Otherwise, in {1, n = f()}, gopher-lua would append the other results of f to the array. table
-// also rejects another case that gopher-lua compiles wrongly: fields with keys after a multiple of
-// 50 elements. In that case gopher-lua stores the elements a second time, from registers that by
-// then contain the keys and values.
+// table truncates the value of each field with a key, such as n = f(), to one value. Otherwise, in
+// {1, n = f()}, gopher-lua would append the other results of f to the array. table also rejects
+// fields with keys after a multiple of 50 elements. gopher-lua would store these elements a second
+// time, from registers that now contain the fields' keys and values.
 func table(e *ast.TableExpr) {
 	elements := 0
 	for _, f := range e.Fields {

@@ -21,7 +21,7 @@ import (
 // Override is an override that was in effect when its key was read. Times are in UTC.
 type Override struct {
 	Key     string
-	Limit   string // separated by single spaces
+	Limit   string // with a single space between words
 	Ends    time.Time
 	Blocked time.Time // end of the key's block; zero if it is not blocked
 	Read    time.Time // when the key was read, by the server's clock

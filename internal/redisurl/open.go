@@ -36,8 +36,8 @@ func (s *Servers) SetPassword(password string) {
 	s.Alone = ""
 }
 
-// SetProvider makes every new connection call provide for its user and password. If provide returns
-// no user, the user is the name in the URL.
+// SetProvider sets the function that returns the user and the password for each new connection. If
+// it returns no user, the user is the name in the URL.
 func (s *Servers) SetProvider(provide func(context.Context) (user, password string, err error)) {
 	s.nameUser()
 	named := s.Alone

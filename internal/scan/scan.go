@@ -40,8 +40,8 @@ type Keys struct {
 	// trips it made. It is called concurrently for different servers.
 	Read func(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) (trips int, err error)
 
-	// Wait waits between two steps. It returns an error if the context ends first. If Wait is nil,
-	// the scan uses a timer.
+	// Wait waits between two steps. It returns an error if the context is done first. If Wait is
+	// nil, the scan uses a timer.
 	Wait func(context.Context, time.Duration) error
 
 	mu       sync.Mutex

@@ -112,7 +112,7 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 	return s.rate(before.recent)
 }
 
-// RateOf is like Rate, but for the key of r, a record of s.
+// RateOf is like Rate, but returns the rate of a single key. r is the record of that key in s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
 		for _, records := range before.Top {

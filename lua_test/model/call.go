@@ -30,7 +30,7 @@ type Call struct {
 	Upto    bool     // UPTO; requires at most one cost
 	Force   bool     // FORCE; not together with Upto
 	Each    bool
-	OnceMS  int64 // the ms of ONCE, for take and refund; 0: no ONCE
+	OnceMS  int64 // how long ONCE stores the reply, for take and refund; 0 if the call has no ONCE
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
 	Track   bool

@@ -96,9 +96,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored in old, in µs, as this rate reads it. A TAT is stored as a count of
-// parts before a whole ms, or after a whole µs. A part is 1/q of a ms or µs. A rate with a
-// different q reads the same count as parts of its own size.
+// read returns the TAT that this rate reads from old, in µs. The library stores a TAT as a whole ms
+// minus k parts, or as a whole µs plus k parts. A part is 1/q of the ms or µs. It does not store q,
+// so a rate with another q reads the k parts with its own q.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

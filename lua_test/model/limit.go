@@ -41,7 +41,7 @@ func (r Rate) MS() int64 {
 	return k * unitMS[unit]
 }
 
-// number returns the value of an option, or the argument other if the rate does not have the option.
+// number returns the value of an option, or other if r does not have the option.
 func (r Rate) number(option string, other int64) int64 {
 	for _, word := range r.Options {
 		if name, value, _ := strings.Cut(word, "="); name == option {

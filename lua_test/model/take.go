@@ -44,8 +44,8 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// before returns the reply that ONCE stored for an earlier call, or nil if there is none. If the key
-// of ONCE holds other content, it returns an error reason.
+// before returns the reply that an earlier call stored under c.OnceKey, or nil if there is none. If
+// that key has other content, it returns the code of the error.
 func (m *Model) before(c Call) (any, string) {
 	e, ok := m.keys[c.OnceKey]
 	if !ok || c.OnceMS == 0 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFind checks that find finds every kind of change, within a line and across lines, and that it
-// numbers equal lines.
+// TestFind checks that find finds every kind of change, within a line and across lines. Mutants of
+// equal lines must have different Nth.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10

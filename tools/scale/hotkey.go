@@ -94,8 +94,9 @@ const (
 // hotLoads lists the numbers of calls per second, in percent of the limit.
 var hotLoads = []int64{50, 90, 150}
 
-// hotTable returns a table of how many calls are admitted, and with how many messages. It compares
-// no batches with batches of each n and ttl.
+// hotTable returns a table with one row without batches, and one row for each combination of n and
+// ttl. For each load, it shows the share of admitted calls, the share of unused units, and the
+// messages per second.
 func hotTable() string {
 	columns := []string{"n", "ttl"}
 	for _, load := range hotLoads {

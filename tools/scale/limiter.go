@@ -6,7 +6,7 @@ import "fmt"
 // times as fast as the reference model of the contract; a test compares the two.
 type limiter struct {
 	rate, burst int64
-	full        int64 // time at which all units are back, in units of 1/rate µs
+	full        int64 // time at which the full burst is available again, in 1/rate µs
 }
 
 // newLimiter returns a limiter for a rate above 1000 per second. For such a rate, the library

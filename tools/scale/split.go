@@ -81,8 +81,8 @@ func subKeysTable() string {
 	return figures.Markdown(0, columns, rows)
 }
 
-// lost formats how many fewer calls were admitted than the undivided limit would have admitted, as
-// a percentage.
+// lost returns the percentage by which t admitted fewer calls than the undivided limit would have
+// admitted.
 func lost(t tally, limit int64) string {
 	could := min(t.offered, limit)
 	return percent(max(0, could-t.admitted), could)

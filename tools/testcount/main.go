@@ -32,9 +32,9 @@ type server struct {
 // words maps the actions of go test -json to the outcomes of tests.
 var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
-// outcomes returns the outcomes that count, by package and name: those of tests without subtests,
-// of tests that failed although their subtests passed, and of packages that failed although their
-// tests passed.
+// outcomes returns the outcomes to count, by package and test. It includes every test without
+// subtests. It includes a test with subtests, or a package, only if it failed although everything
+// within it passed.
 func outcomes(file string) (map[[2]string]string, error) {
 	in, err := os.Open(file)
 	if err != nil {

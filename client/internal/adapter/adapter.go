@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
-// Requests makes the requests for the limiter. A C describes the call to be limited, for example an
-// HTTP request.
+// Requests turns calls into requests to the limiter. C is the type of these calls, such as
+// *http.Request.
 type Requests[C any] struct {
 	Limiter *client.Client
 	Name    string // the prefix of the keys

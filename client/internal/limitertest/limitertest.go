@@ -103,7 +103,7 @@ func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// WantUsed checks how many of 100 units are taken from a key.
+// WantUsed checks that want units of a key with the limit 100/d are used.
 func WantUsed(t testing.TB, limiter *client.Client, key string, want int64) {
 	t.Helper()
 	if got := 100 - Must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; got != want {

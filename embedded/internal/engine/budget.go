@@ -124,8 +124,8 @@ func (b *budget) watch() {
 	}
 }
 
-// leave records that the goroutine ends, unless b.call is no longer equal to seen. It reports
-// whether the goroutine may end.
+// leave records that the goroutine ends, if b.call is still equal to seen. It reports whether the
+// goroutine may end.
 func (b *budget) leave(seen int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

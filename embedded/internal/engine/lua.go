@@ -76,9 +76,9 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall implements Redis's pcall. After an error, it returns false and the error's value. Instead
-// of a table, it returns the table's field err. If that field is neither a string nor a number,
-// pcall returns false, the table and the field.
+// pcall implements Redis's pcall. After an error, it returns false and the error's value. If the
+// value is a table whose field err is a string or a number, pcall returns false and that field. For
+// any other table, it returns false, the table and the field.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))

@@ -1,10 +1,10 @@
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
+-- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
--- TAT is stored in one of two ways. Each way has a file that loads a key and writes it:
+-- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
@@ -12,9 +12,9 @@
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
--- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
--- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
--- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
+-- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
+-- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 

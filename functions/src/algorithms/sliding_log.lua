@@ -168,8 +168,8 @@ end
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries: because of debts,
--- more than n entries may be in the window, and the log would grow too long.
+-- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
+-- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''

@@ -23,7 +23,7 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many units still fit into a capacity.
+-- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width

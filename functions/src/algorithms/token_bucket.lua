@@ -19,7 +19,8 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
+-- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
+-- added are their stored values.
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Watcher reports changes of a folder. Its methods must not be called concurrently.
+// Watcher detects changes in a folder. Its methods must not be called concurrently.
 type Watcher struct {
 	dir     string
 	merge   bool

@@ -78,7 +78,7 @@ type Gateway struct {
 	close   []func()
 }
 
-// Run runs a gateway until ctx ends, and then lets the requests in progress finish. It calls
+// Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
 // listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
 	registry := prometheus.NewRegistry()
@@ -154,7 +154,7 @@ func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, wa
 	return nil
 }
 
-// drain closes the ports, and waits for the requests in progress until ctx ends.
+// drain closes the ports, and waits until the requests in progress are finished or ctx is done.
 func (g *Gateway) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -184,7 +184,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.setReady(false)
 }
 
-// stream serves a gRPC stream, for health or reflection, until g.streams ends.
+// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -233,7 +233,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 	}
 }
 
-// follow reloads the Envoy configuration files when they change, until ctx ends.
+// follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
 		if err := g.reload(watcher); err != nil {

@@ -85,7 +85,7 @@ func (p pool) call(t *rapid.T) model.Call {
 			c.SpanMS = span(t)
 			c.Limits = []model.Policy{pick(t, p.overrides...)}
 			forLeases := slices.Contains(leaseKeys, c.Keys[0])
-			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes a verb of the other kind
+			if forLeases != pick(t, false, false, false, false, false, false, false, true) { // sometimes a limit of the wrong kind for the key
 				c.Limits = []model.Policy{pick(t, p.leases...)}
 			}
 		}

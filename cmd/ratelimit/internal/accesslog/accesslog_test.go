@@ -240,8 +240,8 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// Reading ends when the context ends, even if a small compressed log expands to millions of lines
-// or to one endless line.
+// Reading stops when the context is done, even if a small compressed log expands to millions of
+// lines or to one endless line.
 func TestReadingEndsWithItsContext(t *testing.T) {
 	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 4<<20), "one line": strings.Repeat("x", 4<<20)} {
 		gz, zst := compressed(t, log)

@@ -125,7 +125,8 @@ func (r rest) word() ([]byte, rest) {
 	return r.line[:end], rest{r.line[end:], r.at + end}
 }
 
-// quoted cuts off a quoted string, in which a backslash escapes a quote.
+// quoted splits a quoted string off the beginning of r. It returns the text between the quotes and
+// the rest of the line. A backslash escapes a quote.
 func (r rest) quoted() (inner, after rest, err error) {
 	r = r.blanks()
 	if len(r.line) == 0 || r.line[0] != '"' {

@@ -18,8 +18,8 @@ type Key struct {
 
 type part struct {
 	field    string
-	segments int // segments of a path; 0: all
-	v4, v6   int // bits of an address; 0: all
+	segments int // number of leading path segments that count; 0 if all do
+	v4, v6   int // prefix lengths of IPv4 and IPv6 networks; 0 if the whole address counts
 }
 
 // String returns the key as it was written.
@@ -139,7 +139,7 @@ type table struct {
 	numbers map[string]uint32
 	names   []string
 	counts  []uint32 // requests of each key
-	units   []int64  // sum of the costs of each key's requests; empty while each request costs 1
+	units   []int64  // sum of the costs of each key's requests; empty if all requests so far cost 1
 	scratch []byte
 }
 

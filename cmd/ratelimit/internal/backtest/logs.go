@@ -102,7 +102,7 @@ func (l *logs) close() {
 	}
 }
 
-// each emits the requests of all files in the order of their times, until ctx ends.
+// each calls emit for the requests of all files, in chronological order, until ctx is done.
 func (l *logs) each(ctx context.Context, emit func(event) error) error {
 	var open []*logFile
 	for _, f := range l.files {

@@ -8,7 +8,7 @@ import (
 
 // rule describes how the model charges a cost.
 type rule struct {
-	least, most int64 // the request is allowed if its cost, limited to the range from least to most, fits
+	least, most int64 // the units that must fit are the cost, clamped to [least, most]
 	debt        bool  // units that do not fit become debt
 }
 

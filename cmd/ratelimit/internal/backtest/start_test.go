@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// suggestions returns results of suggestions, with n in each period and one unit per request.
+// suggestions returns a report with one suggested limit per period: n[period] requests, each of cost
+// 1.
 func suggestions(n map[time.Duration]int64) *Report {
 	r := &Report{key: "client"}
 	for _, period := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {

@@ -17,7 +17,7 @@ import (
 type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
-	Most   int64   // the largest number of units of one key within the period
+	Most   int64   // the largest number of units that one key needed within a period
 	Curve  []Point // for each n of ladder, up to the first that denies nothing
 	Worst  []Peak  // the keys with the most units within the period
 	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given

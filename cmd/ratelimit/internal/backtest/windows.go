@@ -16,7 +16,7 @@ type windows struct {
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
-	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
+	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
 
 // peak adds up the costs of one key's requests within the last period. Its field most is the
@@ -102,9 +102,9 @@ func (w *windows) see(r *event) error {
 	return nil
 }
 
-// add counts a request. It returns the smallest n that allows the request: the units that it needs,
-// plus the costs of the other requests within the period that ends with the request. The result is
-// 0 if the request needs no units, and at most 2^53.
+// add counts a request, and returns the smallest n that allows it: need, plus the costs of the
+// other requests within the period that ends at the time of the request. If need is 0, the result
+// is 0. The result is at most 2^53.
 func (k *peak) add(at, period, cost, need int64) int64 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {

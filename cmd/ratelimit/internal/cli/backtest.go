@@ -225,9 +225,9 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	return err
 }
 
-// policyKeys returns the key definitions for a policy's keys. named holds definitions by the name
-// of a key; policyKeys deletes those that it uses. usual is the definition for a policy with only
-// one key, if named has none.
+// policyKeys returns the definitions of a policy's keys. named maps the names of keys to
+// definitions; policyKeys deletes the entries that it uses. If a policy has only one key and named
+// does not define it, its definition is usual.
 func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
 	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
 		return []backtest.Key{usual}, nil

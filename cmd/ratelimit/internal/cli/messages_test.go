@@ -17,7 +17,7 @@ import (
 type messages struct {
 	t       *testing.T
 	section string
-	names   []string // pairs of a string that differs from run to run, such as an address, and its placeholder
+	names   []string // pairs: a string that differs between runs, such as an address, then its placeholder
 	text    strings.Builder
 }
 

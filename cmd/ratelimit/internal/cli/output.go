@@ -64,7 +64,7 @@ func (a *app) write(text string) error {
 	return a.unwritten
 }
 
-// reportFile is the output file of a report, named by a flag.
+// reportFile describes the file into which a command writes a report, and the flag that names it.
 type reportFile struct{ flag, name, what, begin string }
 
 func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }

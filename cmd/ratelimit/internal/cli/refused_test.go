@@ -16,8 +16,8 @@ func TestRefusedEachCommand(t *testing.T) {
 	fine(t, nil, "deploy", "--policies", "policies.yaml", "--redis", addr)
 	fine(t, nil, "take", "k", "5/m", "--usage-key", "user:1", "--redis", addr)
 	do(t, rdb, "ACL", "SETUSER", "all", "on", ">pw", "~*", "+@all")
-	// enough maps commands that work without a certain permission to text that their output must
-	// contain.
+	// Some commands succeed without some permissions. enough maps each such pair, "command
+	// permission", to text that the command's output must contain.
 	enough := map[string]string{
 		"top hmget": "1 key may not be read by this user", "top dbsize": "user:1  ", "policies function|list": "@api  ",
 	}

@@ -23,8 +23,8 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 }
 
 // keysCommand makes cmd change the keys in its arguments. change returns the number of keys that it
-// changed, and report returns the output of --json. Without --json, the output begins with verb, or
-// is unchanged if no key changed.
+// changed, and report returns the output of --json. Without --json, the command prints the text in
+// unchanged if no key changed. Otherwise, its output begins with the text in verb.
 func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
 	verb, unchanged string, report func(n int64, of int) any) *cobra.Command {
 	cmd.Args = needsKey

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// interruptible returns the results of f, or ctx.Err() if ctx ends first. f cannot be canceled: if
-// ctx ends first, f continues in the background.
+// interruptible returns the results of f, or ctx.Err() if ctx is done first. In the second case, f
+// continues in the background, because it cannot be canceled.
 func interruptible[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
 	type results struct {
 		value T

@@ -95,7 +95,8 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	return p.err
 }
 
-// pass is one scan over all keys, which may still be running, with the result of the previous scan.
+// pass is a scan over all keys, with the result of the previous scan. The scan may still be
+// running.
 type pass struct {
 	by     usage.Order
 	found  usage.Snapshot

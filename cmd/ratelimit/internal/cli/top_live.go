@@ -49,7 +49,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 
 type topScreen struct {
 	screen
-	pass pass // the last pass; it found the top keys of every order
+	pass pass // the latest pass, with the top keys in every order
 	any  bool // whether a pass has been received
 	by   usage.Order
 }

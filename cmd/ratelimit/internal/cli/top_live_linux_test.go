@@ -35,7 +35,7 @@ type onTerminal struct {
 	person   *os.File // the end at which the test types
 	terminal *os.File
 	screen   redistest.Output // what the program wrote
-	read     chan struct{}    // closed when everything is in screen
+	read     chan struct{}    // closed when screen contains all output
 }
 
 func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {
@@ -71,8 +71,8 @@ func (p *onTerminal) ended(t *testing.T) (said, after string) {
 	return said, said[strings.LastIndex(said, restored):]
 }
 
-// leftNormal checks the mode of the terminal after the program's end, and returns everything that the
-// program wrote.
+// leftNormal checks that the program has restored the terminal's mode, and returns everything that
+// the program wrote.
 func (p *onTerminal) leftNormal(t *testing.T) string {
 	t.Helper()
 	if mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ICANON == 0 || mode.Lflag&unix.ECHO == 0 {
@@ -85,8 +85,8 @@ func (p *onTerminal) leftNormal(t *testing.T) string {
 
 const alternate = "\x1b[?1049h"
 
-// top --watch shows changes. At its end, it restores the terminal and leaves the last pass on the
-// screen, even if there is nothing to show yet, or if the server is dead.
+// top --watch shows changes. When it exits, it restores the terminal, even if it has not shown a
+// table yet or the server is dead. It leaves the last table on the screen.
 func TestTopWatch(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(person io.Writer, p *os.Process) error
@@ -119,7 +119,8 @@ func TestTopWatch(t *testing.T) {
 	}
 }
 
-// policies --watch shows changes, and leaves the last table and the fault on the screen.
+// policies --watch shows changes. When it exits, it leaves the last table and the last error on the
+// screen.
 func TestPoliciesWatch(t *testing.T) {
 	srv, _ := withPolicies(t)
 	p := startOnTerminal(t, 100, "policies", "--watch", "--interval", "10ms", "--redis", srv.Addr())

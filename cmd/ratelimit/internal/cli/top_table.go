@@ -31,7 +31,7 @@ var topColumns = []topColumn{
 
 const (
 	shortestKey = 14  // minimum width of the key column; other columns are dropped instead
-	widestKey   = 200 // without a terminal: width of the key column; longer keys exceed it
+	widestKey   = 200 // maximum width of the key column if stdout is not a terminal; longer keys exceed it
 )
 
 // topLines formats a pass as lines that fit into width; 0 means no limit.

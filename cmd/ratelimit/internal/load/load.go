@@ -23,7 +23,7 @@ import (
 // Options configures a run. Count or For, or both, end the run.
 type Options struct {
 	Workers  int                // number of concurrent requests
-	Rate     float64            // requests per second in an open loop; 0: a closed loop
+	Rate     float64            // requests per second in an open loop, or 0 for a closed loop
 	Ramp     *Ramp              // if not nil, replaces Rate
 	Count    int64              // total number of decisions; 0: no limit
 	For      time.Duration      // time during which requests may start; 0: no limit
@@ -85,8 +85,8 @@ const (
 	progressing  = 100 * time.Millisecond
 )
 
-// Run makes decisions until the run is over or ctx ends. Calls interrupted by the end of ctx are
-// not counted.
+// Run makes decisions until the run is over or ctx is done. Calls interrupted by ctx are not
+// counted.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r := &run{ask: ask, o: o, report: Report{latency: newHistogram(), Steps: o.steps()}, began: time.Now()}
 	var workers, watcher sync.WaitGroup

@@ -103,7 +103,7 @@ func TestRateAboveWhatIsPossible(t *testing.T) {
 	}
 }
 
-// The chart ends with the last whole second if only the last replies came after it.
+// The chart omits the last second if the run ended within the first tenth of that second.
 func TestLastSecondOfThePicture(t *testing.T) {
 	for _, tt := range []struct {
 		reply time.Duration
@@ -217,7 +217,7 @@ func TestRamp(t *testing.T) {
 }
 
 // A single worker that needs 20 ms per decision can make 50 decisions a second. At higher rates,
-// latencies grow, and some decisions that are due are not begun.
+// latencies grow, and some decisions are never started.
 func TestRampBeyondWhatIsPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := load.Run(t.Context(), func(context.Context, int) (bool, error) {

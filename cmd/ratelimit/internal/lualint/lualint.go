@@ -13,7 +13,7 @@ import (
 
 // Problem is one violation of a rule.
 type Problem struct {
-	File string // the source file, from the last line "--@ FILE" of the build, or ""
+	File string // the source file, named by the last line "--@ FILE" above the problem; "" if there is none
 	Line int    // line in File, or in the whole library
 	Says string
 }

@@ -56,8 +56,8 @@ type Reader struct {
 	before map[string]Node               // the last reply from each node, by address
 }
 
-// Read reads all of rdb's primaries. The Fleet has the primaries that replied; the error is that of
-// [Nodes].
+// Read reads all of rdb's primaries. The Fleet contains the primaries that replied. The error
+// is the one from [Nodes].
 func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, error) {
 	nodes, err := Nodes(ctx, rdb, r.Timeout)
 	fleet, known := r.sum(nodes), map[string]functions.Policy{}

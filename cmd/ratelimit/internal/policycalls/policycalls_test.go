@@ -52,8 +52,8 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 	}
 }
 
-// TestRead checks that the counts of all primaries are added up. Dead servers, and servers whose
-// library is too old to count, must be named. The other servers are still shown.
+// TestRead checks that Read adds up the counts of all primaries. It must name each server that does
+// not reply or whose library is too old to count, and still return the counts of the other servers.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
