@@ -38,7 +38,7 @@ type waiter struct {
 	n        int64     // units that the waiter wants
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
-	until    time.Time     // the waiter cannot ask before this time
+	until    time.Time     // the waiter sends no call before this time
 	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
 }
 

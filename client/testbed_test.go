@@ -161,8 +161,8 @@ func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Durati
 	}
 }
 
-// warm returns a client whose batch has 15 units of key "k" under the limit wide. The client has
-// spent 16 units before.
+// warm returns a client that has spent 16 units of key "k" under the constant limit wide, and has
+// 15 units left in its batch.
 func (s *testbed) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)

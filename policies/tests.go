@@ -54,7 +54,7 @@ type expectation struct {
 	index int64  // for the field each: the number of the key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
 	text  string // the beginning of an error
-	count bool   // want is how many calls are allowed
+	count bool   // whether want is the number of allowed calls
 }
 
 // verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb

@@ -91,8 +91,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
--- It returns false if the log is broken.
+-- check fills in a state from its log. size is the length of the log in bytes, and base, first and
+-- first_sum are its first numbers. check returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
