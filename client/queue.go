@@ -250,8 +250,8 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	}
 }
 
-// ended returns the error for a caller that leaves a queue because its context or the client has
-// ended.
+// ended returns the error for a caller that leaves a queue because its context is done or the
+// client is closed.
 func (t turn) ended(c *Client, w *waiter, err error) error {
 	if err == errClosed {
 		return afterClose(t.verb, t.keys)

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5d08fbe21d62'
+local BUILD_ID = '27b5bf55e205'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1918,9 +1918,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
--- result is then { replace = true }.
+-- fields returns the values of fields of a record, with false for absent fields. If the key exists but
+-- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
+-- empty string, which counts as an absent key, it returns { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -3012,8 +3012,8 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the number of the first live entry such that the entries after it
--- have at most this many units. In a full log, this is usually the first live entry.
+-- leaving returns the time and the index of the first live entry that is followed by at most the given
+-- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)

@@ -59,8 +59,8 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the number of the first live entry such that the entries after it
--- have at most this many units. In a full log, this is usually the first live entry.
+-- leaving returns the time and the index of the first live entry that is followed by at most the given
+-- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
