@@ -116,7 +116,7 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
-// wantSource asks for n units of key "k", and checks the source of the decision.
+// wantSource takes n units of key "k", and checks the source of the decision.
 func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
 	t.Helper()
 	if res := allow(t, c, limit, n); res.Source != want {

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '27b5bf55e205'
+local BUILD_ID = '459b19944f1e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2367,9 +2367,9 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
--- because more would take too long. Others are never overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
+-- more would take too long. The other leases do not count as overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)

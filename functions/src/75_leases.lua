@@ -183,9 +183,9 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
--- because more would take too long. Others are never overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
+-- more would take too long. The other leases do not count as overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)

@@ -210,8 +210,8 @@ func (g *Gateway) setReady(ready bool) {
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// untilReady checks the servers until they are ready or ctx ends. A later outage does not make the
-// gateway unready: it returns errors, and the proxies immediately use their failure mode.
+// untilReady checks the servers until they are ready or ctx is done. A later outage does not make
+// the gateway unready: it returns errors, and the proxies immediately use their failure mode.
 func (g *Gateway) untilReady(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
