@@ -30,9 +30,9 @@ import (
 // Calls under a policy ask a server until the client has read the policy's limits, which happens in
 // the background. The client reads them again while the policy is in use, so it notices a
 // redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left;
-// otherwise a server decides, all or none. Only calls with cost 1 fill batches. If an override
-// turns a key into a leaky_bucket, the client notices with the next batch. It drops all but one
-// unit of that batch, and then asks a server for each unit.
+// otherwise a server charges all of it or nothing. Only calls with cost 1 fill batches. If an
+// override turns a key into a leaky_bucket, the client notices with the next batch. It drops all
+// but one unit of that batch, and then asks a server for each unit.
 //
 // In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply.
 // Remaining also includes the units left in the batch, and ResetAfter is reduced by the time since

@@ -20,7 +20,7 @@ type admission struct {
 // process simulates a process that uses the server and has its own clock.
 type process struct {
 	*client.Client
-	ahead time.Duration // offset of its clock from the server's
+	ahead time.Duration // how far its clock is ahead of the server's
 
 	taken    int64 // units charged by the server, according to the replies that arrived
 	admitted int64

@@ -128,7 +128,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	return kinds[kind](t, proxy, opts...)
 }
 
-// A server that does not reply gets no calls, and is used again when it is back.
+// The client stops calling a server that does not reply, and calls it again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
 	server, _ := deployed(t)
 	p := startProxy(t, server.Addr)

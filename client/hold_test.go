@@ -259,8 +259,8 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// Leases that another process releases are acquired within a second, several at once if possible,
-// and ctx bounds the wait.
+// Wait acquires a lease within a second after it becomes available, even if several leases become
+// available at once. It returns an error when ctx is done.
 func TestLeaseWaitsForOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		two := client.Concurrency(2, time.Hour)

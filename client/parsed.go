@@ -118,7 +118,7 @@ func (k parsedKey) batchable() bool {
 }
 
 type parsedRate struct {
-	n, capacity int64 // 0: the limit never allows
+	n, capacity int64 // 0 if the limit allows no calls
 	period      time.Duration
 }
 

@@ -110,8 +110,8 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
-// A caller that wants more than the limit holds is refused as soon as the limit is known, not when
-// its turn comes.
+// A caller that wants more units than the limit's capacity is refused as soon as the limit is
+// known, not when its turn comes.
 func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const reply = 10 * time.Millisecond

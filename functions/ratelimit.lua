@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c56ade937420'
+local BUILD_ID = 'db3ea9903ce2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -84,8 +84,8 @@ function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. expected describes a key of the
--- wrong type.
+-- failed returns the error for a command that failed on a key. If the key has the wrong type, expected
+-- is part of the error's text, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure
@@ -252,8 +252,8 @@ end
 -- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
--- for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
+-- twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
@@ -478,9 +478,9 @@ do
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). An impossible state leaves room for
---                                 this cost. Returns true, or false and optionally an error if the text is not the
---                                 algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
+--                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
+--                                 error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
@@ -926,10 +926,10 @@ end
 
 --@ src/40_policies.lua
 do
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
--- "@name" reads no key.
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
+-- call with "@name" need not read them from a Redis key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+-- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
 -- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
@@ -1922,9 +1922,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
--- result is then { replace = true }.
+-- fields returns the values of fields of a record, with false for absent fields. If the key exists but
+-- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
+-- empty string, which counts as an absent key, it returns { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -2230,12 +2230,13 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
--- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. The key then expires when the member before it
--- lapses, so with '-2', last also checks the score of that member and returns it as the second
--- result. The third result is the override, or nil. The argument override is only for the recursive
--- call, which passes the override that was just read.
+-- last reads the last members of a set of leases. It returns when the last lease or the block
+-- lapses, in ms since the epoch, or 0 if there is none; the score of the member before it; and the
+-- override, or nil. If the key holds anything else, last returns nil and the error.
+--
+-- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
+-- expires when the member before it lapses, so that member's score is checked and returned only with
+-- '-2'. Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2292,11 +2293,11 @@ end
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
---   override the override, or nil; it may have ended
---   string   whether the key holds a block without a state under it
+--   override the override, which may have ended, or nil
+--   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
---   same     whether the set records one length for all leases, which equals this limit's lease time
+--   same     whether the set records one length for all leases, and it is this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
 --   overlong the number of overlong leases
@@ -2373,9 +2374,9 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
--- because more would take too long. Others are never overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
+-- more would take too long. The other leases do not count as overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
@@ -2578,9 +2579,10 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns a description of what a key holds: the result of states.look, or for other kinds of content
--- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
--- leases, blocked, override and held, which is whether a lease or an override is still in effect.
+-- of returns a table that describes what a key holds. For a state or a block, it is the result of
+-- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
+-- blocked, override and held; held is whether a lease or an override is in effect. If the key holds
+-- anything else, of returns nil and the error.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end
@@ -3019,8 +3021,8 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the number of the first live entry such that the entries after it
--- have at most this many units. In a full log, this is usually the first live entry.
+-- leaving returns the time and the index of the first live entry that is followed by at most the given
+-- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -3051,8 +3053,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
--- It returns false if the log is broken.
+-- check fills in a state from its log. size is the length of the log in bytes, and base, first and
+-- first_sum are its first numbers. check returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -3260,8 +3262,8 @@ local function reset(state)
   return 0
 end
 
--- place parses a text and adds its counts to the buckets in which they count now. It returns false
--- if the text is not a state.
+-- place parses a stored text and adds each count to the bucket for its time. It returns false if the
+-- text is not a state, or false and the error if the state is too large.
 local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(text, STATE)

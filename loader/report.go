@@ -86,7 +86,7 @@ type Node struct {
 	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err is why the node could not be inspected or deployed to, an [*Error], or nil.
+	// Err is an [*Error] that says why the node could not be inspected or changed, or nil.
 	Err error `json:"-"`
 }
 

@@ -180,7 +180,7 @@ func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	return false
 }
 
-// account reports a repair, and sets the earliest time of the next repair for the same finding.
+// account reports a repair, and sets when the same finding may be repaired again.
 func (w *watch) account(m *member, want artifact) {
 	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {

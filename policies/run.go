@@ -15,8 +15,7 @@ import (
 )
 
 // sides is Lua code that adds a function to the library. The function chooses which side decides
-// all following calls: "canary", "policy", or with "" the side to which the key of the call
-// belongs.
+// all following calls: "canary", "policy", or "" for the side to which the call's key belongs.
 const sides = `
 do
   local by_key, side = policies.in_canary, ''

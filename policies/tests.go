@@ -53,8 +53,8 @@ type expectation struct {
 	key   string // name of the key if the expectation is in the field "each"; otherwise ""
 	index int64  // number of this key, from 1
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // for the field error: the expected beginning of the error
-	count bool   // want is how many calls are allowed
+	text  string // the beginning of an error
+	count bool   // whether want is the number of allowed calls
 }
 
 // verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb

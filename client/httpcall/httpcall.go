@@ -237,7 +237,7 @@ func withBody(r *http.Request) (*http.Request, error) {
 	return &retry, nil
 }
 
-// inTime reports whether a wait of d ends by the time until and by the deadline of ctx.
+// inTime reports whether a wait of d ends before until and before the deadline of ctx.
 func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()

@@ -19,8 +19,8 @@ import (
 
 const peer = "api|address=192.0.2.1"
 
-// charging returns a handler whose requests are charged cost units under limit. The handler then
-// calls correct with the charge.
+// charging returns a handler that charges each request under limit. It then passes the charge to
+// the function correct.
 func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

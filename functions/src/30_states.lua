@@ -40,8 +40,8 @@ end
 -- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
--- for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
+-- twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read

@@ -5,9 +5,9 @@
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). An impossible state leaves room for
---                                 this cost. Returns true, or false and optionally an error if the text is not the
---                                 algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
+--                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
+--                                 error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,

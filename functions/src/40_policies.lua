@@ -1,7 +1,7 @@
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
--- "@name" reads no key.
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
+-- call with "@name" need not read them from a Redis key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+-- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
 -- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once

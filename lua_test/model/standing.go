@@ -181,7 +181,7 @@ func (s *standing) carried(old limiter, room int64) int64 {
 		switch of := kept.(type) {
 		case counts:
 			if place > 0 {
-				return 0 // the first rate is full
+				return 0 // there is no state for the first rate, so it is full
 			}
 			return min(b, of.counted())
 		case tokens:

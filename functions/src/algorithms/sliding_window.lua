@@ -45,8 +45,8 @@ local function reset(state)
   return 0
 end
 
--- place parses a text and adds its counts to the buckets in which they count now. It returns false
--- if the text is not a state.
+-- place parses a stored text and adds each count to the bucket for its time. It returns false if the
+-- text is not a state, or false and the error if the state is too large.
 local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(text, STATE)

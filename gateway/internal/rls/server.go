@@ -23,8 +23,8 @@ import (
 
 const source = "grpc" // for metrics
 
-// mostDescriptors is the maximum number of descriptors in a request, equal to the number of limits
-// in a call to the library. Envoy sends only a few.
+// mostDescriptors is the maximum number of descriptors in a request. It equals the maximum number
+// of limits in a call to the library. Envoy sends only a few descriptors.
 const mostDescriptors = 50
 
 // Options configures a [Server]. Limiter, Metrics and Log are required.
@@ -32,9 +32,9 @@ type Options struct {
 	Limiter   *client.Client
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	Timeout   time.Duration // the limiter's; 0 if it is not known
+	Timeout   time.Duration // timeout of the Limiter; 0 if unknown
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
-	AllOrNone bool          // charge descriptors of rules together or not at all, like those of policies
+	AllOrNone bool          // if a rule denies one descriptor of a request, charge none of them
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
 }
 

@@ -136,7 +136,7 @@ type run struct {
 // trial is a candidate with the data that the run needs.
 type trial struct {
 	Candidate
-	slots    []int // indices of its keys in event.keys
+	slots    []int // indices of the candidate's keys in event.keys
 	capacity int64 // the smallest capacity of its rates
 }
 

@@ -177,12 +177,12 @@ func (b *bursts) see(r *event) error {
 		if need := needed(r.cost, b.after); need > 0 {
 			s.most = max(s.most, min(s.units+min(s.part, 1)+need, accesslog.MostUnits))
 		}
-		s.units += r.cost // if this overflows, most is 2^53 already
+		s.units += r.cost // an overflow is harmless, because most has already reached its maximum
 	}
 	return nil
 }
 
-// drain advances s to the time now, in ms. Until then, r.n units are refilled in each r.period.
+// drain advances s to now, a time in ms. In each r.period until now, r.n units are refilled.
 func (s *burst) drain(now int64, r rate) {
 	high, low := bits.Mul64(uint64(now-s.at), uint64(r.n))
 	s.at = now

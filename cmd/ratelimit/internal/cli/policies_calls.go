@@ -204,7 +204,7 @@ func newPoliciesReport(look policyLook) policiesReport {
 	return report
 }
 
-// printPolicyCalls prints a reading, unless it has only an error.
+// printPolicyCalls prints a reading as a table, or as a line of JSON with --json.
 func (a *app) printPolicyCalls(look policyLook) error {
 	if a.json {
 		return a.printJSONLine(newPoliciesReport(look))

@@ -165,7 +165,7 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
-// In every order, the rates of a pass are measured since the previous pass.
+// In every order, a pass shows the rates since the previous pass.
 func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
