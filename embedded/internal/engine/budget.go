@@ -60,7 +60,7 @@ func (b *budget) Err() error {
 	return nil
 }
 
-// start begins a call with the given limits of time and bytes.
+// start begins a call with the given limits on its time and on its memory in bytes.
 func (b *budget) start(limit time.Duration, memory uint64) {
 	b.memory.Store(memory)
 	b.limit.Store(int64(limit))

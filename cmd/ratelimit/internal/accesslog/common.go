@@ -116,7 +116,7 @@ func (r rest) blanks() rest {
 	return rest{r.line[n:], r.at + n}
 }
 
-// word cuts off the next word.
+// word returns the next word and the text after it.
 func (r rest) word() ([]byte, rest) {
 	r = r.blanks()
 	end := bytes.IndexByte(r.line, ' ')

@@ -14,7 +14,7 @@ type windows struct {
 	share
 	after   bool      // whether costs are charged after requests
 	periods []int64   // ms
-	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
+	firsts  []int64   // for each key, the time of the first request, or 0 if its cost is not 1
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
 	touched [][]int64 // number of requests, by period and by rung(n), with the n that add returned
 }
