@@ -159,7 +159,8 @@ func TestWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// Different keys and limits have different queues, regardless of the characters they contain.
+// Requests with different keys or limits wait in different queues, whatever characters the keys
+// contain.
 func TestQueuesAreApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		for _, req := range []client.Request{

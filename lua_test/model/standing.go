@@ -47,8 +47,8 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after returns the shortest wait in ms, counted from the time us, after which at least the given
-// units are left.
+// after returns the shortest wait in ms, starting at us, after which at least the given number of
+// units is left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1

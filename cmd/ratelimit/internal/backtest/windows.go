@@ -54,8 +54,8 @@ func rung(n int64) int {
 	return below
 }
 
-// needed returns how many units must be available for a request to be allowed. If costs are charged
-// after requests, the units of the whole cost must be available too, so that the key gets no debt.
+// needed returns how many units must be available for a request to be allowed without debt. If
+// costs are charged after requests, a request without cost needs one unit, too.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)
