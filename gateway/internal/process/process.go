@@ -42,7 +42,7 @@ type Options struct {
 	Policies       []string      // names of policies files, for Deploy and Dev; together they are one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
-	Batches        string        // arguments of client.WithBatches as "n,ttl"; empty disables batches
+	Batches        string        // arguments of client.WithBatches as "n,ttl"; empty for no batches
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
 	Log            *slog.Logger

@@ -204,7 +204,7 @@ func TestWatchIntoAPipe(t *testing.T) {
 	for _, tt := range []struct {
 		command     string
 		srv         *embedded.Server
-		text, rates string // text is in the output of every pass, rates only from the second pass on
+		text, rates string // every pass prints text; only the second and later passes print rates
 		asJSON      bool
 		dumb        bool // on a terminal without escape sequences
 	}{
