@@ -77,7 +77,7 @@ type keyBatch struct {
 	sent     time.Time // just before the last request was sent
 	used     time.Time // when the batch was last used
 	last     Result    // the last reply
-	read     time.Time // when the reply in last was received
+	read     time.Time // when the last reply was received
 	size     int64     // size of the next batch, before it is adjusted to waiting callers and Remaining
 
 	waiting   int64    // callers that wait for the request in progress
@@ -104,7 +104,7 @@ func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
 	return b.takeShared(ctx, req, a)
 }
 
-// covers reports whether the take a may use units from a batch.
+// covers reports whether a call may use units from a batch.
 func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }

@@ -41,7 +41,7 @@ type bounded struct {
 
 	mu     sync.Mutex
 	looks  int             // how many of the next calls to Done need no timer
-	done   <-chan struct{} // nil: no goroutine has waited
+	done   <-chan struct{} // nil until Done needs a timer
 	cancel context.CancelFunc
 }
 

@@ -153,7 +153,7 @@ func TestEmptyKeys(t *testing.T) {
 		lease := c.Lease("", "concurrency 1 lease=1s", "id")
 		for _, tt := range []struct {
 			verb, keys string
-			n          int // number of the empty key, as in the error
+			n          int // position of the empty key, from 1; the error contains it
 			call       func() error
 		}{
 			{"take", `"` + prefix + `"`, 1, func() error { _, err := c.Allow(ctx, "", "5/m"); return err }},

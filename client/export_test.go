@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trust makes c rely on rdb to end every call, so that no extra goroutine runs between a test and
-// its fake. Calls do not share round trips, because a fake has no pipelines.
+// Trust makes c assume that its Redis client ends every call at its deadline. c then starts no
+// goroutine for a call. Calls do not share round trips, because a fake has no pipelines.
 func Trust(c *Client) { c.server.punctual, c.server.unshared = true, true }
 
 // OpenWithDialer is Open with connections made by dial.

@@ -131,8 +131,8 @@ func testHealingFails(t *testing.T) {
 	}
 }
 
-// A call that cannot wait for the healer ends within its bound. The healer continues, until the
-// client is closed.
+// If a healer takes longer than the timeout of a call, the call returns an error at its timeout.
+// The healer runs until the client is closed.
 func TestHealingTakesLong(t *testing.T) { synctest.Test(t, testHealingTakesLong) }
 
 func testHealingTakesLong(t *testing.T) {

@@ -215,8 +215,8 @@ func TestHoldRefuses(t *testing.T) {
 	})
 }
 
-// Callers get the lease one at a time, in order of arrival, each as soon as the previous one is
-// done, although the server does not announce releases.
+// Callers get the lease one at a time, in order of arrival. Each caller gets it as soon as the
+// previous caller releases it, although the server does not announce releases.
 func TestLeaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100

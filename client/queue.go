@@ -35,7 +35,7 @@ type queue struct {
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
-	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
+	deadline time.Time // refused if its turn would come later; zero means no deadline
 	state    placeState
 	until    time.Time     // the waiter sends no call before this time
 	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer

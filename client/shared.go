@@ -119,7 +119,7 @@ func (b *breaker) join(s *server, cmd *command, deadline time.Time) (*roundTrip,
 	return t, true
 }
 
-// run makes one round trip after another until none is waiting.
+// run sends the waiting round trips, one after another.
 func (b *breaker) run(s *server) {
 	for t := b.trips.next(); t != nil; t = b.trips.next() {
 		t.err = t.send(s, s.clientOf(b))

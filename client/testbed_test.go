@@ -124,7 +124,7 @@ func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, wan
 	}
 }
 
-// wantSent checks the units that the sent commands asked for.
+// wantSent compares the sizes of the requests sent, as sizes returns them, with want.
 func (s *testbed) wantSent(t testing.TB, want string) {
 	t.Helper()
 	if got := s.sizes(); got != want {

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'db3ea9903ce2'
+local BUILD_ID = '1f24916eb239'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -289,7 +289,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that show its kind, its block and whether it has an override
+local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
@@ -457,8 +457,8 @@ function states.copy(parts, key, first, last)
 end
 
 -- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
--- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
--- nothing: without the permission for APPEND, it fails before SET replaces the value.
+-- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
+-- nothing. It makes the call fail before SET replaces the value if the user may not run APPEND.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -554,8 +554,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
--- ended, or is stored in a form that has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
+-- an expired block or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -961,8 +961,8 @@ function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
--- unknown or has several limits, lease returns nil and the error.
+-- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
+-- policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then
@@ -1157,7 +1157,7 @@ local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
 local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
 
@@ -1688,7 +1688,7 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
--- wait returns the time in ms after which a rate that denies would allow, or -1 for never.
+-- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -1728,8 +1728,8 @@ local function load(keys, request, verb, again)
   return size
 end
 
--- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
--- that number, or 0 if not even one fits.
+-- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It makes
+-- this number the cost of these limits and returns it. If the number is 0, the cost is 1.
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
@@ -1812,7 +1812,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- the result of the function each; reused by the next call
+local result = {} -- the list that each() returns; the next call reuses it
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -1909,9 +1909,9 @@ end
 
 --@ src/65_tracking.lua
 do
--- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
--- count per minute for the last hour. It also counts denied calls, so it is separate from the
--- limiter, which a denied call does not change.
+-- TRACK records the usage of a caller: totals, first and last use, and a count per minute for the
+-- last hour. The record also counts denied calls. It has its own key, because a denied call does not
+-- change the state of a limit.
 --
 -- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
 -- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
@@ -3493,8 +3493,8 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and how many tokens the last
--- write left: the capacity is not stored, so the number of spent tokens is not known.
+-- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
+-- the last write left. The number of spent tokens is unknown, because the capacity is not stored.
 local function spent(key, from)
   local text = packed.first_text(key, from, PREFIX)
   if text == '' then return 0 end

@@ -67,7 +67,7 @@ func runDeployer() (code int, is bool) {
 	return 0, true
 }
 
-// ofRound returns the policies that a namespace has after a round: two with the same limit.
+// ofRound returns the two policies that a namespace has after a round. Both have the same limit.
 func ofRound(namespace string, round int) []functions.Policy {
 	var list []functions.Policy
 	for _, name := range []string{"a", "b"} {

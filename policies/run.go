@@ -189,7 +189,7 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 		default:
 			got := values[element]
 			if strings.HasSuffix(e.field, "allowed") {
-				got = min(1, got) // with up_to, the element is the number of units taken
+				got = min(1, got) // with up_to, got is the number of units taken
 			}
 			if got != e.want {
 				fail(e, show(e.want), show(got))

@@ -52,7 +52,7 @@ type expectation struct {
 	field string
 	key   string // name of the key if the expectation is in the field "each"; otherwise ""
 	index int64  // number of this key, from 1
-	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
+	want  int64  // a number, a duration in ms (-1 for never), or 1 for true and 0 for false
 	text  string // the beginning of an error
 	count bool   // whether want is the number of allowed calls
 }

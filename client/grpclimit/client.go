@@ -99,8 +99,8 @@ func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...
 }
 
 // Check returns nil if the servers are ready and accept the limit of NewClient, as
-// [client.Client.Check] does. Call it when the program starts, because NewClient does not ask a
-// server. Limits that only [Change] sets are not checked: give them to client.Client.Check.
+// [client.Client.Check] does. Call it when the program starts, because NewClient does not contact a
+// server. Check does not check limits that only [Change] sets: pass them to client.Client.Check.
 func (c *Client) Check(ctx context.Context) error { return c.calls.Check(ctx) }
 
 // Unary is a [grpc.UnaryClientInterceptor].

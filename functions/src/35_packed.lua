@@ -81,8 +81,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
--- ended, or is stored in a form that has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
+-- an expired block or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)

@@ -33,8 +33,8 @@ function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
--- unknown or has several limits, lease returns nil and the error.
+-- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
+-- policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then

@@ -67,7 +67,7 @@ local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
 local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
 

@@ -1,6 +1,6 @@
--- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
--- count per minute for the last hour. It also counts denied calls, so it is separate from the
--- limiter, which a denied call does not change.
+-- TRACK records the usage of a caller: totals, first and last use, and a count per minute for the
+-- last hour. The record also counts denied calls. It has its own key, because a denied call does not
+-- change the state of a limit.
 --
 -- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
 -- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the

@@ -29,7 +29,8 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// SetPassword sets the password of a URL that has none. A name in the URL is then the user name.
+// SetPassword sets the password for a URL without a password. If the URL contains a name, as in
+// redis://name@host, this name becomes the user name.
 func (s *Servers) SetPassword(password string) {
 	s.nameUser()
 	s.Options.Username, s.Options.Password = s.Alone, password

@@ -59,8 +59,8 @@ func New(options Options) (*Handler, error) {
 	return h, nil
 }
 
-// Matches reports whether the handler serves this path. It replaces a ServeMux, which would redirect
-// paths that are not clean: a proxy needs a decision, not a redirect.
+// Matches reports whether the handler serves this path. A ServeMux would redirect paths that are
+// not clean, but a proxy needs a decision.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }

@@ -43,7 +43,7 @@ type Options struct {
 	Policies       []string      // policies files to load with Deploy or Dev, merged into one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
-	Batches        string        // "n,ttl" for hot keys; empty for none
+	Batches        string        // arguments of client.WithBatches as "n,ttl"; empty for no batches
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
 	Log            *slog.Logger

@@ -52,7 +52,7 @@ func New(options Options) *Server { return &Server{Options: options} }
 // Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// ShouldRateLimit decides a request. It returns one status for each descriptor, in order. If no
+// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If no
 // decision is made, the error has the code UNAVAILABLE, and the proxy uses its failure mode.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()

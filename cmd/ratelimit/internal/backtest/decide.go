@@ -44,8 +44,8 @@ type decider struct {
 	prefix string // prefix of the trial's keys
 	costs  bool   // whether the last word of take is the cost
 	take   []any  // FCALL and its arguments; the keys begin at index 3
-	peek   []any  // like take; nil unless costs are charged after requests
-	force  []any  // like take, with the cost as the last word; nil if peek is nil
+	peek   []any  // peek command; nil unless costs are charged after requests
+	force  []any  // take command with FORCE that ends with the cost; nil if peek is nil
 
 	tally
 }

@@ -21,7 +21,7 @@ type Period struct {
 	Curve  []Point // for each n of ladder, up to the first that denies nothing
 	Worst  []Peak  // the keys with the most units within the period
 	N      int64   // the smallest n that the given share of keys never exceeds; 0 if no share was given
-	Burst  int64   // the smallest burst with which gcra n/period never denies that share
+	Burst  int64   // the smallest burst with which gcra n/period never denies the share of keys
 	Limit  string  // the suggested limit; "" if the run ended before it was found
 }
 

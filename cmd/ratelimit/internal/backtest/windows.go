@@ -14,7 +14,7 @@ type windows struct {
 	share
 	after   bool      // whether costs are charged after requests
 	periods []int64   // ms
-	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
+	firsts  []int64   // for each key, the time of the first request, or 0 if its cost is not 1
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
 	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
@@ -54,8 +54,8 @@ func rung(n int64) int {
 	return below
 }
 
-// needed returns how many units must be available for a request to be allowed. If costs are charged
-// after requests, the units of the whole cost must be available too, so that the key gets no debt.
+// needed returns how many units must be available for a request to be allowed without debt. If
+// costs are charged after requests, a request without cost needs one unit, too.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)

@@ -116,7 +116,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		do(t, rdb, "FCALL", "ratelimit_override", 1, evil+" limited", "5/m", 3600000)
 		for _, command := range commands {
 			line := strings.Join(command, " ")
-			if idle[line] { // these replies do not affect the command, because it asks for none of them
+			if idle[line] { // the command does not use the replaced reply
 				continue
 			}
 			asked.Store(false)

@@ -204,7 +204,7 @@ func TestWatchIntoAPipe(t *testing.T) {
 	for _, tt := range []struct {
 		command     string
 		srv         *embedded.Server
-		text, rates string // each pass has text; if rates is not empty, all but the first have it
+		text, rates string // every pass prints text; only the second and later passes print rates
 		asJSON      bool
 		dumb        bool // on a terminal without escape sequences
 	}{
