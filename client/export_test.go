@@ -96,7 +96,7 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate continues a call for one unit that found no units in its key's batch earlier.
+// TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})

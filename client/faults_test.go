@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// modes are the ways to take one unit of key; id identifies a piece of work.
+// modes lists ways to take one unit from key. Modes that use an OnceKey add id to it.
 var modes = map[string]func(ctx context.Context, c *client.Client, key, id string) (client.Result, error){
 	"plain": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
 		return c.Allow(ctx, key, plenty)

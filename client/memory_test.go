@@ -165,7 +165,7 @@ func TestDenialIsForgotten(t *testing.T) {
 	}
 }
 
-// A reply that took longer than its own RetryAfter is not remembered.
+// A denial is not remembered if its reply took longer than its RetryAfter.
 func TestDenialThatComesTooLate(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

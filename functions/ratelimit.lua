@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ed12c9230fbe'
+local BUILD_ID = '2ca4806d6242'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1663,9 +1663,9 @@ do
 -- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
--- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
--- limits deny, nothing is charged.
+-- separate decision: it is charged if it would allow the call, and the call continues in either case.
+-- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
+-- enforced limits deny the call, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
@@ -1752,7 +1752,7 @@ local function decide_groups(size, request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the debt that it may take.
+-- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   algorithm.charge(state, math.min(units, algorithm.spare(state)))
