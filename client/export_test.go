@@ -128,7 +128,7 @@ func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, erro
 	return c.fallbacks.decide(ctx, req)
 }
 
-// lateDecider asks the server after the client's timeout has passed.
+// lateDecider sends a call to the server after the client's timeout has passed.
 type lateDecider struct{ server *server }
 
 func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {

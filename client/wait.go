@@ -23,8 +23,8 @@ type LimitedError struct {
 	RetryAfter time.Duration
 
 	// Err is the cause of the failure, or nil. It is context.DeadlineExceeded if the wait would
-	// outlast the context, the context's error if the context was canceled during the wait, or the
-	// reason why no server decided (see Result.Err). It can wrap several of these errors.
+	// outlast the context, the context's error if the context was canceled or expired during the
+	// wait, or the reason why no server decided (see Result.Err). It can wrap several of these.
 	Err error
 
 	text string

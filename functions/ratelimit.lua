@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2ca4806d6242'
+local BUILD_ID = 'ee1258cde4ea'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1312,7 +1312,7 @@ end
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
 -- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's decide by a function that counts calls.
+-- number of limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1412,14 +1412,14 @@ do
 -- options are given.
 --
 -- A request has these fields:
---   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
+--   limits, count   the limits, and their number. src/60_decisions.lua replaces an overridden limit
 --   costs           the cost for each limit; with UPTO, at most what the capacities allow
 --   COST            the number of costs in the arguments
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
---   EACH            whether the reply has a list of what each limit says
---   ONCE, TRACK     their keys
---   ttl             of ONCE, in ms
+--   EACH            whether the reply also contains the separate result of each limit
+--   ONCE, TRACK     the key for ONCE, the key for TRACK
+--   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -3313,8 +3313,9 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
--- for which no room is left. The call fits when enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
+-- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
+-- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
