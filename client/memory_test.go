@@ -97,8 +97,8 @@ func TestDenialOfUpTo(t *testing.T) {
 	}
 }
 
-// A denial is remembered for at most the time given to WithDenialMemory, counted from before its
-// call was sent. After that, changes by another process take effect.
+// A denial is remembered for at most the time given to WithDenialMemory. This time begins before
+// the denied call is sent. When it is over, changes by another process take effect.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed

@@ -112,7 +112,7 @@ func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []
 	return limiter.BlockAtLeast(context.WithoutCancel(ctx), d, keys...)
 }
 
-// Ended reports whether ctx has ended or its deadline has passed. At the deadline, a connection may
+// Ended reports whether ctx is done or its deadline has passed. At the deadline, a connection may
 // time out before the timer of ctx fires.
 func Ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
