@@ -5,7 +5,7 @@
 //
 //	limit, err := grpclimit.NewServer(limiter, "api", "100/m", grpclimit.Peer())
 //	...
-//	err = limit.Check(ctx) // asks the servers whether they accept the limit
+//	err = limit.Check(ctx) // checks that the servers accept the limit
 //	...
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
