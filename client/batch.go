@@ -168,7 +168,7 @@ func countedDown(d, elapsed time.Duration) time.Duration {
 	return left
 }
 
-// spend decides the take a from its key's batch, if the batch has enough units.
+// spend decides a call with units from its key's batch, if the batch has enough.
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -95,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if err != nil || !res.Allowed {
 				return
 			}
-			at := decided // units charged for this call were admitted when the server decided
+			at := decided // the server admits the units of a call when it decides the call
 			if res.Source == client.SourceBatch {
 				at = s.now()
 			}

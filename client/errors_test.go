@@ -111,7 +111,7 @@ func TestConnectionErrors(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, tt := range []struct {
 		name  string
-		ends  bool // the context ends during the call
+		ends  bool // whether the context is canceled during the call
 		err   error
 		sent  bool
 		class []error

@@ -96,7 +96,7 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate continues a call for one unit that found no units in its key's batch earlier.
+// TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
@@ -128,7 +128,7 @@ func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, erro
 	return c.fallbacks.decide(ctx, req)
 }
 
-// lateDecider asks the server after the client's timeout has passed.
+// lateDecider sends a call to the server after the client's timeout has passed.
 type lateDecider struct{ server *server }
 
 func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {

@@ -295,8 +295,8 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 	})
 }
 
-// Under a shadow policy the function runs whether or not a lease was available, and losing the
-// lease does not end it.
+// Under a shadow policy, the function runs even if no lease was available. Losing the lease does
+// not cancel the function's context.
 func TestHoldUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},

@@ -70,7 +70,7 @@ type BreakerChange struct {
 }
 
 // WithObserver reports every call, and every change of a circuit breaker, to o. It may be given
-// several times. A Client without an observer has no overhead for it.
+// several times. Without an observer, calls have no overhead.
 func WithObserver(o Observer) Option {
 	return func(c *Client) error {
 		if o.Call == nil && o.Breaker == nil {

@@ -22,9 +22,9 @@ type LimitedError struct {
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.
 	RetryAfter time.Duration
 
-	// Err is context.DeadlineExceeded if the wait would outlast the context, the context's error if
-	// it ended during the wait, the reason why no server decided (as in Result.Err), several of
-	// these, or nil.
+	// Err is the cause of the failure, or nil. It is context.DeadlineExceeded if the wait would
+	// outlast the context, the context's error if the context was canceled or expired during the
+	// wait, or the reason why no server decided (see Result.Err). It can wrap several of these.
 	Err error
 
 	text string

@@ -46,7 +46,7 @@ type PolicyLimit struct {
 // String returns the limit, preceded by the name of its key if there is one: "consumer: 100/m".
 func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Limit, ": ") }
 
-// Effect says what a change of a policy does to keys in use. Package policies determines it.
+// Effect describes how a changed policy affects keys in use. Package policies determines it.
 type Effect struct {
 	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
 	// Denied reports whether, after the change, the library denies calls that fit the new limit, or

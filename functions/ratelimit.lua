@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1f24916eb239'
+local BUILD_ID = '35784d1f6591'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1315,7 +1315,7 @@ end
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
 -- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's decide by a function that counts calls.
+-- number of limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1415,14 +1415,14 @@ do
 -- options are given.
 --
 -- A request has these fields:
---   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
+--   limits, count   the limits, and their number. src/60_decisions.lua replaces an overridden limit
 --   costs           the cost for each limit; with UPTO, at most what the capacities allow
 --   COST            the number of costs in the arguments
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
---   EACH            whether the reply has a list of what each limit says
---   ONCE, TRACK     their keys
---   ttl             of ONCE, in ms
+--   EACH            whether the reply also contains the separate result of each limit
+--   ONCE, TRACK     the key for ONCE, the key for TRACK
+--   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -1666,9 +1666,9 @@ do
 -- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
--- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
--- limits deny, nothing is charged.
+-- separate decision: it is charged if it would allow the call, and the call continues in either case.
+-- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
+-- enforced limits deny the call, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
@@ -1755,7 +1755,7 @@ local function decide_groups(size, request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the debt that it may take.
+-- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   algorithm.charge(state, math.min(units, algorithm.spare(state)))
@@ -2104,9 +2104,10 @@ do
 -- the limit and after the part of a block. The key expires when the last of these three parts does.
 -- An override that has ended is ignored, and dropped when the state is next written.
 --
--- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
--- with the override's limit, and returns the override, which the decision then uses instead of the
--- call's limit. An override has the fields algorithm, size, capacity and form of a limit, and
+-- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- loads the key with the override's limit and returns the override. The decision then uses the
+-- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
+-- of a limit, and
 --   limit    the parsed limit
 --   text     the limit as the caller wrote it
 --   ends     when the override ends, in ms since the epoch
@@ -3323,8 +3324,9 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
--- for which no room is left. The call fits when enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
+-- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
+-- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

@@ -27,7 +27,7 @@ type traffic struct {
 
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
-	lost   map[string]int              // calls that failed because the library is missing, by key
+	lost   map[string]int              // number of calls that failed for lack of the library, by key
 	seen   func(key string, err error) // if not nil, called after each call, concurrently
 }
 

@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // the record of this build; if another build was deployed later, lost is empty
+	kept := f.last() // never the record of a later build: lost would be empty
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {

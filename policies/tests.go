@@ -40,7 +40,7 @@ type call struct {
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
 	force  bool          // the cost is charged even if it does not fit
-	side   string        // "canary" or "policy" if the test chooses the side that decides; "" if the key does
+	side   string        // "canary" or "policy"; "" if the key selects the side
 	limit  string        // limit of override
 	span   time.Duration // duration of block or override
 	times  int64

@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // an error from another Client, which is later in the chain of interceptors
+	var own *client.LimitedError // returned by another Client's interceptor, and not by the server
 	if err != nil && !errors.As(err, &own) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}

@@ -136,7 +136,8 @@ func TestChargeOfUpTo(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
-// A handler also works without a limit. Each of two middlewares has its own charge.
+// Without a middleware, ChargeOf returns nil, and the methods of the nil Charge do nothing. With
+// two middlewares, ChargeOf returns the charge of the one with the given name.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	none := httplimit.ChargeOf(t.Context(), "api")

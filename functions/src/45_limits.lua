@@ -225,7 +225,7 @@ end
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
 -- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's decide by a function that counts calls.
+-- number of limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {

@@ -4,9 +4,9 @@
 -- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
--- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
--- limits deny, nothing is charged.
+-- separate decision: it is charged if it would allow the call, and the call continues in either case.
+-- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
+-- enforced limits deny the call, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
@@ -93,7 +93,7 @@ local function decide_groups(size, request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the debt that it may take.
+-- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   algorithm.charge(state, math.min(units, algorithm.spare(state)))

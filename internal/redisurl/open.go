@@ -14,8 +14,8 @@ import (
 )
 
 // Punctual makes every connection respect the deadline of its context, and applies timeout if the
-// URL sets no timeout. It also disables three defaults of go-redis: identifying itself to the
-// server, asking for maintenance notifications, and retrying dials.
+// URL sets no timeout. It also turns off three features of go-redis: CLIENT SETINFO, maintenance
+// notifications, and retries of dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {

@@ -1,5 +1,5 @@
--- This code is prepended to the library. It replaces redis, string and struct with tables of
--- functions that count.
+-- This code is prepended to the library. It replaces redis, string and struct with tables whose
+-- functions count commands, their bytes, and operations on strings.
 local commands, bytes, steps = 0, 0, 0
 local function real_redis() return redis end -- not cached: redis is a different table while the library loads
 local function real_string() return string end

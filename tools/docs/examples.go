@@ -29,8 +29,8 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another. The first block starts with an empty server,
-// or with what the documents before it in docs/README.md have left there.
+// Document is a file whose blocks build on one another. The first block runs on an empty server, or
+// on the server of the documents that come before it in docs/README.md.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example

@@ -106,8 +106,9 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
--- for which no room is left. The call fits when enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
+-- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
+-- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

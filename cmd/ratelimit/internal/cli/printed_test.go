@@ -76,7 +76,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	for _, list := range lists {
 		replies = append(replies, map[string]any{"FUNCTION LIST": list})
 	}
-	errorsFrom := len(replies) // the replies from this index on are errors, len(codes) for each step
+	errorsFrom := len(replies) // from this index on, replies has len(codes) errors for each command
 	codes := []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "}
 	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "TYPE", "GETRANGE", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
 		for _, code := range codes {

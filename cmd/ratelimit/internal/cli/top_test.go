@@ -195,8 +195,9 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	}
 }
 
-// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON. Rates
-// of policies are shown from the second pass on. An interruption is not an error.
+// If stdout is a pipe or a terminal without escape sequences, each pass prints a table or a line
+// of JSON. Rates of policies are printed from the second pass on. A command that is interrupted
+// does not fail.
 func TestWatchIntoAPipe(t *testing.T) {
 	tracked := withLibrary(t)
 	counted(t, tracked, "user:1")
