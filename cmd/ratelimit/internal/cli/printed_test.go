@@ -101,7 +101,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		}
 		var asked atomic.Bool
 		addr := standIn(t, srv, cluster, func(words []string) string {
-			line := strings.ToUpper(strings.Join(words, " ")) + " "
+			line := strings.ToUpper(strings.Join(words[:min(len(words), 3)], " ")) + " " // without the library
 			for step, reply := range reply {
 				if strings.HasPrefix(line, step+" ") || step == "FCALL" && strings.HasPrefix(line, "FCALL_RO ") {
 					asked.Store(true)
