@@ -190,9 +190,9 @@ func (b *caseBuilder) month(name string, aim float64, w, ordinary workload, bare
 		take(b.libraries[0], "tw1", "fixed_window", ordinary).aimed(aim), bare)
 }
 
-// many measures takes that use many limits in turn, and compares them with takes that use one
-// limit. Do not use it to compare libraries: each turn would begin with a newly loaded library,
-// which would have to parse every limit again.
+// many adds a case that compares calls with many different limits with calls that all have the
+// same limit. Do not use it to compare libraries: each turn would begin with a newly loaded
+// library, which would have to parse every limit again.
 func (b *caseBuilder) many(name string, limits int, w workload) {
 	b.add(benchCase{name: name, note: "each key has one of them; beside one limit", work: w}, func(lib *library, prefix string) contender {
 		each := make([]contender, limits)

@@ -129,8 +129,8 @@ func (b *caseBuilder) seedCounter(w workload) contender {
 }
 
 // incrExpire counts without a script: it sends INCRBY and EXPIRE, like envoyproxy/ratelimit, and
-// the client decides. It counts denied calls too, and each call extends the expiry. It serves as a
-// floor.
+// the client decides. It counts denied calls too, and each call extends the expiry. It shows how
+// fast the simplest limiter is.
 func incrExpire(w workload) contender {
 	c := contender{
 		name:     "INCRBY + EXPIRE, no script",

@@ -45,8 +45,8 @@ func (r *recorder) catch(ask func() error) []redis.Cmder {
 	return []redis.Cmder{failed}
 }
 
-// pass calls ask and sends its commands to the server, for example so that the peer can load its
-// script.
+// pass calls ask and sends the commands that ask makes to the server. A limiter can then load its
+// script, for example.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()

@@ -94,8 +94,8 @@ func TestEnterLoadsInTurns(t *testing.T) {
 	}
 }
 
-// TestRunRefusesAWrongDecision checks that a run ends with an error if a contender's decision is
-// not what the case claims.
+// TestRunRefusesAWrongDecision checks that a run fails if a contender's decision is not the one
+// that the case expects.
 func TestRunRefusesAWrongDecision(t *testing.T) {
 	s := testServer(t)
 	lib := &library{name: "this", text: functions.Source()}

@@ -115,7 +115,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return own(ctx, process)
 }
 
-// own connects to a server that this program started. It stops the server when ctx ends.
+// own connects to a server that this program started. It stops the server when ctx is canceled.
 func own(ctx context.Context, process *redistest.Server) (*server, error) {
 	context.AfterFunc(ctx, process.Stop)
 	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), url: "redis://" + process.Addr, stop: process.Stop}

@@ -30,9 +30,9 @@ import (
 // Calls under a policy ask a server until the client has read the policy's limits, which happens in
 // the background. The client reads them again while the policy is in use, so it notices a
 // redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left;
-// otherwise a server decides, all or none. Only calls with cost 1 fill batches. If an override
-// turns a key into a leaky_bucket, the client notices with the next batch. It drops all but one
-// unit of that batch, and then asks a server for each unit.
+// otherwise a server charges all of it or nothing. Only calls with cost 1 fill batches. If an
+// override turns a key into a leaky_bucket, the client notices with the next batch. It drops all
+// but one unit of that batch, and then asks a server for each unit.
 //
 // In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply.
 // Remaining also includes the units left in the batch, and ResetAfter is reduced by the time since
@@ -77,7 +77,7 @@ type keyBatch struct {
 	sent     time.Time // just before the last request was sent
 	used     time.Time // when the batch was last used
 	last     Result    // the last reply
-	read     time.Time // when the reply in last was received
+	read     time.Time // when the last reply was received
 	size     int64     // size of the next batch, before it is adjusted to waiting callers and Remaining
 
 	waiting   int64    // callers that wait for the request in progress
@@ -104,7 +104,7 @@ func (b *batches) decide(ctx context.Context, req *Request) (Result, error) {
 	return b.takeShared(ctx, req, a)
 }
 
-// covers reports whether the take a may use units from a batch.
+// covers reports whether a call may use units from a batch.
 func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
@@ -168,7 +168,7 @@ func countedDown(d, elapsed time.Duration) time.Duration {
 	return left
 }
 
-// spend decides the take a from its key's batch, if the batch has enough units.
+// spend decides a call with units from its key's batch, if the batch has enough.
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -67,8 +67,8 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// TestCloseAsksOnce checks that the client asks for the refill rate of a limit only once for all
-// keys that use it.
+// TestCloseAsksOnce checks that Close sends one request for the refill rate of a limit, even if
+// several keys use the limit.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))

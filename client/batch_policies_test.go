@@ -90,8 +90,8 @@ func TestRarePoliciesAreNotFetched(t *testing.T) {
 	}
 }
 
-// Calls under a policy that cannot be batched always ask the server. If a redeployed policy can no
-// longer be batched, clients notice within ttl.
+// Every call under a policy that cannot be batched is sent to the server. If a redeployed policy
+// can no longer be batched, clients notice within ttl.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
 		"leaky_bucket":              limited("leaky_bucket 100000/m"),

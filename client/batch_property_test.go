@@ -20,7 +20,7 @@ type admission struct {
 // process simulates a process that uses the server and has its own clock.
 type process struct {
 	*client.Client
-	ahead time.Duration // offset of its clock from the server's
+	ahead time.Duration // how far its clock is ahead of the server's
 
 	taken    int64 // units charged by the server, according to the replies that arrived
 	admitted int64
@@ -95,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if err != nil || !res.Allowed {
 				return
 			}
-			at := decided // units charged for this call were admitted when the server decided
+			at := decided // the server admits the units of a call when it decides the call
 			if res.Source == client.SourceBatch {
 				at = s.now()
 			}

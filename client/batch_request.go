@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A process takes at most 1/shareOfRemaining of the remaining units in advance, so that one process
-// does not take the last units of a limit.
+// shareOfRemaining limits how many units a process takes in advance: at most 1/shareOfRemaining of
+// the remaining units. Otherwise one process could take the last units of a limit.
 const shareOfRemaining = 8
 
 type request struct {

@@ -57,7 +57,7 @@ func TestBatchShrinksWithWhatRemains(t *testing.T) {
 	}
 }
 
-// If fewer units are left than requested, no more are spent.
+// If the server grants fewer units than requested, the client spends only the granted units.
 func TestBatchOfLessThanAskedFor(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

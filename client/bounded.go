@@ -41,7 +41,7 @@ type bounded struct {
 
 	mu     sync.Mutex
 	looks  int             // how many of the next calls to Done need no timer
-	done   <-chan struct{} // nil: no goroutine has waited
+	done   <-chan struct{} // nil until Done needs a timer
 	cancel context.CancelFunc
 }
 
@@ -69,8 +69,8 @@ func (b *bounded) Deadline() (time.Time, bool) {
 }
 
 // Done returns a channel that is closed when the caller's context ends or the deadline passes. The
-// first b.looks calls return the caller's own channel, which does not close at the deadline: they
-// only check whether the context has ended.
+// first b.looks calls only check whether the caller's context is done, so they return that
+// context's channel, which is not closed at the deadline.
 func (b *bounded) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

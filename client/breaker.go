@@ -31,7 +31,7 @@ type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // go-redis knows the nodes, so the function node sends nothing
+	ready    atomic.Bool // whether go-redis knows the nodes, so that node needs no round trip
 	first    *breaker    // for the only node, or while go-redis does not know the nodes
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)

@@ -25,7 +25,7 @@ type Hold struct {
 	mu      sync.Mutex
 	fixed   bool         // whether left is final: a correction may have been made, or none was needed
 	left    []correction // corrections still to be made
-	unknown time.Time    // when left[0] was first sent, if its outcome is unknown
+	unknown time.Time    // when left[0] was first sent; zero unless its outcome is unknown
 	err     error        // the error that made the outcome of left[0] unknown
 	outcome Result
 }
@@ -37,7 +37,8 @@ type correction struct {
 }
 
 // Hold takes estimate units from key under limit, or none: [Hold.OK] reports which. Once the cost
-// is known, call [Hold.Settle]. Errors are those of [Client.AllowN].
+// is known, call [Hold.Settle]. The errors are the same as those of
+// [Client.AllowN].
 func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int64) (*Hold, error) {
 	return c.HoldRequest(ctx, *one(key, limit, estimate))
 }

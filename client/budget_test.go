@@ -90,7 +90,7 @@ func TestSettleLostReplies(t *testing.T) {
 					if _, err := hold.Settle(ctx, actual); errors.Is(err, client.ErrOutcomeUnknown) != (lost == 4) {
 						t.Error(err)
 					}
-					for range 3 { // later calls change nothing, although they pass another number
+					for range 3 { // later calls change nothing, even with a different cost
 						got := must[client.Result](t)(hold.Settle(ctx, 5))
 						if !got.Allowed || got.Remaining != 10-actual {
 							t.Errorf("%+v, want %d remaining", got, 10-actual)

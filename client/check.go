@@ -176,7 +176,7 @@ func sendTogether(ctx context.Context, rdb redis.UniversalClient, calls []*comma
 }
 
 // checkLimit returns the error for a wrong limit, or nil. info is the reply to ratelimit_info
-// without a limit. asked is the call to ratelimit_info with this limit.
+// without a limit. asked is the completed call to ratelimit_info with limit.
 func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Error {
 	name, isPolicy := strings.CutPrefix(string(limit), "@")
 	if isPolicy && !slices.Contains(info.Policies, name) {

@@ -164,9 +164,9 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 // Take makes one atomic decision for all keys of req: it charges all of them or none. A shadow
 // policy is decided separately, and only if the other limits allow the call; see [Shadow].
 //
-// If the reply is lost, Take returns [ErrOutcomeUnknown] unless req has an OnceKey. With an OnceKey
-// it retries up to three times, while ctx lasts and within the first half of OnceTTL. The pauses
-// take at most 0.3 s in total. The call is charged at most once, however often it arrives.
+// If the reply is lost and req has no OnceKey, Take returns [ErrOutcomeUnknown]. With an OnceKey,
+// Take retries up to three times, until ctx is done or half of OnceTTL has passed. The pauses take
+// at most 0.3 s in total. The call is charged at most once, even if several attempts arrive.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 	return c.takes.decide(ctx, &req)
 }

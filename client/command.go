@@ -81,8 +81,8 @@ func (c *command) NoRetry() bool { return !c.readOnly }
 
 // Args returns the arguments. go-redis calls it to write the command, so a command whose Args was
 // never called was never sent. If other code calls Args too, a command that was not sent counts as
-// possibly sent. An abandoned command becomes a PING: go-redis cannot remove a command from its
-// queue, and the caller was told that nothing was counted.
+// possibly sent. An abandoned command must not be sent, because its caller was told that nothing
+// was counted. go-redis cannot remove it from its queue, so Args replaces it with a PING.
 func (c *command) Args() []any {
 	if c.state.CompareAndSwap(waiting, left) || c.state.Load() == left {
 		return c.Cmd.Args()

@@ -22,10 +22,11 @@
 // # Calls
 //
 // [Client.Allow] takes one unit from a key. [Client.AllowN] takes n units or none.
-// [Client.AllowAtMost] takes as many units as fit. [Client.Take] executes a whole [Request]: it can
-// take from several keys in one decision, be repeated without being charged again (OnceKey), and be
-// counted for [Client.Usage] (UsageKey). [Client.Peek], [Client.PeekN] and [Client.PeekRequest]
-// return the same results and change nothing. [Client.RefundN] and [Client.Refund] give units back.
+// [Client.AllowAtMost] takes as many units as fit. [Client.Take] executes a whole [Request]. A
+// Request can take units from several keys in one decision. It can be repeated without being
+// charged again (OnceKey), and it can be counted for [Client.Usage] (UsageKey). [Client.Peek],
+// [Client.PeekN] and [Client.PeekRequest] return the same results and change nothing.
+// [Client.RefundN] and [Client.Refund] give units back.
 //
 // [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken the units.
 // [Client.Reserve] and [Client.ReserveN] take units that Cancel can give back. [Client.Hold] takes an
@@ -41,8 +42,8 @@
 // function's context if the lease is lost.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
-// first of them asks the server; callers behind it ask at the same time only if the last reply left
-// enough units.
+// first of them sends its call to the server. Callers behind it send theirs at the same time only
+// if the last reply left enough units.
 //
 // # Errors
 //
@@ -93,11 +94,11 @@
 // # Hot keys
 //
 // With [WithBatches], a client takes several units of a busy key at once and spends them within a
-// short time, without a request for each. In any time span L, no more units are admitted than the
-// limit allows in L plus that time, however many processes take part. With [WithDenialMemory], the
-// client remembers that a key was denied, for at most a second and never longer than RetryAfter,
-// and denies it again without a request. Result.Source is the source of a decision. Both options
-// apply to calls with one key, and are off by default.
+// short time, without a request for each. If this time is 100 ms, the units admitted in any second
+// are at most those that the limit allows in 1.1 seconds, however many processes take part. With
+// [WithDenialMemory], the client remembers that a key was denied, for at most a second and never
+// longer than RetryAfter, and denies it again without a request. Result.Source is the source of a
+// decision. Both options apply to calls with one key, and are off by default.
 //
 // # Many goroutines
 //

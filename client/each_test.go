@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// eachOf returns a request with Each for a user and a tenant.
+// eachOf returns a request for the keys of a user and a tenant, with Each set.
 func eachOf(costs ...int64) client.Request {
 	return client.Request{Keys: []string{"{a}:user", "{a}"}, Limits: []client.Limit{"2/10s", "100/m"}, Costs: costs, Each: true}
 }

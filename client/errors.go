@@ -98,7 +98,7 @@ type Error struct {
 	Remedy string
 
 	class    error  // one of the Err values except ErrOutcomeUnknown and ErrMisconfigured, or nil
-	unknown  bool   // the error is also ErrOutcomeUnknown
+	unknown  bool   // whether the error also matches ErrOutcomeUnknown
 	sentence string // the problem: the part of Error() after the operation and the keys
 }
 

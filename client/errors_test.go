@@ -111,7 +111,7 @@ func TestConnectionErrors(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, tt := range []struct {
 		name  string
-		ends  bool // the context ends during the call
+		ends  bool // whether the context is canceled during the call
 		err   error
 		sent  bool
 		class []error
@@ -153,7 +153,7 @@ func TestEmptyKeys(t *testing.T) {
 		lease := c.Lease("", "concurrency 1 lease=1s", "id")
 		for _, tt := range []struct {
 			verb, keys string
-			n          int // number of the empty key, as in the error
+			n          int // position of the empty key, from 1; the error contains it
 			call       func() error
 		}{
 			{"take", `"` + prefix + `"`, 1, func() error { _, err := c.Allow(ctx, "", "5/m"); return err }},

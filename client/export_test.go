@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trust makes c rely on rdb to end every call, so that no extra goroutine runs between a test and
-// its fake. Calls do not share round trips, because a fake has no pipelines.
+// Trust makes c assume that its Redis client ends every call at its deadline. c then starts no
+// goroutine for a call. Calls do not share round trips, because a fake has no pipelines.
 func Trust(c *Client) { c.server.punctual, c.server.unshared = true, true }
 
 // OpenWithDialer is Open with connections made by dial.
@@ -96,7 +96,7 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate continues a call for one unit that found no units in its key's batch earlier.
+// TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), &req, single{key: key, limit: limit, cost: 1})
@@ -128,7 +128,7 @@ func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, erro
 	return c.fallbacks.decide(ctx, &req)
 }
 
-// lateDecider asks the server after the client's timeout has passed.
+// lateDecider sends a call to the server after the client's timeout has passed.
 type lateDecider struct{ server *server }
 
 func (d lateDecider) decide(ctx context.Context, req *Request) (Result, error) {

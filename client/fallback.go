@@ -65,7 +65,7 @@ func WithFallback(f Fallback) Option {
 	}
 }
 
-// retryAfterOutage is the RetryAfter of FailClosed. The client notices within this time that a
+// retryAfterOutage is the RetryAfter of FailClosed. After this time, the client has noticed if the
 // server is back.
 const retryAfterOutage = time.Second
 

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// modes are the ways to take one unit of key; id identifies a piece of work.
+// modes lists ways to take one unit from key. Modes that use an OnceKey add id to it.
 var modes = map[string]func(ctx context.Context, c *client.Client, key, id string) (client.Result, error){
 	"plain": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
 		return c.Allow(ctx, key, plenty)
@@ -43,8 +43,8 @@ const (
 	perFault = 5  // calls per goroutine
 )
 
-// With every fault and in every mode, each call is executed at most once and returns within its
-// bound. A call that returns a decision from the server was executed exactly once.
+// Whatever the fault and the mode, the server executes each call at most once, and the call returns
+// in time. The server executed a call exactly once if the call returns the server's decision.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{
@@ -128,7 +128,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	return kinds[kind](t, proxy, opts...)
 }
 
-// A server that does not reply gets no calls, and is used again when it is back.
+// The client stops calling a server that does not reply, and calls it again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
 	server, _ := deployed(t)
 	p := startProxy(t, server.Addr)

@@ -11,7 +11,7 @@ import (
 
 const (
 	healFor     = 30 * time.Second // the longest time that a healer may take
-	healPause   = time.Second      // the least time between a failure and the next call for the same node
+	healPause   = time.Second      // minimum time from a failure to the next call for the same node
 	notFoundAny = "ERR Function not found"
 )
 

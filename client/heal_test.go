@@ -98,8 +98,8 @@ func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
 	return rdb
 }
 
-// A healer that failed is not called again immediately. The call's error says why the healer failed
-// and which command to run.
+// After a failure, the client does not call the healer again immediately. The error that the caller
+// gets contains the reason for the failure and the command to run.
 func TestHealingFails(t *testing.T) { synctest.Test(t, testHealingFails) }
 
 func testHealingFails(t *testing.T) {
@@ -131,8 +131,8 @@ func testHealingFails(t *testing.T) {
 	}
 }
 
-// A call that cannot wait for the healer ends within its bound. The healer continues, until the
-// client is closed.
+// If a healer takes longer than the timeout of a call, the call returns an error at its timeout.
+// The healer runs until the client is closed.
 func TestHealingTakesLong(t *testing.T) { synctest.Test(t, testHealingTakesLong) }
 
 func testHealingTakesLong(t *testing.T) {

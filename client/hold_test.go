@@ -215,8 +215,8 @@ func TestHoldRefuses(t *testing.T) {
 	})
 }
 
-// Callers get the lease one at a time, in order of arrival, each as soon as the previous one is
-// done, although the server does not announce releases.
+// Callers get the lease one at a time, in order of arrival. Each caller gets it as soon as the
+// previous caller releases it, although the server does not announce releases.
 func TestLeaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -259,8 +259,8 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// Leases that another process releases are acquired within a second, several at once if possible,
-// and ctx bounds the wait.
+// Wait acquires a lease within a second after it becomes available, even if several leases become
+// available at once. It returns an error when ctx is done.
 func TestLeaseWaitsForOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		two := client.Concurrency(2, time.Hour)
@@ -295,8 +295,8 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 	})
 }
 
-// Under a shadow policy the function runs whether or not a lease was available, and losing the
-// lease does not end it.
+// Under a shadow policy, the function runs even if no lease was available. Losing the lease does
+// not cancel the function's context.
 func TestHoldUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},

@@ -41,7 +41,8 @@ type CanaryCalls struct {
 const infoFields = "version, contract, build_id and policies"
 
 // Info describes the library on the server, or returns [ErrNotDeployed] if there is none. In a
-// cluster go-redis chooses the node that replies; [Client.Check] asks all primaries.
+// cluster, Info describes the library on one node, which go-redis chooses. [Client.Check] checks
+// all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	defer c.observers.report(ctx, "info", time.Now(), nil, nil, &err)
 	return ask(ctx, c.server, &call{verb: "info", mode: readOnly}, infoFields, parseInfo)

@@ -37,7 +37,7 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 	return &Lease{client: c, keys: c.server.keys([]string{key}), args: []any{string(limit), id}, limit: limit, id: id}
 }
 
-// ID returns the id of the lease.
+// ID returns the ID of the lease.
 func (l *Lease) ID() string { return l.id }
 
 // Acquire takes the lease if fewer leases are held than the n of the limit, and extends it if it is

@@ -17,10 +17,10 @@ import (
 )
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
-// above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
-// per process, so ten processes together admit the whole limit. For every algorithm, the local
-// limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full at
-// first and holds at least one token. A month counts as 31 days, and a year as 366. The local
+// above 0 and at most 1. With the limit "100/m burst=50", LocalLimiter(0.1) admits 10 a minute, and
+// 5 at once, per process, so ten processes together admit the whole limit. For every algorithm, the
+// local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full
+// at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
 // policies. A limit such as "0/m" allows nothing, as on a server. Force charges units that do not
 // fit as debt, down to one burst below empty.
@@ -30,8 +30,9 @@ import (
 // neither, the call returns the error. So a program that may start while no server is reachable
 // needs WithLimits.
 //
-// Result.Source is [SourceLocal]. At most once a minute, the client logs a warning that this process
-// decides, with the number of such decisions: to the logger of [LogTo], or else to [slog.Default].
+// Result.Source is [SourceLocal]. While this process decides, the client logs a warning at most
+// once a minute, with the number of these decisions. It uses the logger of [LogTo], or else
+// [slog.Default].
 func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
@@ -205,7 +206,7 @@ func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 // refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
 // up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
-	if tokens == 0 { // also for a limit that never allows, which refills nothing
+	if tokens == 0 { // avoids 0/0 for a limit of 0
 		return 0
 	}
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)

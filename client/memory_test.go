@@ -97,8 +97,8 @@ func TestDenialOfUpTo(t *testing.T) {
 	}
 }
 
-// A denial is remembered for at most the time given to WithDenialMemory, counted from before its
-// call was sent. After that, changes by another process take effect.
+// A denial is remembered for at most the time given to WithDenialMemory. This time begins before
+// the denied call is sent. When it is over, changes by another process take effect.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
@@ -165,7 +165,7 @@ func TestDenialIsForgotten(t *testing.T) {
 	}
 }
 
-// A reply that took longer than its own RetryAfter is not remembered.
+// A denial is not remembered if its reply took longer than its RetryAfter.
 func TestDenialThatComesTooLate(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

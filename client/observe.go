@@ -25,9 +25,10 @@ type Observer struct {
 	local *localLog // used by LogTo
 }
 
-// Observation describes a completed call. It has no keys, and no limits except the names of policies:
-// each would be a separate label value in a metrics system, and keys often contain addresses or names
-// of users. The text of Err contains keys, so use it only in logs; for a label use ErrorType.
+// Observation describes a completed call. It has no keys, and no limits except the names of
+// policies. Each key or limit would be a separate label value in a metrics system, and keys often
+// contain addresses or names of users. The text of Err contains keys, so use it only in logs. For a
+// label, use ErrorType.
 type Observation struct {
 	Operation string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 
@@ -69,7 +70,7 @@ type BreakerChange struct {
 }
 
 // WithObserver reports every call, and every change of a circuit breaker, to o. It may be given
-// several times. A Client without an observer has no overhead for it.
+// several times. Without an observer, calls have no overhead.
 func WithObserver(o Observer) Option {
 	return func(c *Client) error {
 		if o.Call == nil && o.Breaker == nil {

@@ -47,8 +47,8 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err := c.secure(&s.Options); err != nil {
 		return nil, err
 	}
-	// Every call has a deadline. This timeout is for the requests that go-redis makes itself, such as
-	// asking a cluster for its nodes.
+	// Every call has a deadline. This timeout is for the commands that go-redis sends on its own, for
+	// example to list the nodes of a cluster.
 	s.Punctual(max(c.server.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())

@@ -103,12 +103,12 @@ type parsedLimit struct {
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	written     bool // the limit is not a policy, and this process has parsed it
-	unsupported bool // the library is too old to report it
+	unsupported bool // the library is too old to report parsed limits or algorithms
 }
 
 type parsedKey struct {
 	shadow    bool
-	algorithm string // empty if the library is too old to report it
+	algorithm string // empty if the library is too old to report algorithms
 	rates     []parsedRate
 	canary    *parsedKey // the canary of the policy; nil if there is none
 }
@@ -118,7 +118,7 @@ func (k parsedKey) batchable() bool {
 }
 
 type parsedRate struct {
-	n, capacity int64 // 0: the limit never allows
+	n, capacity int64 // 0 if the limit allows no calls
 	period      time.Duration
 }
 

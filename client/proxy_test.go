@@ -37,7 +37,7 @@ type proxy struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	armed int // how many replies are still to be affected
+	armed int // number of replies that the fault will still affect
 	fault fault
 	calls int    // FCALLs forwarded to the server; FCALLs that arrive together count as one
 	then  func() // called once, at the next call

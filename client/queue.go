@@ -35,10 +35,10 @@ type queue struct {
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
-	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
+	deadline time.Time // refused if its turn would come later; zero means no deadline
 	state    placeState
-	until    time.Time     // the waiter cannot ask before this time
-	wake     chan struct{} // receives a value when the waiter may ask, is refused, or may stop resting
+	until    time.Time     // the waiter sends no call before this time
+	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
 }
 
 type placeState int
@@ -247,8 +247,8 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	}
 }
 
-// ended returns the error for a caller that leaves a queue because its context or the client has
-// ended.
+// ended returns the error for a caller that leaves a queue because its context is done or the
+// client is closed.
 func (t turn) ended(c *Client, w *waiter, err error) error {
 	if err == errClosed {
 		return afterClose(t.verb, t.keys)

@@ -86,7 +86,7 @@ func TestWaitsSpread(t *testing.T) {
 			{time.Hour, 3, time.Time{}, time.Hour + time.Second},
 			{100 * time.Millisecond, 4, in(150 * time.Millisecond), 125 * time.Millisecond},
 			{100 * time.Millisecond, 4, in(100 * time.Millisecond), 100 * time.Millisecond},
-			{0, 0, time.Time{}, time.Millisecond}, // no library sends such a reply, but the client must not ask again without a pause
+			{0, 0, time.Time{}, time.Millisecond}, // the library never replies this, but the client must not retry without a pause
 		} {
 			longest := time.Duration(0)
 			for range 1000 {

@@ -11,9 +11,9 @@ import (
 // callers of one failed server do not all retry at the same time.
 var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
 
-// repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not
-// retry a call that was not sent. Once a reply is lost, only a later reply reveals the outcome; a
-// later error does not.
+// repeat retries a call whose reply was lost, once after each of the pauses. It stops when ctx is
+// done or call.within, if set, has passed. It does not retry a call that was not sent. If a retry
+// fails, the outcome of the lost call remains unknown.
 func (s *server) repeat(ctx *bounded, call *call) (any, error) {
 	began := time.Now()
 	reply, err := s.attempt(ctx, call)
@@ -21,7 +21,7 @@ func (s *server) repeat(ctx *bounded, call *call) (any, error) {
 	if !lost(first) {
 		return reply, err
 	}
-	if call.within > 0 { // a retry that is executed later could be charged again
+	if call.within > 0 { // a retry executed after 2*call.within could be charged again
 		ctx.shorten(2*call.within - time.Since(began))
 	}
 	for _, pause := range pauses {

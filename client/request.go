@@ -134,7 +134,7 @@ func (r *Request) args(verb string) ([]any, error) {
 		}
 		args = append(args, string(limit))
 	}
-	if r.Each { // first, so that older libraries always reply with BADLIMIT "EACH"
+	if r.Each { // EACH is the first option, so older libraries reply with BADLIMIT "EACH"
 		args = append(args, "EACH")
 	}
 	if len(r.Costs) > 0 {

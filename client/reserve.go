@@ -89,8 +89,8 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 }
 
 // wait waits for the turn in the queue of a leaky_bucket. It returns an error if the turn would
-// come after latest or after the deadline of ctx, or if ctx ends first. It then gives the turn back,
-// unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
+// come after latest or after the deadline of ctx, or if ctx is done first. It then gives the turn
+// back, unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
 func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)

@@ -24,8 +24,8 @@ type Result struct {
 	// cost or nothing.
 	Taken int64
 
-	// Limit is the most that the binding limit allows at once: its burst, or its n. It is in units
-	// of cost.
+	// Limit is the largest cost that the binding limit can allow in one call: its burst or, without
+	// a burst, its n.
 	Limit int64
 
 	// Remaining is how many calls with cost 1 would be allowed now, after this one: the minimum
@@ -76,7 +76,7 @@ type Result struct {
 // units left. Then Result.Allowed is false, and nothing was taken. The tenant's KeyResult is
 // {Allowed: true, Limit: 1000, Remaining: 995, ...}: this limit would have allowed the call.
 type KeyResult struct {
-	Allowed    bool // this limit has room: for the cost, or with UpTo for one unit
+	Allowed    bool // whether this limit allows the cost or, with UpTo, one unit
 	Limit      int64
 	Remaining  int64
 	RetryAfter time.Duration

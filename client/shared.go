@@ -16,7 +16,7 @@ import (
 // so all of them wait for one node that hangs.
 const (
 	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
-	mostConcurrent  = 2   // round trips per node; 1 is as fast, but a hanging connection would stop all calls
+	mostConcurrent  = 2   // round trips per node; with only 1, a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
 
@@ -119,7 +119,7 @@ func (b *breaker) join(s *server, cmd *command, deadline time.Time) (*roundTrip,
 	return t, true
 }
 
-// run makes one round trip after another until none is waiting.
+// run sends the waiting round trips, one after another.
 func (b *breaker) run(s *server) {
 	for t := b.trips.next(); t != nil; t = b.trips.next() {
 		t.err = t.send(s, s.clientOf(b))

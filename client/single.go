@@ -2,8 +2,8 @@ package client
 
 import "context"
 
-// single is a take that this process may be able to decide: it has one key, stores nothing else on
-// the server, and does not set Each.
+// single is a call that this process may be able to decide. The call takes units from one key,
+// without an OnceKey, a UsageKey, Each or Force.
 type single struct {
 	key   string
 	limit Limit

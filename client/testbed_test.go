@@ -116,7 +116,7 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
-// wantSource asks for n units of key "k", and checks the source of the decision.
+// wantSource takes n units of key "k", and checks the source of the decision.
 func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
 	t.Helper()
 	if res := allow(t, c, limit, n); res.Source != want {
@@ -124,7 +124,7 @@ func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, wan
 	}
 }
 
-// wantSent checks the units that the sent commands asked for.
+// wantSent compares the sizes of the requests sent, as sizes returns them, with want.
 func (s *testbed) wantSent(t testing.TB, want string) {
 	t.Helper()
 	if got := s.sizes(); got != want {
@@ -161,8 +161,8 @@ func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Durati
 	}
 }
 
-// warm returns a client whose batch has 15 units of key "k" under the limit wide. The client has
-// spent 16 units before.
+// warm returns a client that has spent 16 units of key "k" under the constant limit wide, and has
+// 15 units left in its batch.
 func (s *testbed) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)

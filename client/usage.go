@@ -14,8 +14,11 @@ type Usage struct {
 
 	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 
-	Interval time.Duration   // length of each element of Series: one minute
-	Series   []UsageInterval // the minute of the last call and the 59 before it, in order, without empty ones
+	Interval time.Duration // length of each element of Series: one minute
+
+	// Series has an element for each minute with calls, oldest first. It covers the minute of Last and
+	// the 59 minutes before it.
+	Series []UsageInterval
 }
 
 // UsageInterval counts the calls from Start, a whole minute in UTC, to the next minute.

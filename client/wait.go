@@ -22,9 +22,9 @@ type LimitedError struct {
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.
 	RetryAfter time.Duration
 
-	// Err is context.DeadlineExceeded if the wait would outlast the context, the context's error if
-	// it ended during the wait, the reason why no server decided (as in Result.Err), several of
-	// these, or nil.
+	// Err is the cause of the failure, or nil. It is context.DeadlineExceeded if the wait would
+	// outlast the context, the context's error if the context was canceled or expired during the
+	// wait, or the reason why no server decided (see Result.Err). It can wrap several of these.
 	Err error
 
 	text string
@@ -69,8 +69,8 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait would end after until, it returns a [*LimitedError]
-// immediately, as for the deadline of ctx. If until is the zero Time, there is no such bound.
+// of its keys. If the wait would end after until or after the deadline of ctx, it
+// returns a [*LimitedError] immediately. If until is the zero Time, only ctx bounds the wait.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
 // error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue of a

@@ -62,9 +62,9 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// The denial of the first caller shows how long it must wait. Callers behind it with an earlier
-// deadline are then refused. Callers with such a deadline that arrive later are refused
-// immediately, without a request.
+// When the first caller is denied, the client learns when units will be available. Callers that
+// already wait behind it then fail if their deadline is earlier. New callers with an earlier
+// deadline fail immediately, without a request.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond
@@ -110,8 +110,8 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
-// A caller that wants more than the limit holds is refused as soon as the limit is known, not when
-// its turn comes.
+// A caller that wants more units than the limit's capacity is refused as soon as the limit is
+// known, not when its turn comes.
 func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const reply = 10 * time.Millisecond

@@ -22,9 +22,8 @@ func TestWaitForSeveralKeys(t *testing.T) {
 			return client.Request{Keys: []string{"{a}:second", "{a}:minute"}, Limits: []client.Limit{"1/s", "100/m"}, Costs: costs}
 		}
 		ctx := t.Context()
-		// 70 is more than the per-second limit ever allows, but it is taken from the per-minute
-		// limit. After the second caller, 61 units per minute are left, so the third caller waits
-		// 600 ms for each of 9 more units.
+		// The third caller's cost of 70 applies only to the per-minute limit. The second caller
+		// leaves 61 units there, so the third caller waits 600 ms for each of 9 more units.
 		costs := [][]int64{nil, {1, 39}, {1, 70}, {1}}
 		after := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
 		inLine(t, len(costs), func(i int) error { return c.WaitRequest(ctx, request(costs[i]...), time.Time{}) },
@@ -160,7 +159,8 @@ func TestWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// Different keys and limits have different queues, regardless of the characters they contain.
+// Requests with different keys or limits wait in different queues, whatever characters the keys
+// contain.
 func TestQueuesAreApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		for _, req := range []client.Request{

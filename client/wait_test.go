@@ -204,7 +204,7 @@ func TestWaitForATurn(t *testing.T) {
 			t.Errorf("%d are left after %d refunds, want 2 after one", left.Remaining, v.seen("refund"))
 		}
 
-		// If units cannot be given back, the error says that they stay taken.
+		// If the units cannot be given back, the error says so.
 		v.refuse = func(function string, _ int) (error, error) {
 			if function == "refund" {
 				return answered("OOM command not allowed"), nil

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// standIn records its arguments. NODES=up makes every node reply, and UP=fails makes compose fail
-// to start the nodes.
+// standIn is a script that replaces docker. It records its arguments. If NODES is "up", every node
+// replies. If UP is "fails", compose cannot start the nodes.
 const standIn = `#!/usr/bin/env bash
 [ "$*" = "compose version" ] && exit 0
 shift 3 # compose -p ratelimit-cluster

@@ -48,8 +48,8 @@ func cmdExpire(name string, unit int64, absolute bool) handler {
 	}
 }
 
-// cmdTTL returns the handler for TTL, PTTL, EXPIRETIME or PEXPIRETIME. The reply is in seconds or
-// in ms, and absolute reports whether it counts from 1970.
+// cmdTTL returns the handler for TTL, PTTL, EXPIRETIME or PEXPIRETIME. The reply is in
+// seconds if seconds is true, and otherwise in ms. If absolute is true, it is a time since 1970.
 func cmdTTL(seconds, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		if !s.keyspace.DB(c.db).Exists(args[0]) {

@@ -17,7 +17,7 @@ var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d 
 
 type capture struct {
 	reply bytes.Buffer
-	w     *bufio.Writer // writes to this capture
+	w     *bufio.Writer // buffers writes to this capture
 }
 
 func newCapture() *capture {

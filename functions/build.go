@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 )
 
 // Name is the library's name on the server.
@@ -89,8 +90,14 @@ func New(opts ...Option) (Build, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if len(o.policies) == 0 {
+		return withoutPolicies()
+	}
 	return build(sources, o.policies)
 }
+
+// withoutPolicies builds the library without policies, once. Commands and tests ask for it often.
+var withoutPolicies = sync.OnceValues(func() (Build, error) { return build(sources, nil) })
 
 // build joins the sources under src: the files in src, sorted by name, and then those in
 // src/algorithms and src/verbs. Each file has its own scope, except the first. A file in src

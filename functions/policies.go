@@ -18,7 +18,7 @@ import (
 // A Policy is a plain value. Package policies reads policies from a file and checks their limits
 // with the library.
 type Policy struct {
-	Name   string        // 1 to 64 characters from a-z 0-9 _ . -, after a namespace and a slash if there is a namespace
+	Name   string        // "name" or "namespace/name", each of 1 to 64 characters from a-z 0-9 _ . -
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
 	Shadow bool          // never denies; the reply includes what it would have decided
 	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
@@ -46,11 +46,11 @@ type PolicyLimit struct {
 // String returns the limit, preceded by the name of its key if there is one: "consumer: 100/m".
 func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Limit, ": ") }
 
-// Effect says what a change of a policy does to keys in use. Package policies determines it.
+// Effect describes how a changed policy affects keys in use. Package policies determines it.
 type Effect struct {
 	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
-	// Denied reports whether calls are denied although the new limit has room for them, or because
-	// the policy now takes another number of keys.
+	// Denied reports whether, after the change, the library denies calls that fit the new limit, or
+	// rejects calls because of the state or the number of their keys.
 	Denied  bool
 	Refused string // why the library rejects the new policy, or ""
 }

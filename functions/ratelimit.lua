@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c56ade937420'
+local BUILD_ID = '35784d1f6591'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -84,8 +84,8 @@ function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. expected describes a key of the
--- wrong type.
+-- failed returns the error for a command that failed on a key. If the key has the wrong type, expected
+-- is part of the error's text, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure
@@ -252,8 +252,8 @@ end
 -- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
--- for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
+-- twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
@@ -289,7 +289,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that show its kind, its block and whether it has an override
+local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
@@ -457,8 +457,8 @@ function states.copy(parts, key, first, last)
 end
 
 -- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
--- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
--- nothing: without the permission for APPEND, it fails before SET replaces the value.
+-- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
+-- nothing. It makes the call fail before SET replaces the value if the user may not run APPEND.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -478,9 +478,9 @@ do
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). An impossible state leaves room for
---                                 this cost. Returns true, or false and optionally an error if the text is not the
---                                 algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
+--                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
+--                                 error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
@@ -554,8 +554,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
--- ended, or is stored in a form that has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
+-- an expired block or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -926,10 +926,10 @@ end
 
 --@ src/40_policies.lua
 do
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
--- "@name" reads no key.
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
+-- call with "@name" need not read them from a Redis key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+-- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
 -- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
@@ -961,8 +961,8 @@ function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
--- unknown or has several limits, lease returns nil and the error.
+-- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
+-- policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then
@@ -1157,7 +1157,7 @@ local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
 local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
 
@@ -1315,7 +1315,7 @@ end
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
 -- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's decide by a function that counts calls.
+-- number of limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1415,14 +1415,14 @@ do
 -- options are given.
 --
 -- A request has these fields:
---   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
+--   limits, count   the limits, and their number. src/60_decisions.lua replaces an overridden limit
 --   costs           the cost for each limit; with UPTO, at most what the capacities allow
 --   COST            the number of costs in the arguments
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
---   EACH            whether the reply has a list of what each limit says
---   ONCE, TRACK     their keys
---   ttl             of ONCE, in ms
+--   EACH            whether the reply also contains the separate result of each limit
+--   ONCE, TRACK     the key for ONCE, the key for TRACK
+--   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -1666,9 +1666,9 @@ do
 -- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
--- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
--- limits deny, nothing is charged.
+-- separate decision: it is charged if it would allow the call, and the call continues in either case.
+-- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
+-- enforced limits deny the call, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
@@ -1688,7 +1688,7 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
--- wait returns the time in ms after which a rate that denies would allow, or -1 for never.
+-- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -1728,8 +1728,8 @@ local function load(keys, request, verb, again)
   return size
 end
 
--- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
--- that number, or 0 if not even one fits.
+-- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It makes
+-- this number the cost of these limits and returns it. If the number is 0, the cost is 1.
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
@@ -1755,7 +1755,7 @@ local function decide_groups(size, request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the debt that it may take.
+-- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   algorithm.charge(state, math.min(units, algorithm.spare(state)))
@@ -1812,7 +1812,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- the result of the function each; reused by the next call
+local result = {} -- the list that each() returns; the next call reuses it
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)
@@ -1909,9 +1909,9 @@ end
 
 --@ src/65_tracking.lua
 do
--- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
--- count per minute for the last hour. It also counts denied calls, so it is separate from the
--- limiter, which a denied call does not change.
+-- TRACK records the usage of a caller: totals, first and last use, and a count per minute for the
+-- last hour. The record also counts denied calls. It has its own key, because a denied call does not
+-- change the state of a limit.
 --
 -- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
 -- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
@@ -1922,9 +1922,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
--- result is then { replace = true }.
+-- fields returns the values of fields of a record, with false for absent fields. If the key exists but
+-- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
+-- empty string, which counts as an absent key, it returns { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -2104,9 +2104,10 @@ do
 -- the limit and after the part of a block. The key expires when the last of these three parts does.
 -- An override that has ended is ignored, and dropped when the state is next written.
 --
--- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
--- with the override's limit, and returns the override, which the decision then uses instead of the
--- call's limit. An override has the fields algorithm, size, capacity and form of a limit, and
+-- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- loads the key with the override's limit and returns the override. The decision then uses the
+-- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
+-- of a limit, and
 --   limit    the parsed limit
 --   text     the limit as the caller wrote it
 --   ends     when the override ends, in ms since the epoch
@@ -2230,12 +2231,13 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
--- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. The key then expires when the member before it
--- lapses, so with '-2', last also checks the score of that member and returns it as the second
--- result. The third result is the override, or nil. The argument override is only for the recursive
--- call, which passes the override that was just read.
+-- last reads the last members of a set of leases. It returns when the last lease or the block
+-- lapses, in ms since the epoch, or 0 if there is none; the score of the member before it; and the
+-- override, or nil. If the key holds anything else, last returns nil and the error.
+--
+-- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
+-- expires when the member before it lapses, so that member's score is checked and returned only with
+-- '-2'. Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2292,11 +2294,11 @@ end
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
---   override the override, or nil; it may have ended
---   string   whether the key holds a block without a state under it
+--   override the override, which may have ended, or nil
+--   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
---   same     whether the set records one length for all leases, which equals this limit's lease time
+--   same     whether the set records one length for all leases, and it is this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
 --   overlong the number of overlong leases
@@ -2373,9 +2375,9 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
--- because more would take too long. Others are never overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
+-- more would take too long. The other leases do not count as overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
@@ -2578,9 +2580,10 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns a description of what a key holds: the result of states.look, or for other kinds of content
--- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
--- leases, blocked, override and held, which is whether a lease or an override is still in effect.
+-- of returns a table that describes what a key holds. For a state or a block, it is the result of
+-- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
+-- blocked, override and held; held is whether a lease or an override is in effect. If the key holds
+-- anything else, of returns nil and the error.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end
@@ -3019,8 +3022,8 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the number of the first live entry such that the entries after it
--- have at most this many units. In a full log, this is usually the first live entry.
+-- leaving returns the time and the index of the first live entry that is followed by at most the given
+-- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -3051,8 +3054,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
--- It returns false if the log is broken.
+-- check fills in a state from its log. size is the length of the log in bytes, and base, first and
+-- first_sum are its first numbers. check returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -3260,8 +3263,8 @@ local function reset(state)
   return 0
 end
 
--- place parses a text and adds its counts to the buckets in which they count now. It returns false
--- if the text is not a state.
+-- place parses a stored text and adds each count to the bucket for its time. It returns false if the
+-- text is not a state, or false and the error if the state is too large.
 local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(text, STATE)
@@ -3321,8 +3324,9 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
--- for which no room is left. The call fits when enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
+-- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
+-- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
@@ -3491,8 +3495,8 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and how many tokens the last
--- write left: the capacity is not stored, so the number of spent tokens is not known.
+-- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
+-- the last write left. The number of spent tokens is unknown, because the capacity is not stored.
 local function spent(key, from)
   local text = packed.first_text(key, from, PREFIX)
   if text == '' then return 0 end

@@ -67,7 +67,7 @@ func runDeployer() (code int, is bool) {
 	return 0, true
 }
 
-// ofRound returns the policies that a namespace has after a round: two with the same limit.
+// ofRound returns the two policies that a namespace has after a round. Both have the same limit.
 func ofRound(namespace string, round int) []functions.Policy {
 	var list []functions.Policy
 	for _, name := range []string{"a", "b"} {
@@ -175,9 +175,10 @@ func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries [
 }
 
 // checkNamespaces checks that every primary has all policies of each namespace, and that the
-// policies of a namespace come from one round. For namespace i, the rounds from least[i] to last are
-// allowed; if least[i] is negative, the namespace may also be missing. checkNamespaces returns which
-// namespaces have the policies of the round last on all primaries, and the digests of the libraries.
+// policies of a namespace come from one round. For namespace i, the rounds from least[i] to last
+// are allowed; if least[i] is negative, the namespace may also be missing. checkNamespaces returns
+// which namespaces have the policies of the last round on all primaries, and the digests of the
+// libraries.
 func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Node, namespaces []string, least [3]int, last int) (done [3]bool, digests map[string]bool) {
 	t.Helper()
 	digests, done = map[string]bool{}, [3]bool{true, true, true}

@@ -27,7 +27,7 @@ type traffic struct {
 
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
-	lost   map[string]int              // calls that failed because the library is missing, by key
+	lost   map[string]int              // number of calls that failed for lack of the library, by key
 	seen   func(key string, err error) // if not nil, called after each call, concurrently
 }
 
@@ -55,7 +55,9 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		}
 		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			o.PoolSize = 1000 // avoids background dials: after PoolSize failed dials go-redis dials in the background, even shortly after Close
+			// After PoolSize failed dials, go-redis dials in the background, even shortly after
+			// Close.
+			o.PoolSize = 1000
 		}), opts...))
 		group.Go(func() {
 			tick := time.NewTicker(workers * time.Second / perSecond)
@@ -277,7 +279,9 @@ func TestFleetFailover(t *testing.T) {
 		}
 		killed := time.Now()
 		require(t, dead.Kill(ctx))
-		var decided [2]atomic.Int64 // time until the first decision for one of these keys, in ns; with and without shared round trips
+		// The times until the first decision for one of these keys, in ns: with shared round trips
+		// and without.
+		var decided [2]atomic.Int64
 		tr.watchCalls(func(key string, err error) {
 			if i, ok := served[key]; ok && err == nil {
 				decided[i%2].CompareAndSwap(0, int64(time.Since(killed)))

@@ -21,7 +21,7 @@ import (
 )
 
 // TestNginxWithTheService runs nginx with a service that uses the middleware. The test needs Linux,
-// because other systems do not let clients use any address in 127.0.0.0/8.
+// because Linux lets clients use every address in 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")

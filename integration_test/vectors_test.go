@@ -13,9 +13,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestVectors checks that the vectors of functions/vectors get the same replies on every server as
-// offline. An application user makes the calls, so the test also shows that the user's rules grant
-// every command that a function needs.
+// TestVectors checks that every server gives the replies that functions/vectors specifies. An
+// application user makes the calls, so the test also shows that the user's rules grant every
+// command that a function needs.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil || len(files) == 0 {

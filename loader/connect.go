@@ -87,7 +87,7 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 		c.user = "" // without a password, go-redis does not log in, and the name may be a misplaced password
 	}
 	opt.Addr = addr
-	opt.Protocol = 2 // so that replies have one form, and there are no push messages
+	opt.Protocol = 2 // RESP2, which has no maps and no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1

@@ -66,8 +66,8 @@ func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 	})
 }
 
-// If the user may not run one of the commands that doctor sends, Doctor lists the checks that it
-// could not make, and finds no other problem.
+// doctorRefusedEachCommand denies the user one command after another. Doctor must then list the
+// checks that it could not make, and find no other problem.
 func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 	alone, _ := startRedis(t, "--appendonly", "yes")
 	must[loader.Report](t)(newLoader(t, at(t, alone)).Deploy(t.Context(), build(t)))

@@ -16,7 +16,7 @@ func TestDrift(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	other := version("0.0.9", "000000000009")
+	other := libraryAs("0.0.9", "000000000009")
 	forget := func(t *testing.T, addrs ...string) {
 		onEach(t, addrs, "FUNCTION", "DELETE", "ratelimit_previous")
 	}

@@ -90,7 +90,7 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
-	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, version("0.0.9", "000000000001")))
+	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, libraryAs("0.0.9", "000000000001")))
 	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
 			t.Errorf("%v", changes)
@@ -113,7 +113,7 @@ func TestRollbackToALowerContract(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	l := newLoader(t, at(t, addr))
-	must[loader.Report](t)(l.Deploy(ctx, version("0.0.9", "000000000001")))
+	must[loader.Report](t)(l.Deploy(ctx, libraryAs("0.0.9", "000000000001")))
 	higher := strings.Replace(functions.Source(), "local CONTRACT = 1", "local CONTRACT = 2", 1)
 	must[loader.Report](t)(l.Deploy(ctx, loader.Text(higher)))
 	_, err := l.Rollback(ctx)

@@ -86,7 +86,7 @@ func (e *Error) Unwrap() []error {
 // MarshalText returns the same text as Error.
 func (e *Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// found returns the problem without the address, so that it is the same for several nodes.
+// found returns the problem without the address. Nodes with the same problem get the same text.
 func (e *Error) found() string {
 	if reason, ok := strings.CutPrefix(e.Problem, "cannot reach "+e.Addr+": "); ok {
 		return "it cannot be reached: " + reason

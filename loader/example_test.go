@@ -87,8 +87,8 @@ func ExampleHealer() {
 	// true 1
 }
 
-// This trace prints the libraries that a deployment loads on each server. It is also called for the
-// inspections and the lease.
+// This function prints the libraries that a deployment loads on each server. WithTrace also calls
+// it for the inspections and the lease.
 func ExampleWithTrace() {
 	server, err := embedded.Start()
 	if err != nil {

@@ -21,7 +21,7 @@ func TestRepairOnce(t *testing.T) {
 			t.Fatalf("%v; the server holds a text of %d bytes", err, len(holds()))
 		}
 	}
-	newer := version("9.9.9", "000000000009")
+	newer := libraryAs("9.9.9", "000000000009")
 	require(t, rdb.FunctionLoadReplace(ctx, newer.Text()).Err())
 	if err := heal(ctx, rdb); !errors.Is(err, loader.ErrDowngrade) || holds() != newer.Text() {
 		t.Errorf("over a newer build: %v", err)

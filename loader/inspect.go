@@ -26,10 +26,10 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	return s.look(ctx, want).status()
 }
 
-// Drift inspects every primary, as [Loader.Status] does, and compares what it runs with the last
-// deployment, which the nodes record. It finds nodes that differ from the others and libraries that
-// were loaded by hand, even if build is not the build that was deployed. If no node has a record,
-// Drift compares with build.
+// Drift inspects every primary, as [Loader.Status] does, and compares its library with the last
+// deployment recorded on the nodes. Drift finds nodes that differ from the others, and libraries
+// that were loaded by hand, even if build is not the build that was deployed. If no node has a
+// record, Drift compares with build.
 //
 // Report.Wanted is the build that was deployed last. If no node runs it, only its Digest is set.
 func (l *Loader) Drift(ctx context.Context, build Build) (Report, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// If only the library was deleted, a build without its policies is refused as if the library were
-// still there, and the record for a rollback stays.
+// If only the library was deleted, its record remains. A build without the policies of the deleted
+// library is therefore refused, and the previous build stays available for a rollback.
 func TestPoliciesOfALostLibrary(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -183,8 +183,8 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether the library that the node's record names as deployed is the one that
-// the node runs, or f.base. In both cases it is known which policies belong to other namespaces.
+// explained reports whether it is known which policies on the node belong to other namespaces. It
+// is known if the node's record describes either the library that the node runs or f.base.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }

@@ -280,8 +280,8 @@ func TestNamespacesAtOnce(t *testing.T) {
 	}
 }
 
-// A watch of a namespace, and a watch of the library, restore the policies of all namespaces, and
-// keep the policies that others deploy.
+// A watch, whether of a namespace or of the library, restores the policies of all namespaces. It
+// keeps the policies that another Loader deploys.
 func TestWatchOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -67,7 +67,7 @@ func TestPlan(t *testing.T) {
 	}
 
 	// The other build has a removed function, a new function, and files that differ.
-	other := strings.Replace(string(version("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
+	other := strings.Replace(string(libraryAs("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	require(t, at(t, addr).FunctionLoadReplace(ctx, other).Err())
 	plan = must[loader.Plan](t)(l.Plan(ctx, build(t)))
@@ -76,7 +76,7 @@ func TestPlan(t *testing.T) {
 	}
 
 	// A plan reports the deployments that would be refused.
-	require(t, at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err())
+	require(t, at(t, addr).FunctionLoadReplace(ctx, string(libraryAs("0.2.0", "000000000009"))).Err())
 	plan, err = l.Plan(ctx, build(t))
 	want(t, "downgrade", err, loader.ErrDowngrade)
 	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {

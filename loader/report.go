@@ -56,8 +56,8 @@ type Node struct {
 	Running Library `json:"running"`
 
 	// Before is what the node ran when this call inspected it. Changes lists how the wanted build
-	// differs from it. Changes is set only if the build was to be loaded or, in a Plan, would be
-	// loaded.
+	// differs from Before. Changes is set only by a plan or by a call that deploys, and only for
+	// a node that does not run the build.
 	Before  Library  `json:"before"`
 	Changes []Change `json:"changes,omitempty"`
 
@@ -86,7 +86,7 @@ type Node struct {
 	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err is why the node could not be inspected or deployed to, an [*Error], or nil.
+	// Err is an [*Error] that says why the node could not be inspected or changed, or nil.
 	Err error `json:"-"`
 }
 

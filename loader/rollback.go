@@ -14,8 +14,8 @@ import (
 // Rollback works from any machine. They then keep the build that Rollback replaced, so a second
 // Rollback undoes the first.
 //
-// In a namespace, Rollback restores the policies of the namespace that its last deployment replaced,
-// and nothing else. Without a namespace, it keeps the policies of all namespaces.
+// In a namespace, Rollback restores only the policies that the namespace's last deployment
+// replaced. Without a namespace, it keeps the policies of all namespaces.
 //
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, and with
 // [ErrSeveralKept] if it replaced different builds on different nodes; [To] selects one of them.

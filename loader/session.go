@@ -134,9 +134,11 @@ type held struct {
 
 // fleet is all nodes that were inspected, sorted by address.
 type fleet struct {
-	s       *session
-	own     owned    // the caller's build; empty for Delete
-	base    string   // the library that was combined with own to make want; "" if there was none, or if the newest of several is not known
+	s   *session
+	own owned // the caller's build; empty for Delete
+	// base is the source code of the library that was combined with own to make want. It is "" if
+	// there was none, or if there were several and the newest is unknown.
+	base    string
 	want    artifact // what each node should run
 	report  Report
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found

@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // the record of this build; if another build was deployed later, lost is empty
+	kept := f.last() // never the record of a later build: lost would be empty
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
@@ -180,7 +180,7 @@ func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	return false
 }
 
-// account reports a repair, and sets the earliest time of the next repair for the same finding.
+// account reports a repair, and sets when the same finding may be repaired again.
 func (w *watch) account(m *member, want artifact) {
 	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {

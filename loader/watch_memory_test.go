@@ -32,7 +32,7 @@ func TestWatchRemembers(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	l := newLoader(t, at(t, addr))
-	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
+	one, two := libraryAs("0.1.0", "000000000001"), libraryAs("0.1.0", "000000000002")
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	round := watchOf(t, addr, one)
@@ -63,9 +63,9 @@ func TestWatchRemembers(t *testing.T) {
 // A watch that left a server unchanged loads nothing on it, even after FUNCTION FLUSH, until a
 // deployment is recorded.
 func TestWatchLeavesWhatItLeft(t *testing.T) {
-	one := version("0.1.0", "000000000001")
+	one := libraryAs("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
-	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), otherText} {
+	for _, text := range []string{string(libraryAs("0.2.0", "000000000005")), policies.Text(), otherText} {
 		addr, _ := startRedis(t)
 		put(t, addr, text)
 		round := watchOf(t, addr, one)

@@ -59,7 +59,8 @@ func checkChange(t *testing.T, from, to string, steps []functions.Step) {
 			t.Errorf("from %s to %s, step %d: %v", from, to, i+1, err)
 			continue
 		}
-		least, most := 100-used, 100-used+1 // an old state that outlasts a full refill leaves room for one call
+		// If the old state expires later than a full refill takes, one more unit is left.
+		least, most := 100-used, 100-used+1
 		if i == 6 {
 			most = 99 // gcra has refilled
 		}

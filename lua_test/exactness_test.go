@@ -67,7 +67,7 @@ func TestExactness(t *testing.T) {
 // of a microsecond.
 type perfect struct {
 	capacity, interval, parts int64
-	clock                     int64 // the clock's unit, in microseconds
+	clock                     int64 // resolution of the clock, in microseconds
 	at, debt                  int64
 }
 

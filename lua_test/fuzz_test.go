@@ -51,7 +51,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "100/m\nCOST\n9007199254740991"}, {"k", "100/m\nCOST\n" + int64Max}, {"k", "100/m\nCOST\n-1"}, {"k", "100/m\nCOST\nnan"},
 	{"k", "100/m\nCOST\ninf"}, {"k", "100/m\nCOST\n0x10"}, {"k", "100/m\nCOST\n1e3"}, {"k", "100/m\nCOST\n"}, {"k", "100/m\nCOST\n0"},
 	{"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2"}, {"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2\n3"},
-	// numbers that overflowed in the GCRA command that Redis withdrew
+	// numbers near or above the largest that the library accepts
 	{"k", int64Max + "/1ms"}, {"k", int64Max + "/1ms burst=" + int64Max}, {"k", "1/" + int64Max + "d"}, {"k", "1/ms burst=" + int64Max},
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},

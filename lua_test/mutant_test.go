@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// mutated returns the library's source code. If tools/mutate runs the tests, mutated first applies
-// the change that tools/mutate asks for.
+// mutated returns text, the library's source code. If tools/mutate runs the tests, mutated applies
+// the mutation in the environment variable RATELIMIT_MUTANT.
 func mutated(t testing.TB, text string) string {
 	t.Helper()
 	var change struct {

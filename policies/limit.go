@@ -41,7 +41,7 @@ type limit struct {
 type rate struct {
 	text     string
 	n        int64 // units per period
-	period   int64 // ms; of the longest window if they differ
+	period   int64 // in ms; the longest window if their lengths differ
 	capacity int64
 	buckets  int64
 	aligned  bool  // align=clock

@@ -34,8 +34,8 @@ func implied(algorithm string, a, b rate) bool {
 	if equal == b {
 		return true
 	}
-	// Each case compares the largest number of units that a allows within b's period with the
-	// capacity of b.
+	// Each case compares the capacity of b with the largest number of units that rate a allows within
+	// b's period.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":

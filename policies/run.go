@@ -15,8 +15,7 @@ import (
 )
 
 // sides is Lua code that adds a function to the library. The function chooses which side decides
-// all following calls: "canary", "policy", or with "" the side to which the key of the call
-// belongs.
+// all following calls: "canary", "policy", or "" for the side to which the call's key belongs.
 const sides = `
 do
   local by_key, side = policies.in_canary, ''
@@ -190,7 +189,7 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 		default:
 			got := values[element]
 			if strings.HasSuffix(e.field, "allowed") {
-				got = min(1, got) // with up_to, the element is the number of units taken
+				got = min(1, got) // with up_to, got is the number of units taken
 			}
 			if got != e.want {
 				fail(e, show(e.want), show(got))

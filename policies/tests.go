@@ -40,7 +40,7 @@ type call struct {
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
 	force  bool          // the cost is charged even if it does not fit
-	side   string        // "canary" or "policy" if the test chooses the side that decides; "" if the key does
+	side   string        // "canary" or "policy"; "" if the key selects the side
 	limit  string        // limit of override
 	span   time.Duration // duration of block or override
 	times  int64
@@ -52,9 +52,9 @@ type expectation struct {
 	field string
 	key   string // name of the key if the expectation is in the field "each"; otherwise ""
 	index int64  // number of this key, from 1
-	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // for the field error: the expected beginning of the error
-	count bool   // want is how many calls are allowed
+	want  int64  // a number, a duration in ms (-1 for never), or 1 for true and 0 for false
+	text  string // the beginning of an error
+	count bool   // whether want is the number of allowed calls
 }
 
 // verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb

@@ -99,8 +99,8 @@ func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...
 }
 
 // Check returns nil if the servers are ready and accept the limit of NewClient, as
-// [client.Client.Check] does. Call it when the program starts, because NewClient does not ask a
-// server. Limits that only [Change] sets are not checked: give them to client.Client.Check.
+// [client.Client.Check] does. Call it when the program starts, because NewClient does not contact a
+// server. Check does not check limits that only [Change] sets: pass them to client.Client.Check.
 func (c *Client) Check(ctx context.Context) error { return c.calls.Check(ctx) }
 
 // Unary is a [grpc.UnaryClientInterceptor].
@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // an error from another Client, which is later in the chain of interceptors
+	var own *client.LimitedError // returned by another Client's interceptor, and not by the server
 	if err != nil && !errors.As(err, &own) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}

@@ -38,8 +38,8 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	}
 }
 
-// checkLimited checks that err is the error for a call that was not made: a LimitedError whose
-// RetryAfter is after and whose Err is cause.
+// checkLimited checks that err is a LimitedError for a call that was not made, with the given
+// RetryAfter and Err.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
 	var limited *client.LimitedError

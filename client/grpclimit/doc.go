@@ -5,24 +5,24 @@
 //
 //	limit, err := grpclimit.NewServer(limiter, "api", "100/m", grpclimit.Peer())
 //	...
-//	err = limit.Check(ctx) // asks the servers whether they accept the limit
+//	err = limit.Check(ctx) // checks that the servers accept the limit
 //	...
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
 // A [Key] selects the key under which a call is counted: the address of the peer, a metadata value,
-// the method, or the result of a function. A call over the limit ends with RESOURCE_EXHAUSTED and a
-// RetryInfo. A call without a key ends with INVALID_ARGUMENT, so callers cannot avoid the limit by
-// omitting the value; [FirstOf] provides another key for such calls. A stream is counted when it is
-// opened, and with [PerMessage] also for each message.
+// the method, or the result of a function. A call over the limit fails with RESOURCE_EXHAUSTED and
+// a RetryInfo. A call without a key fails with INVALID_ARGUMENT, so callers cannot avoid the limit
+// by omitting the value; [FirstOf] provides another key for such calls. A stream is counted when it
+// is opened, and with [PerMessage] also for each message.
 //
 // If there is no decision, a call is allowed, and the error is logged, at most once a second.
-// [RefuseOnError] ends such calls with UNAVAILABLE. Retries do not help against a wrong limit:
+// With [RefuseOnError], such calls fail with UNAVAILABLE. Retries do not help if a limit is wrong:
 // [Server.Check] finds it when the program starts. While the program runs, the error is logged on
-// its own line, and [RefuseMisconfigured] ends the call with INTERNAL. If the client was made with
-// client.WithFallback, the fallback applies first.
+// its own line, and with [RefuseMisconfigured] the call fails with INTERNAL. If the client was made
+// with client.WithFallback, the fallback applies first.
 //
-// A call is charged even if its caller cancels it or sets a short deadline, because the decision
-// does not end with the context of the call. If there is no decision and the context has ended, the
+// A call is charged even if its caller cancels it or sets a short deadline, because the context of
+// the call does not cancel the decision. If there is no decision and the context is done, the
 // call is not handled.
 //
 // A handler that knows the cost of its call only afterwards can correct the charge; see [ChargeOf].

@@ -149,7 +149,7 @@ type received struct {
 func (r received) Context() context.Context { return r.ctx }
 func (r received) RecvMsg(any) error        { return nil }
 
-// If a context has ended before the decision, calls and messages are decided as usual.
+// If a context is done before the decision, calls and messages are decided as usual.
 func TestEndedContexts(t *testing.T) {
 	for code, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
@@ -164,7 +164,7 @@ func TestEndedContexts(t *testing.T) {
 					}
 					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 						handled++
-						for range 2 { // the opening was charged for the first message
+						for range 2 { // the first message was charged when the stream was opened
 							if err := stream.RecvMsg(nil); err != nil {
 								t.Errorf("a message within the limit: %v", err)
 							}

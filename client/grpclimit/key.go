@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return if the call lacks the value to count by. The
+// ErrNoKey is the error that a [Func] must return if the call lacks the value for the key. The
 // caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next key.
 // Any other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the call lacks what it is limited by")

@@ -137,7 +137,7 @@ func NewServer(limiter *client.Client, name string, limit client.Limit, key Key,
 
 // Check returns nil if the servers are ready and accept the limit of NewServer, as
 // [client.Client.Check] does. Call it when the program starts. Limits that only [WithRequest] sets
-// are not checked: give them to client.Client.Check.
+// are not checked: pass them to client.Client.Check.
 func (s *Server) Check(ctx context.Context) error { return s.requests.Check(ctx) }
 
 // Unary is a [grpc.UnaryServerInterceptor].
@@ -182,8 +182,8 @@ func (s *serverStream) RecvMsg(m any) error {
 	return err
 }
 
-// admit returns the context for the handler, the request that it sent to the limiter, and a nil
-// error if the call may proceed. If nothing was sent, the returned request has no keys.
+// admit returns the context for the handler, the request that admit sent to the limiter, and a nil
+// error if the call may proceed. If admit sent nothing, the returned request has no keys.
 func (s *Server) admit(ctx context.Context, method string) (context.Context, client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
@@ -213,7 +213,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 // take returns the decision, or the zero Result if there is none. If the error is not nil, it ends
 // the call.
 func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
-	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
+	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // charge callers that give up, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)

@@ -109,8 +109,8 @@ func New(limiter *client.Client, name string, limit client.Limit, opts ...Option
 }
 
 // Check returns nil if the servers are ready and accept the limit of New, as [client.Client.Check]
-// does. Call it when the program starts, because New does not ask a server. Limits that only
-// [WithRequest] sets are not checked: give them to client.Client.Check.
+// does. Call it when the program starts, because New does not contact a server. Check does not
+// check limits that only [WithRequest] sets: pass them to client.Client.Check.
 func (t *Transport) Check(ctx context.Context) error { return t.calls.Check(ctx) }
 
 // Host returns the host of a request and, if it is not the default of the scheme, the port:
@@ -237,7 +237,7 @@ func withBody(r *http.Request) (*http.Request, error) {
 	return &retry, nil
 }
 
-// inTime reports whether a wait of d ends by the time until and by the deadline of ctx.
+// inTime reports whether a wait of d ends before until and before the deadline of ctx.
 func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()

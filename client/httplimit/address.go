@@ -70,7 +70,7 @@ func IPv6Prefix(bits int) AddressOption {
 // Address counts each request by the address of its client: "address=203.0.113.7". Without options
 // this is the address of the connection ([http.Request.RemoteAddr]).
 //
-// Behind proxies, give [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
+// Behind proxies, use [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
 // where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
 // further left come from the client and are ignored. If an entry cannot be parsed, the request is
 // counted under the address of the proxy that wrote it.

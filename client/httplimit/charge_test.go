@@ -19,8 +19,8 @@ import (
 
 const peer = "api|address=192.0.2.1"
 
-// charging returns a handler whose requests are charged cost units under limit. The handler then
-// calls correct with the charge.
+// charging returns a handler that charges each request under limit. It then passes the charge to
+// the function correct.
 func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,8 @@ func TestChargeOfUpTo(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
-// A handler also works without a limit. Each of two middlewares has its own charge.
+// Without a middleware, ChargeOf returns nil, and the methods of the nil Charge do nothing. With
+// two middlewares, ChargeOf returns the charge of the one with the given name.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	none := httplimit.ChargeOf(t.Context(), "api")

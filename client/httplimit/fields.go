@@ -17,7 +17,7 @@ import (
 type Policy struct {
 	Name   string        // such as "hourly"
 	Limit  client.Limit  // the limit as used in calls, such as "10/s burst=20, 1000/h" or "@api"
-	Quota  int64         // q: the most that the rate allows at once, as in Result.Limit
+	Quota  int64         // q: the largest possible cost of one call, as in Result.Limit
 	Window time.Duration // w: the time in which the quota refills, rounded up to whole seconds
 }
 

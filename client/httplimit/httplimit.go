@@ -119,7 +119,7 @@ type Middleware func(next http.Handler) http.Handler
 
 // Check returns nil if the servers are ready and accept the middleware's limit and the limits of
 // [WithPolicies]. See [client.Client.Check]. Call it when the program starts, because New does not
-// ask a server. Limits that only [WithRequest] sets are not checked: give them to
+// contact a server. Limits that only [WithRequest] sets are not checked: give them to
 // client.Client.Check.
 func (m Middleware) Check(ctx context.Context) error {
 	l, ok := m(nil).(*limited)

@@ -145,7 +145,7 @@ func TestPolicyOfSeveralLimits(t *testing.T) {
 }
 
 // Nested middlewares count separately, each under its own key. Each adds its own line to the
-// fields.
+// RateLimit fields.
 func TestNested(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	inner := newHandler(t, limiter, "100/d", httplimit.Address(), ok)

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return if the request lacks the value to count by. The
+// ErrNoKey is the error that a [Func] must return if the request lacks the value for the key. The
 // client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the next key. Any
 // other error is treated as a server error: no decision is made.
 var ErrNoKey = errors.New("the request lacks what it is limited by")

@@ -62,8 +62,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
 		return
 	}
-	// A client that hangs up is charged like any other, so the decision uses a context that does
-	// not end with the request.
+	// The decision uses a context that outlives the request, because a client that hangs up must
+	// still be charged.
 	hold, err := p.limiter.HoldRequest(context.WithoutCancel(r.Context()), client.Request{
 		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
 	})

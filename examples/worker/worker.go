@@ -44,10 +44,10 @@ func (q *Queue) Push(ctx context.Context, job string) error {
 	return q.Redis.RPush(ctx, q.key("waiting"), job).Err()
 }
 
-// Work runs jobs, one at a time, until ctx ends. Each call is one worker; call it in any number of
-// goroutines and processes. The context passed to do ends if a lease is lost. In this case do must
-// return, because another worker may have taken the job. If do returns an error, the job is
-// retried.
+// Work runs jobs, one at a time, until ctx is canceled. Each call is one worker; call it in any
+// number of goroutines and processes. If a lease is lost, Work cancels the context of the function
+// do. The function must then return, because another worker may have taken the job. If it returns
+// an error, the job is retried.
 func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job string) error) {
 	looked := time.Now()
 	for ctx.Err() == nil {

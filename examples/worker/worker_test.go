@@ -81,7 +81,7 @@ func TestEachJobOnceAndTwoAtOnce(t *testing.T) {
 			most.Store(n)
 		}
 		defer running.Add(-1)
-		select { // a job continues only while another one runs
+		select { // waits until another job runs at the same time
 		case meet <- true:
 		case <-meet:
 		case <-ctx.Done():

@@ -25,8 +25,8 @@ function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. expected describes a key of the
--- wrong type.
+-- failed returns the error for a command that failed on a key. If the key has the wrong type, expected
+-- is part of the error's text, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure

@@ -40,8 +40,8 @@ end
 -- cost is above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
--- for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
+-- twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
@@ -77,7 +77,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that show its kind, its block and whether it has an override
+local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
 -- by SET without KEEPTTL).
@@ -245,8 +245,8 @@ function states.copy(parts, key, first, last)
 end
 
 -- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
--- must be later than now, because APPEND would otherwise make a new key. The first APPEND adds
--- nothing: without the permission for APPEND, it fails before SET replaces the value.
+-- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
+-- nothing. It makes the call fail before SET replaces the value if the user may not run APPEND.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end

@@ -5,9 +5,9 @@
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). An impossible state leaves room for
---                                 this cost. Returns true, or false and optionally an error if the text is not the
---                                 algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
+--                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
+--                                 error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
@@ -81,8 +81,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read: it follows a block that has
--- ended, or is stored in a form that has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
+-- an expired block or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)

@@ -1,7 +1,7 @@
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that
--- "@name" reads no key.
+-- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
+-- call with "@name" need not read them from a Redis key.
 --
--- name -> { limit, limit ..., keys = { name of its key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
+-- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
 -- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
@@ -33,8 +33,8 @@ function policies.in_canary(canary, name, key)
   return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
 end
 
--- lease returns the policy that decides on the leases of a key, or its canary. If the policy is
--- unknown or has several limits, lease returns nil and the error.
+-- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
+-- policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then

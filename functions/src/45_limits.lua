@@ -67,7 +67,7 @@ local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
 local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
 
@@ -225,7 +225,7 @@ end
 -- parse_side parses the limits of a policy, or of its canary. It returns
 -- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
 -- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's decide by a function that counts calls.
+-- number of limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {

@@ -4,14 +4,14 @@
 -- options are given.
 --
 -- A request has these fields:
---   limits, count   the limits, and their number. src/60_decisions.lua replaces a limit by its override
+--   limits, count   the limits, and their number. src/60_decisions.lua replaces an overridden limit
 --   costs           the cost for each limit; with UPTO, at most what the capacities allow
 --   COST            the number of costs in the arguments
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
---   EACH            whether the reply has a list of what each limit says
---   ONCE, TRACK     their keys
---   ttl             of ONCE, in ms
+--   EACH            whether the reply also contains the separate result of each limit
+--   ONCE, TRACK     the key for ONCE, the key for TRACK
+--   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies

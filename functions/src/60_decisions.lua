@@ -4,9 +4,9 @@
 -- call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow, and the call continues in either case. Shadow
--- policies never deny: they try a limit on real traffic before it is enforced. If the enforced
--- limits deny, nothing is charged.
+-- separate decision: it is charged if it would allow the call, and the call continues in either case.
+-- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
+-- enforced limits deny the call, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
@@ -26,7 +26,7 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
--- wait returns the time in ms after which a rate that denies would allow, or -1 for never.
+-- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -66,8 +66,8 @@ local function load(keys, request, verb, again)
   return size
 end
 
--- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
--- that number, or 0 if not even one fits.
+-- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It makes
+-- this number the cost of these limits and returns it. If the number is 0, the cost is 1.
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
@@ -93,7 +93,7 @@ local function decide_groups(size, request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the debt that it may take.
+-- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   algorithm.charge(state, math.min(units, algorithm.spare(state)))
@@ -150,7 +150,7 @@ local function sum_up(whole, first, last, group, upto, forced)
   return whole
 end
 
-local result = {} -- the result of the function each; reused by the next call
+local result = {} -- the list that each() returns; the next call reuses it
 
 -- each returns the list that EACH adds to the reply.
 local function each(request)

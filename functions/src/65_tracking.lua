@@ -1,6 +1,6 @@
--- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
--- count per minute for the last hour. It also counts denied calls, so it is separate from the
--- limiter, which a denied call does not change.
+-- TRACK records the usage of a caller: totals, first and last use, and a count per minute for the
+-- last hour. The record also counts denied calls. It has its own key, because a denied call does not
+-- change the state of a limit.
 --
 -- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
 -- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
@@ -11,9 +11,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, with false for absent ones. It returns nil and the error if
--- the key holds anything else, or none of the fields. An empty string counts as an absent key: the
--- result is then { replace = true }.
+-- fields returns the values of fields of a record, with false for absent fields. If the key exists but
+-- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
+-- empty string, which counts as an absent key, it returns { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then

@@ -5,9 +5,10 @@
 -- the limit and after the part of a block. The key expires when the last of these three parts does.
 -- An override that has ended is ignored, and dropped when the state is next written.
 --
--- Only states.load_other finds overrides, so keys without one cost nothing more. It loads the key
--- with the override's limit, and returns the override, which the decision then uses instead of the
--- call's limit. An override has the fields algorithm, size, capacity and form of a limit, and
+-- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- loads the key with the override's limit and returns the override. The decision then uses the
+-- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
+-- of a limit, and
 --   limit    the parsed limit
 --   text     the limit as the caller wrote it
 --   ends     when the override ends, in ms since the epoch

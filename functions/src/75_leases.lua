@@ -40,12 +40,13 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last returns when the last lease or the block of a key lapses, in ms since the epoch, or 0 if
--- there is none. If the key holds anything else, it returns nil and the error. from is '-1', or
--- '-2' for a call that may remove the last member. The key then expires when the member before it
--- lapses, so with '-2', last also checks the score of that member and returns it as the second
--- result. The third result is the override, or nil. The argument override is only for the recursive
--- call, which passes the override that was just read.
+-- last reads the last members of a set of leases. It returns when the last lease or the block
+-- lapses, in ms since the epoch, or 0 if there is none; the score of the member before it; and the
+-- override, or nil. If the key holds anything else, last returns nil and the error.
+--
+-- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
+-- expires when the member before it lapses, so that member's score is checked and returned only with
+-- '-2'. Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -102,11 +103,11 @@ end
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
---   override the override, or nil; it may have ended
---   string   whether the key holds a block without a state under it
+--   override the override, which may have ended, or nil
+--   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
---   same     whether the set records one length for all leases, which equals this limit's lease time
+--   same     whether the set records one length for all leases, and it is this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
 --   overlong the number of overlong leases
@@ -183,9 +184,9 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last,
--- because more would take too long. Others are never overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
+-- more would take too long. The other leases do not count as overlong until they are granted again.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)

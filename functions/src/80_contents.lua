@@ -8,9 +8,10 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns a description of what a key holds: the result of states.look, or for other kinds of content
--- a table with some of its fields. A usage record has only blocked and use. A set of leases has only
--- leases, blocked, override and held, which is whether a lease or an override is still in effect.
+-- of returns a table that describes what a key holds. For a state or a block, it is the result of
+-- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
+-- blocked, override and held; held is whether a lease or an override is in effect. If the key holds
+-- anything else, of returns nil and the error.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then return found end

@@ -237,8 +237,8 @@ func (b *Backend) identify(ctx context.Context) error {
 	return nil
 }
 
-// Until calls f every few milliseconds until it returns nil. If ctx ends first, Until returns an
-// error that wraps f's last error. condition describes in the error what Until waited for.
+// Until calls f every few milliseconds until it returns nil. If ctx is done first, Until returns an
+// error that contains condition, which describes the expected state, and wraps f's last error.
 func Until(ctx context.Context, condition string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

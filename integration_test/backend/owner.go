@@ -32,8 +32,8 @@ func ownerOf(pid int) string {
 	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
 }
 
-// stale reports whether the owner has ended. Processes in other PID namespaces are not visible. An
-// owner in another namespace counts as ended after two hours, which is longer than any test run.
+// stale reports whether the owner, a process, has exited. Processes in other PID namespaces are not
+// visible, so stale assumes that they exit within two hours. No test run takes longer.
 func stale(owner string, created time.Time) bool {
 	space, rest, _ := strings.Cut(owner, " ")
 	number, _, _ := strings.Cut(rest, " ")

@@ -3,6 +3,7 @@ package fakeredis
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -34,21 +35,29 @@ func Run(t testing.TB, answer func(words []string) string) (addr string) {
 // RESP encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
 // lists of these.
 func RESP(reply any) string {
+	var text strings.Builder // a library in the reply is long, so it is copied only once
+	write(&text, reply)
+	return text.String()
+}
+
+func write(text *strings.Builder, reply any) {
 	switch v := reply.(type) {
 	case nil:
-		return "$-1\r\n"
+		text.WriteString("$-1\r\n")
 	case int, int64:
-		return fmt.Sprintf(":%d\r\n", v)
+		fmt.Fprintf(text, ":%d\r\n", v)
 	case string:
-		return fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+		fmt.Fprintf(text, "$%d\r\n", len(v))
+		text.WriteString(v)
+		text.WriteString("\r\n")
 	case error:
-		return "-" + v.Error() + "\r\n"
+		text.WriteString("-" + v.Error() + "\r\n")
 	case []any:
-		text := fmt.Sprintf("*%d\r\n", len(v))
+		fmt.Fprintf(text, "*%d\r\n", len(v))
 		for _, x := range v {
-			text += RESP(x)
+			write(text, x)
 		}
-		return text
+	default:
+		panic(fmt.Sprintf("no reply for %T", reply))
 	}
-	panic(fmt.Sprintf("no reply for %T", reply))
 }

@@ -15,8 +15,8 @@ var pageStyle string
 // of light or dark mode.
 var PageStyle = template.CSS(pageStyle)
 
-// Inline returns a picture for embedding in a page. id is the id of its title, and must be unique
-// on the page.
+// Inline returns a picture for embedding in a page. id becomes the id attribute of the picture's
+// title. It must be unique on the page.
 func Inline(svg, id string) template.HTML {
 	return template.HTML(strings.ReplaceAll(svg, `"title"`, strconv.Quote(id)))
 }

@@ -103,8 +103,8 @@ func names(n int) string {
 }
 
 // TestOperatorsWithoutEnd checks that code with too many operators is rejected before it is parsed.
-// The parser keeps each operator until it has read the operand after it, which would take 1.8 GiB
-// here.
+// The parser keeps each operator until it has read the next operand. For this code, it would need
+// 1.8 GiB.
 func TestOperatorsWithoutEnd(t *testing.T) {
 	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
 		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"

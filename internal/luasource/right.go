@@ -256,7 +256,7 @@ func logical(e *ast.LogicalOpExpr) ast.Expr {
 	return e.Lhs
 }
 
-// not(e) returns the expression "not a", simplified if a is a constant.
+// not returns e, or true or false if the operand of e is a constant.
 func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Expr)
 	switch {

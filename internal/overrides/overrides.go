@@ -48,8 +48,7 @@ type Scan struct {
 }
 
 // New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. limit is
-// the maximum number of overrides that the scan keeps. The scan only counts overrides that it finds
-// after these.
+// the maximum number of overrides that the scan keeps. Further overrides are only counted.
 func New(limit int, match string) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match}, found: map[string]Override{}}
 	s.keys.Read = s.read

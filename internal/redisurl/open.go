@@ -14,8 +14,8 @@ import (
 )
 
 // Punctual makes every connection respect the deadline of its context, and applies timeout if the
-// URL sets no timeout. It also disables three defaults of go-redis: identifying itself to the
-// server, asking for maintenance notifications, and retrying dials.
+// URL sets no timeout. It also turns off three features of go-redis: CLIENT SETINFO, maintenance
+// notifications, and retries of dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
@@ -29,7 +29,8 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// SetPassword sets the password of a URL that has none. A name in the URL is then the user name.
+// SetPassword sets the password for a URL without a password. If the URL contains a name, as in
+// redis://name@host, this name becomes the user name.
 func (s *Servers) SetPassword(password string) {
 	s.nameUser()
 	s.Options.Username, s.Options.Password = s.Alone, password

@@ -159,8 +159,8 @@ func splitOption(query string) bool {
 	return false
 }
 
-// withoutURL returns an error from url.Parse without the URL, which may contain a password. An
-// apparent port may also be part of a password.
+// withoutURL returns an error from url.Parse without the URL, which may contain a password. It also
+// removes an invalid port, which may be part of a password.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {

@@ -87,7 +87,7 @@ func TestOptionsOfURLs(t *testing.T) {
 		option := "?conn_max_lifetime=9&" + strings.ToLower(word.ReplaceAllString(field.Name, "${1}_$2")) + "=" + value
 		o, err := redis.ParseURL("redis://h" + option)
 		if !field.IsExported() || err != nil {
-			continue // no URL has the option
+			continue // the field cannot be set in a URL
 		}
 		found++
 		want := reflect.ValueOf(*o).Field(i).Interface()

@@ -82,8 +82,8 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// TestPause checks that the pause after a step is long enough: a scan may use at most the share
-// Share of a server's time.
+// TestPause checks that the pause after a step is long enough for a scan to use at most 5% of a
+// server's time (Share).
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

@@ -64,7 +64,7 @@ type Record struct {
 type recent struct {
 	At     time.Time // when the counts were read, by the server's clock
 	minute int64     // minute since the epoch in which the pass began
-	counts [2]Count  // in that minute and in the one before
+	counts [2]Count  // counts in this minute and in the one before it
 }
 
 // Rate is the number of calls allowed and denied per second.

@@ -1,7 +1,7 @@
--- This code is prepended to the library. It replaces redis, string and struct with tables of
--- functions that count.
+-- This code is prepended to the library. It replaces redis, string and struct with tables whose
+-- functions count commands, their bytes, and operations on strings.
 local commands, bytes, steps = 0, 0, 0
-local function real_redis() return redis end -- called within each call, because redis is another table at load time
+local function real_redis() return redis end -- not cached: redis is a different table while the library loads
 local function real_string() return string end
 local function real_struct() return struct end
 

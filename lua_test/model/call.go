@@ -26,7 +26,7 @@ type Call struct {
 	Verb    string
 	Keys    []string // one for each limit; for verbs without limits, all keys
 	Limits  []Policy // limits written in the call, and policies
-	Costs   []int64  // empty: 1 for every limit; one cost: for all limits; several: one per limit
+	Costs   []int64  // one cost for all limits, or one for each limit; if empty, every cost is 1
 	Upto    bool     // UPTO; requires at most one cost
 	Force   bool     // FORCE; not together with Upto
 	Each    bool

@@ -20,7 +20,7 @@ type gcra struct {
 	b        int64
 	interval *big.Rat // T, in µs
 	unit     int64    // the unit of the clock, in µs
-	q        int64    // the denominator of T in this unit
+	q        int64    // the denominator of T/unit
 	now      int64    // the current time in µs, rounded down to a multiple of unit
 	debt     *big.Rat // D = TAT - now
 }

@@ -16,7 +16,7 @@ type Model struct {
 	now  int64 // in microseconds since the epoch
 	keys map[string]entry
 
-	// Calls holds the counts of each policy and of each canary.
+	// Calls holds the number of calls for each policy and each canary.
 	Calls map[Side]Counts
 }
 

@@ -8,8 +8,10 @@ func init() {
 
 // log is the state of sliding_log: when each unit was taken, in order.
 type log struct {
-	n, now, since int64   // the rate's n, the current time, and the start of the window; times in µs
-	taken         []taken // oldest first; may begin with calls outside the window
+	n     int64   // maximum number of units within the window
+	now   int64   // current time, in µs
+	since int64   // start of the window, in µs
+	taken []taken // oldest first; may begin with calls outside the window
 }
 
 type taken struct{ us, units int64 }

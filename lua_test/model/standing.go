@@ -46,8 +46,8 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after returns the shortest wait in ms, counted from the time us, after which at least the given
-// units are left.
+// after returns the shortest wait in ms, starting at us, after which at least the given number of
+// units is left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
@@ -143,8 +143,8 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	return all, groups, ""
 }
 
-// find sets the state of a rate. room is how many units are left if find has to replace an
-// impossible state.
+// find sets s.state to the state of the rate in key. If that state is impossible, find replaces it.
+// room is the number of units that the replacement leaves.
 func (m *Model) find(s *standing, key string, room int64) {
 	if s.limit.never() {
 		s.state = nothing{}
@@ -181,7 +181,7 @@ func (s *standing) carried(old limiter, room int64) int64 {
 		switch of := kept.(type) {
 		case counts:
 			if place > 0 {
-				return 0 // the first rate is full
+				return 0 // there is no state for the first rate, so it is full
 			}
 			return min(b, of.counted())
 		case tokens:

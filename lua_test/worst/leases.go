@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// leases returns a Prepare function that stores 5000 leases of the given length in a key. One
-// lapses each millisecond, starting at now+from, except that the lease x lapses in 20 s. If several
-// is true, the length of each lease is stored separately, as it is for leases of different lengths.
+// leases returns a Prepare function that stores 5000 leases of the given length in a key. From
+// now+from on, one lease lapses each millisecond, but the lease x lapses 20 s after now. If several
+// is true, the length of each lease is stored separately, as if the lengths differed.
 func leases(from, length time.Duration, several bool) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key, words := Keys(1)[0], []string{"ZADD", Keys(1)[0]}

@@ -30,7 +30,7 @@ const held = 10 * second // how long a call holds its lease
 // traffic is a traffic pattern: a series of calls on one key.
 type traffic struct {
 	name, file string
-	says       string // title of its picture
+	says       string // title of the picture
 	calls      []int64
 }
 

@@ -29,8 +29,8 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another. The first block starts with an empty server,
-// or with what the documents before it in docs/README.md have left there.
+// Document is a file whose blocks build on one another. The first block runs on an empty server, or
+// on the server of the documents that come before it in docs/README.md.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example
@@ -136,8 +136,8 @@ func parse(name, text string) (Document, error) {
 	return document, nil
 }
 
-// Run runs the example in the clone against a server. It pastes a block in sh into the given shell.
-// The returned error says how the result differs from the document.
+// Run runs the example in the clone against a server. If the example is in the language sh, Run
+// pastes it into shell. The returned error says how the result differs from the document.
 func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) error {
 	address := strings.TrimPrefix(redisURL, "redis://")
 	code := strings.ReplaceAll(e.code, "localhost:6379", address)

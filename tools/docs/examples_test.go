@@ -100,8 +100,8 @@ var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 
-// callsOf returns the program calls that a shell makes for a block, with their arguments, one call
-// per line.
+// callsOf runs the example in a shell, and returns the programs that the shell starts, with their
+// arguments, one per line.
 func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

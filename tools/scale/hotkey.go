@@ -47,9 +47,8 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 	return max(1, min(b.size, b.remaining/8))
 }
 
-// run counts the calls during one second, after a warm-up that takes several times ttl. The limit
-// begins empty, and processes that get few units request few, so the batches need the warm-up to
-// find their sizes.
+// run counts the calls during one second, after a warm-up of one second and six times ttl. At first
+// no units are available and the batches are small. They reach their usual sizes in the warm-up.
 func (h hotKey) run() (t tally) {
 	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)

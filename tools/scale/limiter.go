@@ -18,10 +18,10 @@ func newLimiter(rate, burst int64) *limiter {
 	return &limiter{rate: rate, burst: burst}
 }
 
-// take takes as many units as are available at the time us, in µs, but at most n, like UPTO. It
+// take takes the units that are available, but at most n, like UPTO. us is the time in µs. It
 // returns the number of units taken, or 0 if the call is denied, and the number remaining.
 func (l *limiter) take(us, n int64) (taken, remaining int64) {
-	const interval = 1_000_000 // refill time of one unit, in units of 1/rate µs
+	const interval = 1_000_000 // refill time of one unit; times are in 1/rate µs
 	debt := max(0, l.full-us*l.rate)
 	left := max(0, l.burst-(debt+interval-1)/interval)
 	n = min(n, left)

@@ -45,9 +45,9 @@ const splitLimit = 200_000 // per second
 
 var splitLoads = []int64{50, 90, 100, 150} // in percent of the limit
 
-// subKeysTable returns a table of how much of a limit is admitted if it is split evenly over k
-// sub-keys. Either each call picks a random sub-key, or each process always uses the same one. Of
-// 10,000 processes, the one of rank r makes calls in proportion to 1/r.
+// subKeysTable returns a table of how many fewer calls are admitted if a limit is split evenly over
+// k sub-keys. Either each call picks a random sub-key, or each of 10,000 processes always uses the
+// same one. The number of calls of the process with rank r is proportional to 1/r.
 func subKeysTable() string {
 	columns := []string{"k"}
 	for _, how := range []string{"drawn", "by process"} {

@@ -53,7 +53,7 @@ func outcomes(file string) (map[[2]string]string, error) {
 			all[[2]string{e.Package, e.Test}] = word
 		}
 	}
-	within := map[[2]string][]string{} // outcomes within each test and package
+	within := map[[2]string][]string{} // outcomes of each test's subtests and each package's tests
 	for id, outcome := range all {
 		for parent := id; parent[1] != ""; {
 			parent[1] = parent[1][:max(0, strings.LastIndexByte(parent[1], '/'))]

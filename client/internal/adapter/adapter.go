@@ -104,7 +104,7 @@ func Set[V any](field *V, value V, text string) error {
 }
 
 // Block blocks keys for at least d; it does not shorten a longer block. If d is 0 or less, it does
-// nothing. It ignores the end of ctx; the timeout of limiter bounds the call.
+// nothing. It ignores the cancellation of ctx; the timeout of limiter bounds the call.
 func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil
@@ -112,7 +112,7 @@ func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []
 	return limiter.BlockAtLeast(context.WithoutCancel(ctx), d, keys...)
 }
 
-// Ended reports whether ctx has ended or its deadline has passed. At the deadline, a connection may
+// Ended reports whether ctx is done or its deadline has passed. At the deadline, a connection may
 // time out before the timer of ctx fires.
 func Ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()

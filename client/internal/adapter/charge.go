@@ -18,7 +18,7 @@ type Charge struct {
 	mu      sync.Mutex
 	request client.Request
 	result  client.Result
-	units   int64 // charged to every key for this call, on a server
+	units   int64 // units that a server charged to each key; the fewest if they differ
 	local   bool  // a LocalLimiter allowed the call
 }
 

@@ -58,7 +58,7 @@ func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time
 	return c.Limiter.WaitRequest(ctx, req, until)
 }
 
-// Block blocks the keys of req for d, the time that a reply asked for.
+// Block blocks the keys of req for d or c.block, whichever is shorter.
 func (c *Calls[C]) Block(ctx context.Context, call C, req client.Request, d time.Duration) {
 	if len(req.Keys) == 0 {
 		return

@@ -85,8 +85,8 @@ func (b *budget) close() { close(b.quit) }
 // idle is the number of milliseconds without a call after which the goroutine ends.
 const idle = 100
 
-// maxTick is the maximum time that counts for a call between two checks. If more time has passed,
-// the operating system did not run the process meanwhile.
+// maxTick is the maximum time between two checks that is charged to a call. If more time has
+// passed, the operating system suspended the process.
 const maxTick = 2 * time.Millisecond
 
 func (b *budget) watch() {

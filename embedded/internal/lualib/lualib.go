@@ -13,8 +13,8 @@ import (
 const MaxString = 64 << 20
 
 // maxArray is the largest key for which gopher-lua extends a table's array, element by element.
-// Larger keys are hashed, and the # operator does not count them. The setting affects every use of
-// gopher-lua in the process.
+// Larger keys are hashed, and the # operator does not count them. init sets this maximum for every
+// use of gopher-lua in the process.
 const maxArray = 1 << 22
 
 func init() { lua.MaxArrayIndex = maxArray }

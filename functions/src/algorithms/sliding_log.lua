@@ -59,8 +59,8 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the number of the first live entry such that the entries after it
--- have at most this many units. In a full log, this is usually the first live entry.
+-- leaving returns the time and the index of the first live entry that is followed by at most the given
+-- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -91,8 +91,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, which begins with base, first and first_sum.
--- It returns false if the log is broken.
+-- check fills in a state from its log. size is the length of the log in bytes, and base, first and
+-- first_sum are its first numbers. check returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end

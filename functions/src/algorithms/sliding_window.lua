@@ -45,8 +45,8 @@ local function reset(state)
   return 0
 end
 
--- place parses a text and adds its counts to the buckets in which they count now. It returns false
--- if the text is not a state.
+-- place parses a stored text and adds each count to the bucket for its time. It returns false if the
+-- text is not a state, or false and the error if the state is too large.
 local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(text, STATE)
@@ -106,8 +106,9 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. From the newest bucket on, it finds the first one
--- for which no room is left. The call fits when enough of this bucket has left the window.
+-- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
+-- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
+-- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0

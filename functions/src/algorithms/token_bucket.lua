@@ -77,8 +77,8 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and how many tokens the last
--- write left: the capacity is not stored, so the number of spent tokens is not known.
+-- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
+-- the last write left. The number of spent tokens is unknown, because the capacity is not stored.
 local function spent(key, from)
   local text = packed.first_text(key, from, PREFIX)
   if text == '' then return 0 end

@@ -43,8 +43,8 @@ type handler struct {
 	logs rate.Sometimes // limits the logging of errors
 }
 
-// New returns the handler of the paths that begin with [Prefix]. It refuses requests that a browser
-// sends for pages of other origins, because such a page could otherwise reset limits.
+// New returns the handler for the paths that begin with [Prefix]. It refuses requests that a
+// browser sends for pages of other origins, because such a page could otherwise reset limits.
 func New(options Options) http.Handler {
 	h := &handler{Options: options, logs: rate.Sometimes{Interval: time.Second}}
 	guard := http.NewCrossOriginProtection()

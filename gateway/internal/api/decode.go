@@ -182,7 +182,7 @@ func setCosts(path string, value json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// number parses a whole number. path and reason are for its error.
+// number parses a whole number. Its error contains path and reason.
 func number(path, reason string, value json.RawMessage) (int64, error) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	if err != nil {

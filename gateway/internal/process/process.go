@@ -40,10 +40,10 @@ type Options struct {
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
-	Policies       []string      // names of policies files, for Deploy and Dev; together they are one set
+	Policies       []string      // policies files to load with Deploy or Dev, merged into one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
-	Batches        string        // "n,ttl" for hot keys; empty for none
+	Batches        string        // arguments of client.WithBatches as "n,ttl"; empty for no batches
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
 	Log            *slog.Logger
@@ -72,7 +72,7 @@ type Gateway struct {
 	ready   atomic.Bool
 	grpc    *grpc.Server
 	http    *http.Server
-	deploy  func(context.Context) error // nil if others deploy the library
+	deploy  func(context.Context) error // nil unless Options.Deploy is set
 	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
 	close   []func()
@@ -209,8 +209,8 @@ func (g *Gateway) setReady(ready bool) {
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// untilReady checks the servers until they are ready or ctx ends. Later outages do not make the
-// gateway unready, because it then reports errors and the proxies use their failure mode at once.
+// untilReady checks the servers until they are ready or ctx is done. A later outage does not make
+// the gateway unready: it returns errors, and the proxies immediately use their failure mode.
 func (g *Gateway) untilReady(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {

@@ -51,8 +51,8 @@ func (s *Server) decideAll(ctx context.Context, list []question) error {
 }
 
 // group tries to decide several descriptors in one call. It returns the descriptors that must still
-// be decided separately. If the call is allowed, all are charged. If it is denied, none is charged,
-// which is the final result for policies and with AllOrNone. Otherwise, group returns the
+// be decided separately. If the call is allowed, all descriptors are charged. If it is denied, none
+// is charged. For policies and with AllOrNone, the denial is final. Otherwise, group returns the
 // descriptors that were not denied, because they must still be charged.
 func (s *Server) group(ctx context.Context, list []*question) (rest []*question, err error) {
 	if len(list) < 2 || s.clustered.Load() || !distinct(list) {

@@ -23,8 +23,8 @@ import (
 
 const source = "grpc" // for metrics
 
-// mostDescriptors is the maximum number of descriptors in a request, equal to the number of limits
-// in a call to the library. Envoy sends only a few.
+// mostDescriptors is the maximum number of descriptors in a request. It equals the maximum number
+// of limits in a call to the library. Envoy sends only a few descriptors.
 const mostDescriptors = 50
 
 // Options configures a [Server]. Limiter, Metrics and Log are required.
@@ -32,9 +32,9 @@ type Options struct {
 	Limiter   *client.Client
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	Timeout   time.Duration // the limiter's; 0 if it is not known
+	Timeout   time.Duration // timeout of the Limiter; 0 if unknown
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
-	AllOrNone bool          // charge descriptors of rules together or not at all, like those of policies
+	AllOrNone bool          // if a rule denies one descriptor of a request, charge none of them
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
 }
 
@@ -52,7 +52,7 @@ func New(options Options) *Server { return &Server{Options: options} }
 // Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// ShouldRateLimit decides a request. It returns one status for each descriptor, in order. If no
+// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If no
 // decision is made, the error has the code UNAVAILABLE, and the proxy uses its failure mode.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()

@@ -115,7 +115,7 @@ func (r *run) calls() (map[model.Side]model.Counts, error) {
 	return counts, nil
 }
 
-// database is a database of the server, and the model of its content.
+// database is one of the server's databases, together with a model of its content.
 type database struct {
 	server Server
 	model  *model.Model

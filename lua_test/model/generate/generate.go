@@ -28,7 +28,7 @@ type Move struct {
 	US   int64 // distance from From, in microseconds
 }
 
-// Origin is the time to which a move is relative.
+// Origin is the time from which a Move is measured.
 type Origin int
 
 // Origins of a move.

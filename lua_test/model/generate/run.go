@@ -8,10 +8,10 @@ import (
 )
 
 // Wanted returns how many generated steps a test should run. It returns RATELIMIT_SOAK if that is
-// set, and the steps then differ in each run. Otherwise it returns the argument usual, and the steps
-// are the same in each run, so that only a code change can make a test fail. Wanted also sets rapid's
-// flags so that rapid repeats its check often enough; after enough steps the check must do nothing.
-// Call Wanted before tests run in parallel.
+// set, and the steps then differ in each run. Otherwise it returns the argument usual, and the
+// steps are the same in each run, so that only a code change can make a test fail. Wanted also sets
+// rapid's flags so that rapid runs its check often enough. After the wanted number of steps, the
+// check must do nothing. Call Wanted before tests run in parallel.
 func Wanted(t testing.TB, usual int) int {
 	t.Helper()
 	seed, wanted := "1", usual

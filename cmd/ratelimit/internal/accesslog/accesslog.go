@@ -78,8 +78,8 @@ func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	return f, err
 }
 
-// until is a reader that fails once ctx has ended. Without it, Next could keep reading for billions
-// of empty lines, because a small compressed log can contain that many.
+// until is a reader that fails once ctx is canceled. Without it, Next could not be canceled while
+// it skips empty lines. A small compressed log can contain billions of them.
 type until struct {
 	ctx context.Context
 	io.Reader

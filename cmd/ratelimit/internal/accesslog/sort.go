@@ -25,8 +25,8 @@ func (a *timed[T]) before(b *timed[T]) bool {
 }
 
 // Put adds a value and returns 0. If Take has already returned a later value, Put rejects the
-// value, and returns by how many ms the value is older than the newest one. Put would have accepted
-// the value if Within were at least that long.
+// value, and returns the time in ms from this value to the newest one. Put would have accepted the
+// value if Within were at least that long.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	if at < s.taken {
 		return s.newest - at

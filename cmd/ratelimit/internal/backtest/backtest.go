@@ -59,7 +59,7 @@ type Progress struct {
 	Decisions   int64 // decisions made, in all steps together
 }
 
-// Run checks the limits, opens the logs with openLogs, and replays them. If ctx ends early, the
+// Run checks the limits, opens the logs with openLogs, and replays them. If ctx is canceled, the
 // report contains the results so far, and says that it is incomplete. Run returns an error if a
 // limit cannot be parsed, if a log cannot be opened, or if the logs contain no usable line.
 func Run(ctx context.Context, openLogs func() ([]Input, error), opts Options) (*Report, error) {
@@ -136,7 +136,7 @@ type run struct {
 // trial is a candidate with the data that the run needs.
 type trial struct {
 	Candidate
-	slots    []int // indices of its keys in event.keys
+	slots    []int // indices of the candidate's keys in event.keys
 	capacity int64 // the smallest capacity of its rates
 }
 

@@ -186,7 +186,7 @@ func TestLargeCosts(t *testing.T) {
 	}
 }
 
-// The burst that a key needs is exact for rates and costs of any size.
+// bursts computes the exact burst that a key needs, for rates and costs of any size.
 func TestBursts(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 5))

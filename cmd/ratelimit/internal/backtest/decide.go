@@ -44,8 +44,8 @@ type decider struct {
 	prefix string // prefix of the trial's keys
 	costs  bool   // whether the last word of take is the cost
 	take   []any  // FCALL and its arguments; the keys begin at index 3
-	peek   []any  // nil, and so is force, unless costs are charged after requests
-	force  []any  // its last word is the cost
+	peek   []any  // peek command; nil unless costs are charged after requests
+	force  []any  // take command with FORCE that ends with the cost; nil if peek is nil
 
 	tally
 }
@@ -99,7 +99,7 @@ func (d *decider) decide(cost int64) ([]any, error) {
 		return d.engine.decide(d.take)
 	}
 	keys := d.take[3 : 3+len(d.slots)]
-	if cost > 0 { // a take of nothing is always allowed
+	if cost > 0 { // a take with cost 0 is always allowed
 		if decision, err := d.engine.decide(d.take); err != nil || decision[0] != int64(0) {
 			return decision, err
 		}

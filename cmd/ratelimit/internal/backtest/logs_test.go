@@ -67,7 +67,7 @@ func TestSeveralKeys(t *testing.T) {
 	if one.Requests != 13 || one.Denied != 8 || one.Keys != 5 || one.KeysDenied != 4 || one.Keyless != 0 {
 		t.Errorf("%+v", one)
 	}
-	// The requests of clients 0, 1, 2, 3 and 0 pass; then /x has reached its limit of five.
+	// The requests of clients 0, 1, 2, 3 and 0 are allowed. Then /x has reached its limit of five.
 	if two.Requests != 12 || two.Allowed != 5 || two.Keyless != 1 || two.KeysDenied != 1 || two.Worst[0].Key != "/x" || two.Worst[0].Denied != 7 || two.Key != "path/1, client" {
 		t.Errorf("%+v", two)
 	}

@@ -63,7 +63,7 @@ type WorstKey struct {
 	UnitsDenied int64     `json:"units_denied"`
 }
 
-// Moment is an interval of a time line, with its start.
+// Moment is one Interval of a time line and the time at which it starts.
 type Moment struct {
 	Start time.Time `json:"start"`
 	Interval

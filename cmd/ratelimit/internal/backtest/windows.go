@@ -14,7 +14,7 @@ type windows struct {
 	share
 	after   bool      // whether costs are charged after requests
 	periods []int64   // ms
-	firsts  []int64   // time of the first request of each of the worker's keys, if it costs 1; otherwise 0
+	firsts  []int64   // for each key, the time of the first request, or 0 if its cost is not 1
 	keys    [][]peak  // for each key, one peak for each period; nil if the key's only request is the one in firsts
 	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
@@ -54,8 +54,8 @@ func rung(n int64) int {
 	return below
 }
 
-// needed returns how many units must be available for a request to be allowed. If costs are charged
-// after requests, the units of the whole cost must be available too, so that the key gets no debt.
+// needed returns how many units must be available for a request to be allowed without debt. If
+// costs are charged after requests, a request without cost needs one unit, too.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)
@@ -177,12 +177,12 @@ func (b *bursts) see(r *event) error {
 		if need := needed(r.cost, b.after); need > 0 {
 			s.most = max(s.most, min(s.units+min(s.part, 1)+need, accesslog.MostUnits))
 		}
-		s.units += r.cost // if this overflows, most is 2^53 already
+		s.units += r.cost // an overflow is harmless, because most has already reached its maximum
 	}
 	return nil
 }
 
-// drain advances s to the time now, in ms. Until then, r.n units are refilled in each r.period.
+// drain advances s to now, a time in ms. In each r.period until now, r.n units are refilled.
 func (s *burst) drain(now int64, r rate) {
 	high, low := bits.Mul64(uint64(now-s.at), uint64(r.n))
 	s.at = now

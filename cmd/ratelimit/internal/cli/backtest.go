@@ -214,7 +214,7 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	for name := range named {
 		return fmt.Errorf("--key %s=%s: no policy has a key %s; leave it out", name, named[name], name)
 	}
-	for i := range file.Policies { // report what the policies would deny, without counting usage
+	for i := range file.Policies { // enforce shadow policies, and do not count usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
 		if canary := file.Policies[i].Canary; canary != nil {
 			canary.Shadow = false

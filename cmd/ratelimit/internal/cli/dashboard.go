@@ -127,7 +127,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 	if err != nil {
 		return dashboard.Source{}, err
 	}
-	var mu sync.Mutex // a is not safe for concurrent use
+	var mu sync.Mutex // protects a, which is not safe for concurrent use
 	return dashboard.Source{
 		Name: s.Name, Timeout: s.Options.ReadTimeout,
 		Connect: func(ctx context.Context) (redis.UniversalClient, error) {

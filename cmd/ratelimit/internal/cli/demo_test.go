@@ -21,7 +21,7 @@ import (
 type puppetPace struct {
 	at  time.Time
 	srv *embedded.Server
-	on  func(after time.Duration) // called before each advance
+	on  func(after time.Duration) // called before each advance, with the new time since the start
 }
 
 func (p *puppetPace) now() time.Time { return p.at }

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// The command dev serves any client until it is interrupted, and ends cleanly.
+// ratelimit dev serves any client until it is interrupted, and then exits without an error.
 func TestDev(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

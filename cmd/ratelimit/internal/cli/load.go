@@ -169,7 +169,7 @@ func (f *loadFlags) parseRamp() error {
 	return nil
 }
 
-// request returns the request for the keys with the number n.
+// request returns the request whose keys contain the number n.
 func (f loadFlags) request(n int) client.Request {
 	drawn := strconv.Itoa(n)
 	req := client.Request{Limits: []client.Limit{client.Limit(f.limit)}, Costs: []int64{f.cost}, UsageKey: strings.ReplaceAll(f.usageKey, number, drawn)}

@@ -45,7 +45,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 	deploy(exitFine, "status", "--namespace", "payments")()
 	deploy(exitFine, "status")()
 
-	// Plans show the effect on keys in use. A deployment that would deny them is refused.
+	// Plans show the effect on keys in use. A deployment that would deny calls on these keys fails.
 	refused := "ratelimit: " + addr + " has keys in use whose calls this build would deny, although they have units left: payments/jobs (refused until they expire, " +
 		"because a key is for leases or for rates); give callers another policy or another key for the new limit first, or add --deny-keys-in-use"
 	for _, command := range []string{"plan", "deploy"} {

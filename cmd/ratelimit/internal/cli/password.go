@@ -25,8 +25,8 @@ import (
 // minutes.
 const connectionLife = 5 * time.Minute
 
-// findPassword asks for the password, or runs --auth-command for the first time. The next command
-// line of the same app asks again.
+// findPassword prompts for the password, or runs --auth-command to get it. It discards the password
+// of the app's previous command line.
 func (a *app) findPassword(ctx context.Context) (err error) {
 	a.password, a.auth = "", nil
 	switch {
@@ -118,7 +118,7 @@ type passwordRun struct {
 	err            error
 }
 
-// get returns a user, or "" if the command prints none, and a password.
+// get returns a user and a password. The user is "" if the command prints none.
 func (p *passwords) get(ctx context.Context) (user, password string, err error) {
 	p.mu.Lock()
 	run := p.last

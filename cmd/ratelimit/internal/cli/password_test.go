@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// rotating is a server's user with a password that changes, and a command that prints the current
-// password.
+// rotating is a user of a server whose password changes. Its field command is a shell command that
+// prints the current password.
 type rotating struct {
 	rdb     *redis.Client
 	file    string

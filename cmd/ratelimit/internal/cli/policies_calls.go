@@ -122,8 +122,8 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 	}
 }
 
-// policyCallsLive reads the calls for each policy at each interval and shows them on the full
-// screen. When the user quits, the last table stays on the screen.
+// policyCallsLive shows the calls for each policy on the full screen, and updates them once per
+// interval. When the user quits, the last table stays on the screen.
 func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
 	shown := &policyScreen{screen: screen{look: a.look()}}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
@@ -204,7 +204,7 @@ func newPoliciesReport(look policyLook) policiesReport {
 	return report
 }
 
-// printPolicyCalls prints a reading, unless it has only an error.
+// printPolicyCalls prints a reading as a table, or as a line of JSON with --json.
 func (a *app) printPolicyCalls(look policyLook) error {
 	if a.json {
 		return a.printJSONLine(newPoliciesReport(look))

@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// withPolicies starts an embedded server whose library has three policies and a stopped clock.
+// withPolicies starts an embedded server with a stopped clock. Its library has three policies.
 func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

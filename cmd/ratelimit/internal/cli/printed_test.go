@@ -76,7 +76,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	for _, list := range lists {
 		replies = append(replies, map[string]any{"FUNCTION LIST": list})
 	}
-	errorsFrom := len(replies) // the replies from this index on are errors, len(codes) for each step
+	errorsFrom := len(replies) // from this index on, replies has len(codes) errors for each command
 	codes := []string{"", "ERR Error ", "NOPERM ", "RATELIMIT BADLIMIT "}
 	for _, step := range []string{"HELLO", "PING", "TIME", "SCAN", "HMGET", "TYPE", "GETRANGE", "INFO", "ROLE", "CONFIG", "FCALL", "FUNCTION STATS", "FUNCTION LIST", "FUNCTION LOAD", "CLUSTER"} {
 		for _, code := range codes {
@@ -101,7 +101,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		}
 		var asked atomic.Bool
 		addr := standIn(t, srv, cluster, func(words []string) string {
-			line := strings.ToUpper(strings.Join(words, " ")) + " "
+			line := strings.ToUpper(strings.Join(words[:min(len(words), 3)], " ")) + " " // without the library
 			for step, reply := range reply {
 				if strings.HasPrefix(line, step+" ") || step == "FCALL" && strings.HasPrefix(line, "FCALL_RO ") {
 					asked.Store(true)
@@ -116,7 +116,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		do(t, rdb, "FCALL", "ratelimit_override", 1, evil+" limited", "5/m", 3600000)
 		for _, command := range commands {
 			line := strings.Join(command, " ")
-			if idle[line] { // these replies do not affect the command, because it asks for none of them
+			if idle[line] { // the command does not use the replaced reply
 				continue
 			}
 			asked.Store(false)

@@ -79,8 +79,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// known returns an error if help was requested for an unknown command, with "help" before it or
-// --help after it.
+// known returns an error if help was requested for an unknown command, as in "help x" or
+// "x --help".
 func known(root *cobra.Command, args []string) error {
 	cmd, rest, _ := root.Find(args)
 	help := cmd.Name() == "help"

@@ -89,8 +89,8 @@ func (a *app) loadHint(report loader.Report) string {
 	return a.expand("load it with: $deploy", nil)
 }
 
-// expected returns a name for the build that servers should run. Its ID is not known if no server
-// runs what was deployed last.
+// expected describes the build that servers should run. The build ID is not known if no server runs
+// the build that was deployed last.
 func expected(wanted loader.Library) string {
 	if wanted.BuildID == "" {
 		return "the last deployment"

@@ -165,7 +165,7 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
-// In every order, the rates of a pass are measured since the previous pass.
+// In every order, a pass shows the rates since the previous pass.
 func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
@@ -195,8 +195,9 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	}
 }
 
-// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON. Rates
-// of policies are shown from the second pass on. An interruption is not an error.
+// If stdout is a pipe or a terminal without escape sequences, each pass prints a table or a line
+// of JSON. Rates of policies are printed from the second pass on. A command that is interrupted
+// does not fail.
 func TestWatchIntoAPipe(t *testing.T) {
 	tracked := withLibrary(t)
 	counted(t, tracked, "user:1")
@@ -204,7 +205,7 @@ func TestWatchIntoAPipe(t *testing.T) {
 	for _, tt := range []struct {
 		command     string
 		srv         *embedded.Server
-		text, rates string // each pass has text; if rates is not empty, all but the first have it
+		text, rates string // every pass prints text; only the second and later passes print rates
 		asJSON      bool
 		dumb        bool // on a terminal without escape sequences
 	}{

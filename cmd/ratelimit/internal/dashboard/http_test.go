@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
-// is closed, so the goroutine may end up to a second after the pool is closed.
+// TestMain ignores a goroutine of go-redis. If a pool fails to dial, this goroutine retries once a
+// second. It can therefore outlive the closed pool by a second.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -60,7 +60,7 @@ func TestOtherSites(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		headers    headers
-		page, rest bool // whether / and all other paths are served
+		page, rest bool // page: whether / is served; rest: whether all other paths are
 	}{
 		{"no browser", headers{}, true, true},
 		{"an address that was typed", headers{site: "none", mode: "navigate", dest: "document"}, true, true},

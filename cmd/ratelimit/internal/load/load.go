@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
-// Options configures a run. Count or For, or both, end the run.
+// Options configures a run. The run ends when it reaches Count or For, whichever is first.
 type Options struct {
 	Workers  int                // number of concurrent requests
 	Rate     float64            // requests per second in an open loop, or 0 for a closed loop

@@ -75,7 +75,7 @@ func (r *Report) curve() string {
 		return ""
 	}
 	replies := figures.Line{Name: "replies"}
-	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points from one mark to the next
+	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points for each power of ten
 		replies.Across = append(replies.Across, slowest)
 		replies.Up = append(replies.Up, float64(max(r.Latency(1-1/slowest), time.Microsecond).Microseconds()))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// Fleet is the result of one reading.
+// Fleet holds the policies of all primaries, and the counts of their calls.
 type Fleet struct {
 	Replied   int      // number of primaries that replied
 	Uncounted []string // addresses of the primaries whose library is too old to count
@@ -25,7 +25,7 @@ type Fleet struct {
 // shadow, Shadow is true for both.
 type Policy struct {
 	Name   string
-	Limits []string // with the names of their keys
+	Limits []string // such as "10/s" or, with the name of the key, "user: 10/s"
 	Shadow bool
 	Track  bool
 	Calls

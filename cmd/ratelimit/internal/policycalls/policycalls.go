@@ -26,9 +26,9 @@ type Node struct {
 	rdb *redis.Client
 }
 
-// Nodes asks all of rdb's primaries, and waits at most timeout for each. It returns them sorted by
-// address. The error is the joined [scan.NodeError] of the nodes that did not reply or, if the
-// primaries could not be listed, the reason.
+// Nodes calls ratelimit_info on all of rdb's primaries, each with the given timeout. It returns the
+// nodes sorted by address. The error joins a [scan.NodeError] for each node that did not reply, and
+// the error from listing the primaries.
 func Nodes(ctx context.Context, rdb redis.UniversalClient, timeout time.Duration) ([]Node, error) {
 	var mu sync.Mutex
 	var nodes []Node
