@@ -206,8 +206,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn created. position is the number of the next key. Without the
-// deletion, the server's tables would double in the middle of a turn.
+// forget deletes the keys that a turn created. position is the number of the next key. Otherwise,
+// the number of keys would grow until the server doubled its hash tables in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {

@@ -100,7 +100,7 @@ func TestRunRefusesAWrongDecision(t *testing.T) {
 	s := testServer(t)
 	lib := &library{name: "this", text: functions.Source()}
 	r := runner{rdb: s.rdb, plan: plan{Keys: 10, Calls: 10, Rounds: 1, Batch: 5}}
-	allowing := workload{keys: hot, count: 1000, period: time.Hour, cost: 1} // the case claims that calls are denied
+	allowing := workload{keys: hot, count: 1000, period: time.Hour, cost: 1} // expects denials, but the calls are allowed
 	_, err := r.run(t.Context(), benchCase{work: allowing, contenders: []contender{take(lib, "tk0", "", allowing)}})
 	if err == nil || !strings.Contains(err.Error(), "allowed is true") {
 		t.Errorf("the error is %v, want one that says allowed is true", err)

@@ -149,7 +149,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.clear(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
-			acted := false // act runs once, after the decision and before its reply arrives
+			acted := false // whether act has run; it runs once, after the decision and before the reply arrives
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !acted {
 					acted = true

@@ -72,8 +72,9 @@ func (b Build) ID() string { return b.id }
 // Policies returns a copy of the policies in the build, sorted by name.
 func (b Build) Policies() []Policy { return clonePolicies(b.policies) }
 
-// Digest returns the SHA-256 of the source code in hexadecimal. A server stores a library byte for
-// byte, so it runs this build if the code that it lists has the same digest.
+// Digest returns the SHA-256 of the source code in hexadecimal. A server stores source code
+// byte for byte. It therefore runs this build if the code in its reply to FUNCTION LIST has the same
+// digest.
 func (b Build) Digest() string { return Digest(b.text) }
 
 // Digest returns the SHA-256 of a library's source code in hexadecimal.

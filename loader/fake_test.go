@@ -58,7 +58,7 @@ func healthy(command string) string {
 	return unknown(command)
 }
 
-// unknown replies like a server that lacks the command.
+// unknown returns the error reply of a server that does not have the command.
 func unknown(command string) string {
 	name, _, _ := strings.Cut(command, " ")
 	return resp(errors.New("ERR unknown command `" + name + "`, with args beginning with: "))

@@ -17,16 +17,16 @@ import (
 type Action string
 
 const (
-	// Nothing: the node already runs the build.
+	// Nothing means that the node already runs the build.
 	Nothing Action = "nothing"
 
-	// Load: the node does not have the library and would get it.
+	// Load means that the node does not have the library and would get it.
 	Load Action = "load"
 
-	// Replace: the build would replace the library on the node.
+	// Replace means that the build would replace the library on the node.
 	Replace Action = "replace"
 
-	// Refuse: the build would not be loaded; Node.Err says why.
+	// Refuse means that the build would not be loaded; Node.Err says why.
 	Refuse Action = "refuse"
 )
 

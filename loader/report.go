@@ -10,19 +10,19 @@ import (
 type State string
 
 const (
-	// Same: the node runs exactly this build.
+	// Same means that the node runs exactly this build.
 	Same State = "same"
 
-	// Different: the node runs other code under the library's name.
+	// Different means that the node runs other code under the library's name.
 	Different State = "different"
 
-	// Absent: the node does not have the library.
+	// Absent means that the node does not have the library.
 	Absent State = "absent"
 
-	// Unreachable: the node did not reply.
+	// Unreachable means that the node did not reply.
 	Unreachable State = "unreachable"
 
-	// Unknown: the node replies, but its library could not be read; Node.Err says why.
+	// Unknown means that the node replies, but its library could not be read; Node.Err says why.
 	Unknown State = "unknown"
 )
 

@@ -256,9 +256,9 @@ func TestWatchWaitsAfterAFailure(t *testing.T) {
 	}
 }
 
-// During a deployment, a watch loads nothing, even if the deployment begins between the watch's
-// inspection and its lease. If a deployment ends without releasing its lease, the watch continues
-// after the lease has expired.
+// During a deployment, a watch loads nothing, even if the deployment begins after the watch has
+// inspected the nodes and before the watch takes its lease. If a deployment ends without releasing
+// its lease, the watch continues after the lease has expired.
 func TestWatchWaitsForADeployment(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

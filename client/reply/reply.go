@@ -41,7 +41,7 @@ type Shadow struct {
 	Index        int    `json:"index"`
 }
 
-// NewDecision returns the JSON of the reply to req.
+// NewDecision converts the reply to req to its JSON form.
 func NewDecision(req client.Request, res client.Result) Decision {
 	d := Decision{
 		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
@@ -129,7 +129,7 @@ type Info struct {
 	ShadowDenied map[string]int64 `json:"shadow_denied"`
 }
 
-// NewInfo returns the JSON of info.
+// NewInfo converts info to its JSON form.
 func NewInfo(info client.Info) Info {
 	report := Info{info.Version, info.Contract, info.BuildID, info.Policies, info.ShadowDenied}
 	if report.Policies == nil {
@@ -156,7 +156,7 @@ type Minute struct {
 	Denied  int64 `json:"denied"`
 }
 
-// NewUsage returns the JSON of u.
+// NewUsage converts u to its JSON form.
 func NewUsage(u client.Usage) Usage {
 	usage := Usage{Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []Minute{}}
 	if !u.First.IsZero() {

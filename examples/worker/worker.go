@@ -45,9 +45,9 @@ func (q *Queue) Push(ctx context.Context, job string) error {
 }
 
 // Work runs jobs, one at a time, until ctx is canceled. Each call is one worker; call it in any
-// number of goroutines and processes. If a lease is lost, Work cancels the context of the function
-// do. The function must then return, because another worker may have taken the job. If it returns
-// an error, the job is retried.
+// number of goroutines and processes. If a lease is lost, Work cancels the context that it passed to
+// do. Then do must return, because another worker may have taken the job. If do returns an error, the
+// job is retried.
 func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job string) error) {
 	looked := time.Now()
 	for ctx.Err() == nil {

@@ -23,7 +23,7 @@ type Picture struct {
 	body   strings.Builder
 }
 
-// NewPicture starts a picture. The title is for screen readers.
+// NewPicture returns an empty picture. The title is for screen readers.
 func NewPicture(title string) *Picture { return &Picture{title: title} }
 
 // grow makes the picture high enough to include y.

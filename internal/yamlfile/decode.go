@@ -112,8 +112,8 @@ func (s *Source) Items(n *yaml.Node, what string) []*yaml.Node {
 
 // Contents returns the nodes in n, with aliases resolved. kind is the kind that n must have: a
 // mapping or a list. Contents records a problem if n has another kind, or if the YAML file expands
-// to too many values. In a problem, the parameter what names n, and want describes the required
-// kind.
+// to too many values. The text of a problem uses what as the name of n, and want as the
+// description of the required kind.
 func (s *Source) Contents(n *yaml.Node, kind yaml.Kind, what, want string) []*yaml.Node {
 	if n.Kind != kind {
 		s.Wrong(n, "%s is %s; it has to be %s", what, Kind(n), want)

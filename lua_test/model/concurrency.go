@@ -12,7 +12,7 @@ func init() {
 // lease holds the time at which a lease lapses, in ms since the epoch, and its length in ms.
 type lease struct{ lapses, length int64 }
 
-// far reports whether the lease lapses later than its length allows. This happens if the clock is
+// far reports whether the lease lapses more than its length from now. This happens if the clock is
 // set back.
 func (l lease) far(now int64) bool { return l.lapses > now+l.length }
 

@@ -158,7 +158,7 @@ func halved(value []byte) bool {
 			}
 			i += 10
 		}
-		i++ // skip the character after a backslash, which may be a backslash
+		i++ // skip the escaped character, which may itself be a backslash
 	}
 	return false
 }

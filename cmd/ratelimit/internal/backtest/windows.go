@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
 )
 
-// windows finds, for each key and each period, the smallest n for which no span of one period needs
-// more than n units.
+// windows finds, for each key and each period, the smallest n such that the key's requests need at
+// most n units within any time of that length.
 type windows struct {
 	share
 	after   bool      // whether costs are charged after requests

@@ -138,7 +138,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	addr := startRedis(t)
 	fine(t, nil, "deploy", "--redis", addr)
 	stdin, typist := io.Pipe()
-	defer func() { _ = typist.Close() }() // ends the read of stdin that the command leaves behind
+	defer func() { _ = typist.Close() }() // unblocks the read of stdin, which the interrupted command has abandoned
 	s := startWith(t, nil, func(a *app) { a.stdin = stdin }, "delete", "--redis", addr)
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
 	eventually(t, "it asks", func() bool { return s.stderr.String() == question })

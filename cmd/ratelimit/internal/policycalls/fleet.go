@@ -32,7 +32,8 @@ type Policy struct {
 	Canary *Canary // nil if the policy has none
 }
 
-// Canary decides instead of its policy for a share of the keys.
+// Canary describes the canary of a policy. For a share of the keys, it decides instead of the
+// policy.
 type Canary struct {
 	Share  int64 // share of the keys, in thousandths
 	Limits []string
