@@ -77,10 +77,6 @@ prepare() {
 # those of programs, which tests build with the same settings as tools/build.sh.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
 
-# Most of these processes have little live data and make much garbage, so with the default of 100 the garbage
-# collector takes a fifth of their processor time. GOMEMLIMIT bounds the memory that this costs.
-export GOGC=${GOGC:-400} GOMEMLIMIT=${GOMEMLIMIT:-2GiB}
-
 modules=()
 while IFS= read -r file; do
 	modules+=("$(dirname "$file")")

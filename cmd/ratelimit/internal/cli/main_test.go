@@ -26,10 +26,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the files of testdata")
 
 // TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
-// is closed, so the goroutine may end up to a second after the pool is closed. It unsets GOGC, because
-// a backtest tunes the garbage collector only if GOGC is not set.
+// is closed, so the goroutine may end up to a second after the pool is closed.
 func TestMain(m *testing.M) {
-	_ = os.Unsetenv("GOGC")
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		goleak.Cleanup(func(code int) {
 			if built != "" {
