@@ -1,6 +1,8 @@
 package integration_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,8 +14,10 @@ import (
 // because the tests of package docs use all shells.
 func TestTheDocuments(t *testing.T) {
 	documents := must[[]docs.Document](t)(docs.All(".."))
+	dir := t.TempDir()
+	first := sync.OnceValues(func() (*docs.Clone, error) { return docs.NewClone(context.Background(), "..", dir) })
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		clone := must[*docs.Clone](t)(docs.NewClone(t.Context(), "..", t.TempDir()))
+		clone := must[*docs.Clone](t)(must[*docs.Clone](t)(first()).Copy(t.Context(), t.TempDir()))
 		for _, document := range documents {
 			restore(t, b)
 			require(t, b.SetTime(time.Now().UnixMicro()))

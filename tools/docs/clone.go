@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
@@ -26,12 +25,9 @@ import (
 type Clone struct {
 	Dir string // the clone
 
+	bin string // the directory with ratelimit, which is first on PATH
 	env []string
 }
-
-// installing is held while a clone compiles, because concurrent clones would all compile the same
-// packages.
-var installing sync.Mutex
 
 // NewClone clones the checkout at root into dir, including uncommitted changes. The clone contains
 // the files that git tracks or would add.
@@ -40,21 +36,19 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clone{Dir: filepath.Join(dir, "clone")}
-	bin, proxy := filepath.Join(dir, "bin"), filepath.Join(dir, "proxy")
+	c := &Clone{Dir: filepath.Join(dir, "clone"), bin: filepath.Join(dir, "bin")}
+	proxy := filepath.Join(dir, "proxy")
 	if err := os.Mkdir(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := programs(bin); err != nil {
+	if err := programs(c.bin); err != nil {
 		return nil, err
 	}
 	known, err := goEnv(ctx, "GOMODCACHE", "GOPROXY")
 	if err != nil {
 		return nil, err
 	}
-	c.env = append(os.Environ(),
-		"PATH="+bin+":"+os.Getenv("PATH"),
-		"GOBIN="+bin,
+	c.env = append(append(os.Environ(), onPath(c.bin)...),
 		"GOMODCACHE="+filepath.Join(dir, "modules"),
 		// Other modules come from the local download cache or, if they are not there, from their
 		// origin.
@@ -75,10 +69,26 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	if err := release(c.Dir, proxy); err != nil {
 		return nil, err
 	}
-	installing.Lock()
-	defer installing.Unlock()
 	const command = "github.com/ratelimit-functions/ratelimit/cmd/ratelimit"
 	return c, errors.Join(c.must(ctx, "go", "install", command+"@v"+functions.Version()), c.must(ctx, "go", "install", "./cmd/ratelimit"))
+}
+
+// Copy makes another clone in dir, with the content of c before any example ran in it. Copy is much
+// faster than NewClone, because both clones share the proxy and Go's module cache, and nothing is
+// compiled. No example may run in c before Copy returns.
+func (c *Clone) Copy(ctx context.Context, dir string) (*Clone, error) {
+	other := &Clone{Dir: filepath.Join(dir, "clone"), bin: filepath.Join(dir, "bin")}
+	other.env = append(slices.Clone(c.env), onPath(other.bin)...)
+	if err := programs(other.bin); err != nil {
+		return nil, err
+	}
+	return other, errors.Join(c.must(ctx, "git", "clone", "-q", c.Dir, other.Dir), c.must(ctx, "cp", filepath.Join(c.bin, "ratelimit"), other.bin))
+}
+
+// onPath returns the variables with which programs in bin are found first, and go install writes to
+// bin.
+func onPath(bin string) []string {
+	return []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "GOBIN=" + bin}
 }
 
 // must runs a command, and discards its output unless it fails.

@@ -3,10 +3,12 @@
 package docs
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +20,35 @@ func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 var require = redistest.Require
 
+// first is a clone that other clones copy, and firstDir the directory with it. TestMain removes it.
+var (
+	firstDir string
+	first    = sync.OnceValues(func() (*Clone, error) {
+		var err error
+		if firstDir, err = os.MkdirTemp("", "ratelimit-docs-"); err != nil {
+			return nil, err
+		}
+		return NewClone(context.Background(), "../..", firstDir)
+	})
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if firstDir != "" {
+		_ = os.RemoveAll(firstDir)
+	}
+	os.Exit(code)
+}
+
+func newClone(t *testing.T) *Clone {
+	t.Helper()
+	return must[*Clone](t)(must[*Clone](t)(first()).Copy(t.Context(), t.TempDir()))
+}
+
 func TestTheDocuments(t *testing.T) {
 	t.Parallel()
 	documents := must[[]Document](t)(All("../.."))
-	clone := must[*Clone](t)(NewClone(t.Context(), "../..", t.TempDir()))
+	clone := newClone(t)
 	for _, document := range documents {
 		server := embedded.Run(t, embedded.WithTime(time.Now()))
 		for _, example := range document.Examples {
@@ -43,7 +70,7 @@ func TestTheDocumentsInOneSession(t *testing.T) {
 	t.Parallel()
 	documents := must[[]Document](t)(All("../.."))
 	index := must[[]byte](t)(os.ReadFile("../../docs/README.md"))
-	clone := must[*Clone](t)(NewClone(t.Context(), "../..", t.TempDir()))
+	clone := newClone(t)
 	server := embedded.Run(t, embedded.WithTime(time.Now()))
 	for _, document := range inOrder(documents, string(index)) {
 		for _, example := range document.Examples {
