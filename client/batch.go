@@ -20,19 +20,21 @@ import (
 // more.
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
-// larger its batch, so that the units are spent within ttl. A batch is at most an eighth of the
-// remaining units, so that processes share the last units. Only one request for a key is in
-// progress at a time. Other callers wait for it, within their contexts and the client's timeout,
-// and share its units, its denial, or its error.
+// larger its batch, so that the units are spent within ttl. A request takes at most an eighth of
+// the remaining units, unless more callers than that are waiting, so that processes share the last
+// units. For each key, only one request for a batch is in progress at a time. Other callers wait
+// for its reply, within their contexts and the client's timeout, and share its units, its denial,
+// or its error.
 //
-// The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
-// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, and a cost of 0 or above n.
-// Calls under a policy ask a server until the client has read the policy's limits, which happens in
-// the background. The client reads them again while the policy is in use, so it notices a
-// redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left;
-// otherwise a server charges all of it or nothing. Only calls with cost 1 fill batches. If an
-// override turns a key into a leaky_bucket, the client notices with the next batch. It drops all
-// but one unit of that batch, and then asks a server for each unit.
+// The following calls never use a batch: calls with several keys, leaky_bucket (each unit has its
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, and a cost of 0 or above
+// n. Calls under a policy use no batch until the client has read the policy's limits, which happens
+// in the background. The client reads them again while the policy is in use, so it notices a
+// redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left.
+// Otherwise the call goes to a server, which charges all of it or nothing. Only calls with cost 1
+// fill batches. If an override gives a key a leaky_bucket limit, the client notices at the next
+// request for a batch. It drops all but one of the units in the reply, and then sends a request for
+// each unit.
 //
 // In a decision from a batch, Limit, Remaining and ResetAfter come from the server's last reply.
 // Remaining also includes the units left in the batch, and ResetAfter is reduced by the time since
@@ -40,11 +42,12 @@ import (
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
 // not given back, because the limit has refilled since, and they would be available twice. Under
-// gcra, [Client.Close] gives back the unspent units, less those that have refilled since; under other
-// algorithms it drops them. If a reply is lost, no units are spent. Reset, Block, Override and their
-// opposites end the batch of a key in this client; batches in other processes remain valid for up to
-// ttl. Refund does not affect the batch, because its units are already charged. The client measures
-// time by the process's monotonic clock. The client keeps batches for up to 65,536 keys.
+// gcra, [Client.Close] gives back the unspent units, less those that may have refilled; under other
+// algorithms it drops them. If the reply to a request for a batch is lost, none of its units are
+// spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
+// batches in other processes remain valid for up to ttl. Refund does not affect the batch, because
+// its units are already charged. The client measures time by the process's monotonic clock. The
+// client keeps batches for up to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -72,7 +75,7 @@ type batches struct {
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent
-	until    time.Time // when the units in left expire
+	until    time.Time // when these units expire
 	received int64     // units in the last reply
 	sent     time.Time // just before the last request was sent
 	used     time.Time // when the batch was last used
@@ -98,7 +101,7 @@ func (b *batches) decide(ctx context.Context, req *Request) (Result, error) {
 	if a.cost > 1 {
 		return b.next.decide(ctx, req)
 	}
-	if res, ok := b.memory.recall(a); ok { // checked first, so that a denied caller does not wait for another caller's request
+	if res, ok := b.memory.recall(a); ok { // do not make the caller wait for another caller's request
 		return res, nil
 	}
 	return b.takeShared(ctx, req, a)
@@ -130,7 +133,7 @@ func (k *keyBatch) has(cost int64, now time.Time) bool {
 	return k.left >= cost && now.Before(k.until)
 }
 
-// spend serves a call from the batch if it has enough units.
+// spend takes cost units from the batch, if it has enough, and returns the call's result.
 func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 	if !k.has(cost, now) {
 		return Result{}, false

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// refunders is how many refunds Close sends concurrently.
+// refunders is the maximum number of refunds that Close sends concurrently.
 const refunders = 16
 
 // leftover holds the unspent units of a batch.
@@ -53,7 +53,8 @@ func (c *Client) refundBatches() {
 			perSecond[at] = rate
 		}
 		// A refund may take up to its timeout to arrive. Units that may refill by then are not
-		// refunded. Under an override they may refill faster than under the limit.
+		// refunded. Under an override, units may refill faster than under the limit, so the higher
+		// rate applies.
 		rate = max(rate, l.rate)
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})

@@ -7,13 +7,13 @@ import (
 )
 
 // shareOfRemaining limits how many units a process takes in advance: at most 1/shareOfRemaining of
-// the remaining units. Otherwise one process could take the last units of a limit.
+// the remaining units. Otherwise one process could take all of the last units.
 const shareOfRemaining = 8
 
 type request struct {
 	number uint64
 	want   int64         // units requested
-	done   chan struct{} // made by the first caller that waits
+	done   chan struct{} // nil until a caller waits
 	err    error
 	res    Result // the result, if it is a denial
 	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
@@ -21,14 +21,13 @@ type request struct {
 	own    bool // err concerns only the caller that sent the request
 }
 
-// nextSize returns the number of units that the next request for k asks for. It is enough for the
-// caller that sends the request and those that wait, and more if the key is used often, but at most
-// b.most.
+// nextSize returns the number of units to request next for k. It is enough for the caller that
+// sends the request and those that wait, and more if the key is used often, but at most b.most.
 func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	switch gap := now.Sub(k.sent); {
 	case k.sent.IsZero() || gap > 2*b.ttl:
 		k.size = 1
-	case gap > b.ttl: // some units were not spent in time
+	case gap > b.ttl: // the last batch has expired: request as many units as were spent
 		k.size = max(1, k.received-k.left)
 	case gap <= b.ttl/2:
 		k.size = min(b.most, 2*k.size)
@@ -40,7 +39,7 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 // caller is a call with cost 1 that found no units in its key's batch.
 type caller struct {
 	single
-	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
+	batch   *keyBatch // the key's batch when enter last looked it up; nil before that
 	entered uint64    // number of the last request when the call arrived; if a later request is denied, so is the call
 	request *request  // the request that the call sends or waits for
 }
@@ -88,12 +87,12 @@ type step int
 
 const (
 	decided      step = iota // return the result
-	askServer                // the batch is for another limit, or the key now has a leaky_bucket
+	askServer                // send the call alone: the batch is for another limit, or the key now has a leaky_bucket
 	sendRequest              // request units for this and other callers
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides c's call without a request if possible. Otherwise it returns the next step of c.
+// enter decides c's call without a request if possible. Otherwise it returns c's next step.
 func (b *batches) enter(c *caller) (Result, step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,17 +101,18 @@ func (b *batches) enter(c *caller) (Result, step) {
 	if k == nil || k.queues(now, b.ttl) {
 		return Result{}, askServer
 	}
-	if res, ok := k.spend(1, now); ok { // units have arrived since the last check
+	if res, ok := k.spend(1, now); ok { // a request may have completed since the last check
 		return res, decided
 	}
 	waited := c.batch != nil
 	if !waited {
 		c.entered = k.requests
 	} else if c.batch != k {
-		c.entered = 0 // c arrived before batch k existed
+		c.entered = 0 // k was made after c arrived, so any denial in k is newer
 	}
 	c.batch = k
-	if waited && k.completed.serve(now) { // c woke after a later request completed
+	// If a request sent after c's has completed before c woke, c may use one of its units.
+	if waited && k.completed.serve(now) {
 		return k.result(now), decided
 	}
 	if d := k.denied; d != nil && d.number > c.entered {
@@ -145,12 +145,12 @@ func (b *batches) woken(c *caller) (Result, bool) {
 
 // queues reports whether a leaky_bucket currently decides on the key: the last reply is younger
 // than ttl, and it allowed a call that must wait. An override or a redeployed policy can set such a
-// limit. Each unit of a leaky_bucket has its own wait.
+// limit. Each unit of a leaky_bucket has its own wait, so its units cannot be batched.
 func (k *keyBatch) queues(now time.Time, ttl time.Duration) bool {
 	return k.last.Allowed && k.last.RetryAfter > 0 && now.Sub(k.read) < ttl
 }
 
-// begin makes the next request for k, and drops the units that k still has. b.mu must be held.
+// begin makes the next request for k, and drops the expired units of k. b.mu must be held.
 func (b *batches) begin(k *keyBatch, now time.Time) *request {
 	want := b.nextSize(k, now)
 	k.requests++
@@ -163,7 +163,7 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 // lead sends r, which requests units for the call req and for other calls on its key, and returns
 // the result of req.
 func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *request) (Result, error) {
-	defer func() { // also runs if an observer panics
+	defer func() { // ends the request even if Observer.Breaker panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if k.request == r {
@@ -204,7 +204,7 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
 	// If an allowed call has to wait, the key now has a leaky_bucket. If Shadow is set, the policy
-	// has just become a shadow policy. Neither may be batched.
+	// has just become a shadow policy. Units of neither may be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until

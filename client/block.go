@@ -23,7 +23,7 @@ func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) err
 // its block stays. So if several callers block a key at the same time, the longest block applies.
 //
 // If the library on the server is too old for BlockAtLeast, the error is [ErrNotDeployed] and no
-// key is blocked: deploy the library before its callers.
+// key is blocked: deploy the library before the programs that call BlockAtLeast.
 func (c *Client) BlockAtLeast(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys, "EXTEND")
 }

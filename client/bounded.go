@@ -54,8 +54,9 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	}
 	if s.opened {
 		// The first call to Done comes from go-redis, which only checks whether the context has
-		// ended, so it needs no timer. If the caller made the Redis client, its hooks or its dialer
-		// may call Done first and wait on the channel, so every call needs the timer.
+		// ended, so it needs no timer. If the application made the Redis client, its hooks or its
+		// dialer may call Done first and wait on the channel, so every call to Done needs the
+		// timer.
 		b.looks = 1
 	}
 	return b

@@ -31,7 +31,7 @@ type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // whether go-redis knows the nodes, so that node needs no round trip
+	ready    atomic.Bool // whether go-redis knows the nodes; calls to the function node then need no round trip
 	first    *breaker    // for the only node, or while go-redis does not know the nodes
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
@@ -138,8 +138,8 @@ func (b *breakers) close() {
 	})
 }
 
-// breakerError returns the error to report to the breaker for a call that ended with err. It stores
-// the failure, which later errors quote.
+// breakerError returns the error to report to the breaker for a call that ended with err. If the
+// call failed, breakerError stores its error, which later errors quote.
 func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):

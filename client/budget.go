@@ -23,7 +23,7 @@ type Hold struct {
 	once   string // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
-	fixed   bool         // whether left is final: a correction may have been made, or none was needed
+	fixed   bool         // whether the corrections are final: one may have been made, or none was needed
 	left    []correction // corrections still to be made
 	unknown time.Time    // when left[0] was first sent; zero unless its outcome is unknown
 	err     error        // the error that made the outcome of left[0] unknown
@@ -68,8 +68,9 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns a prefix for keys that must be in the same hash slot as key. The client adds its
-// own prefix to every key. sameSlot returns an error if the braces in key make that impossible.
+// sameSlot returns a prefix for other keys. The client also puts its own prefix in front of every
+// key. The keys that result are in the same hash slot. sameSlot returns an error if the braces in
+// prefix or key make this impossible.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {

@@ -26,8 +26,8 @@ const contract = 1
 //
 // In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
 // limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],
-// [ErrNoPermission], or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or [ErrNoPolicy].
-// Like any call, it returns within the client's timeout.
+// [ErrNoPermission], [ErrBadReply] or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or
+// [ErrNoPolicy]. Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
 	if err := c.server.ready(ctx, &call{verb: "check"}); err != nil {
@@ -93,8 +93,8 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 	return nil
 }
 
-// inCluster returns an error if node is one of several primaries of a cluster, because it would
-// reject most keys. Every user may send HELLO. If the user may not send CLUSTER SHARDS,
+// inCluster returns an error if node is one of several primaries of a cluster: such a node rejects
+// the keys of the others. Every user may send HELLO. If the user may not send CLUSTER SHARDS,
 // inCluster returns nil.
 func inCluster(ctx context.Context, node redis.UniversalClient) *Error {
 	hello, err := node.Do(ctx, "HELLO").Result()
@@ -189,7 +189,7 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	e := newError(ctx, "info", nil, err, false)
 	switch {
 	case e.class == ErrBadLimit && strings.HasSuffix(e.sentence, forLeases):
-		// ratelimit_info rejects limits of leases.
+		// ratelimit_info rejects limits that are for leases.
 		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
 			return nil
 		} else if err != nil {

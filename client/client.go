@@ -12,9 +12,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Client asks servers for decisions. Make one with [Open], or with [New] from an existing go-redis
-// client; the zero value is not usable. A Client is safe for concurrent use by multiple goroutines,
-// and one per application is enough.
+// Client gets rate limit decisions from Redis servers. Make one with [Open], or with [New] from an
+// existing go-redis client; the zero value is not usable. A Client is safe for concurrent use by
+// multiple goroutines, and one per application is enough.
 type Client struct {
 	takes     decider // the first decider of a take
 	observers observers
@@ -36,9 +36,9 @@ type Client struct {
 //	memory     memory.go    repeats a recent denial (WithDenialMemory)
 //	server     server.go    sends the take to a Redis server
 //
-// Other calls, such as a peek, go directly to the server. req is the call's own copy. It is passed by
-// reference to keep stack frames small: with many callers, growing their stacks took up to a seventh
-// of the processor time.
+// Other calls, such as a peek, go directly to the server. The request is the call's own copy. It is
+// passed as a pointer to keep stack frames small: with many goroutines, growing their stacks took
+// up to a seventh of the processor time.
 type decider interface {
 	decide(ctx context.Context, req *Request) (Result, error)
 }
@@ -62,7 +62,8 @@ func (c *Client) start(rdb redis.UniversalClient) {
 type Option func(*Client) error
 
 // WithPrefix puts prefix in front of every key. With WithPrefix("rl:"), Allow(ctx, "user:42", ...)
-// uses the key "rl:user:42". Without it, keys are sent unchanged. It may be given once.
+// uses the key "rl:user:42". Without it, keys are sent unchanged. WithPrefix may be given only
+// once.
 func WithPrefix(prefix string) Option {
 	return func(c *Client) error {
 		if c.server.prefixed {
@@ -78,17 +79,16 @@ func WithPrefix(prefix string) Option {
 // server is unreachable or lacks the library, the first call fails. The Client never closes rdb.
 //
 // Every call returns within its timeout, regardless of rdb's options. If rdb was made without
-// ContextTimeoutEnabled, has a timeout of -2, or is of a type that this package does not know, each
-// call needs an extra goroutine. A call that times out then keeps its connection until rdb's own
-// timeouts expire. If such calls hold all connections, the client notices only after these timeouts
-// that a server is back.
+// ContextTimeoutEnabled, has a timeout of -2, is a cluster client with ReadOnly, or is of a type
+// that this package does not know, each call needs an extra goroutine and its own round trip. A
+// call that times out then keeps its connection until rdb's own timeouts expire. If such calls hold
+// all connections, the client notices only after these timeouts that a server is back.
 //
-// Calls share round trips (see [WithoutSharedRoundTrips]) unless rdb was made without
-// ContextTimeoutEnabled or with ReadOnly. Hooks see calls that share a round trip as a pipeline; in
-// a cluster or a ring, only the hooks of the node's client see the pipeline.
+// With any other rdb, calls share round trips; see [WithoutSharedRoundTrips]. Hooks see calls that
+// share a round trip as a pipeline; in a cluster or a ring, only the hooks of the node's client see
+// the pipeline.
 //
-// New returns an error if rdb is nil or a *redis.AutoPipeliner, or if options contradict each
-// other.
+// New returns an error if rdb is nil or a *redis.AutoPipeliner, or if an option is invalid.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
@@ -106,7 +106,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 }
 
 // configured returns a Client with opts, not yet started. caller is the name of the calling
-// function, for errors; opened reports whether that function is Open.
+// function, for errors; opened is true if that function is Open.
 func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
 	c := &Client{server: s}
@@ -132,7 +132,7 @@ func (c *Client) Allow(ctx context.Context, key string, limit Limit) (Result, er
 // than the limit can ever hold, the call is denied with RetryAfter [Never]. If n is below 0 or
 // above 2^53, the error is [ErrBadCost].
 func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
-	if n == 1 { // the server's default, so the call is shorter without it
+	if n == 1 { // leave out the cost: 1 is the server's default
 		return c.takes.decide(ctx, one(key, limit))
 	}
 	return c.takes.decide(ctx, one(key, limit, n))
@@ -142,8 +142,8 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 // is the number of units taken. If no unit is available, Allowed is false and RetryAfter is the
 // wait until one is. With n = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the
 // key is blocked. If n is below 0 or above 2^53, the error is [ErrBadCost]. If the library on the
-// server is too old for AllowAtMost, the error is [ErrNotDeployed]. To use several keys, policies,
-// an OnceKey or a Peek, see [Request].
+// server is too old for AllowAtMost, the error is [ErrNotDeployed]. For several keys, an OnceKey or
+// a peek, use a [Request] with UpTo.
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true
@@ -172,14 +172,14 @@ func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
-// about replicas. It counts nothing in req.UsageKey. If req.OnceKey is set, the error is
+// about replicas. PeekRequest counts nothing in req.UsageKey. If req.OnceKey is set, the error is
 // [ErrBadArgs].
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.execute(ctx, "peek", &req)
 }
 
 // RefundN gives n units back to key under limit, for example because the work they paid for was not
-// done. Units beyond the capacity of the limit are dropped. Result describes the key after the
+// done. Units beyond the capacity of the limit are dropped. The Result describes the key after the
 // refund.
 //
 // If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is the time until
@@ -190,10 +190,11 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 }
 
 // Refund gives the costs of req back to its keys: to all of them, or to none of them if any key is
-// blocked. The keys of a shadow policy are refunded separately from the others. Given the request
-// of an allowed [Client.Take], Refund gives back the same units. See [Client.RefundN].
+// blocked. The keys of a shadow policy are refunded separately from the others. With the request of
+// an allowed [Client.Take] without UpTo, Force or an OnceKey, Refund gives back the same units. See
+// [Client.RefundN].
 //
-// It counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
+// Refund counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
 // Take, Refund gives the units back only once, and retries as Take does if a reply is lost. If the
 // library on the server is too old to refund with an OnceKey, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
@@ -202,9 +203,9 @@ func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 }
 
 // Reset deletes keys with all their data, and returns the number of keys that existed. The data may
-// be counts (the key is full again), blocks, overrides, leases, the result stored under an OnceKey,
-// or the usage recorded under a UsageKey. A key that does not exist is not an error. In a cluster,
-// all keys of one call need the same hash tag.
+// be counts (all units are then available again), blocks, overrides, leases, the result stored
+// under an OnceKey, or the usage recorded under a UsageKey. A key that does not exist is not an
+// error. In a cluster, all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "reset", c.server.keys(keys), nil, 0)
@@ -228,7 +229,7 @@ func (c *Client) count(ctx context.Context, verb string, keys []string, args []a
 }
 
 // forget drops the remembered denials and the batches of keys, so that a change to the keys takes
-// effect immediately. Only callers that already wait for a request still get its units.
+// effect immediately. However, callers that are already waiting for a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)

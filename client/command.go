@@ -21,7 +21,7 @@ type call struct {
 	within time.Duration
 }
 
-// mode is how often a call may be executed.
+// mode says whether a call may be sent more than once.
 type mode int
 
 const (

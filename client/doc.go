@@ -63,14 +63,14 @@
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
 // or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total.
-// go-redis retries Peek, Usage and Info as configured there.
+// go-redis itself retries Peek, Usage and Info, as configured in its options.
 //
 // # Time
 //
-// A call sends nothing if its context has already ended. Any other call returns by the context's
-// deadline or within the client's timeout ([WithTimeout], 500 ms by default), whichever is earlier,
-// retries included. This holds even if the server hangs, cannot be reached, or sends its reply byte
-// by byte.
+// A call sends nothing if its context has already ended. Any other call, except one that waits for
+// units or a lease, returns by the context's deadline or within the client's timeout
+// ([WithTimeout], 500 ms by default), whichever is earlier, retries included. This holds even if
+// the server hangs, cannot be reached, or sends its reply byte by byte.
 //
 // After five calls in a row without a reply, the client stops calling the server. Calls then fail
 // immediately, except for one call at a time that probes the server. The client notices within a
@@ -94,11 +94,12 @@
 // # Hot keys
 //
 // With [WithBatches], a client takes several units of a busy key at once and spends them within a
-// short time, without a request for each. If this time is 100 ms, the units admitted in any second
-// are at most those that the limit allows in 1.1 seconds, however many processes take part. With
-// [WithDenialMemory], the client remembers that a key was denied, for at most a second and never
-// longer than RetryAfter, and denies it again without a request. Result.Source is the source of a
-// decision. Both options apply to calls with one key, and are off by default.
+// short time, without a request for each unit. If this time is 100 ms, the units admitted in any
+// second are at most those that the limit allows in 1.1 seconds, however many processes take part.
+// With [WithDenialMemory], the client remembers that a key was denied, for at most a second and
+// never longer than RetryAfter, and denies it again without a request. Result.Source is then
+// [SourceBatch] or [SourceMemory]. Both options apply to calls with one key, and are off by
+// default.
 //
 // # Many goroutines
 //

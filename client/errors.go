@@ -28,7 +28,8 @@ var (
 	// or an OnceKey without an OnceTTL, or that a duration or the id of a lease is out of range.
 	ErrBadArgs = errors.New("bad arguments")
 
-	// ErrBadState means that a key stores a value that the library did not write.
+	// ErrBadState means that a key stores a value that the library did not write, or one of another
+	// kind, such as leases where the call needs counts.
 	ErrBadState = errors.New("bad state")
 
 	// ErrNoPolicy means that the library on the server has no policy of this name.
@@ -37,7 +38,7 @@ var (
 	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster.
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
-	// ErrNotDeployed means that the server does not have the library, or that its version is too
+	// ErrNotDeployed means that the server does not have the library, or that the library is too
 	// old for the call. Deploy the library with package loader.
 	ErrNotDeployed = errors.New("library not deployed")
 
@@ -122,7 +123,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the class of the error and its cause.
+// Unwrap returns the class of the error, ErrOutcomeUnknown or ErrMisconfigured if it applies, and
+// the cause.
 func (e *Error) Unwrap() []error {
 	all := []error{e.class, nil, e.Err}
 	switch {
@@ -192,8 +194,7 @@ const (
 	tryLater   = "try again later"
 )
 
-// newError classifies err. written reports whether a command that is not read-only may have been
-// sent.
+// newError classifies err. written is true if a command that is not read-only may have been sent.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
 	var failed *dialFailed
 	if errors.As(err, &failed) {
@@ -301,7 +302,7 @@ func refused(op string, keys []string, err error) *Error {
 	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), class: refusals[code]}
 }
 
-// sortReply classifies an error reply. writes reports whether the call writes.
+// sortReply classifies an error reply. writes is true if the call is not read-only.
 func (e *Error) sortReply(text string, writes bool) {
 	own, isOwn := strings.CutPrefix(text, "RATELIMIT ")
 	e.Code, _, _ = strings.Cut(own, " ")

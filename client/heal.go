@@ -11,14 +11,14 @@ import (
 
 const (
 	healFor     = 30 * time.Second // the longest time that a healer may take
-	healPause   = time.Second      // minimum time from a failure to the next call for the same node
+	healPause   = time.Second      // minimum time from a failure to the next attempt on the same node
 	notFoundAny = "ERR Function not found"
 )
 
 // WithHealer restores the library on servers that lost it. If a server replies that it does not
 // have the library, the client calls heal with a client for that server, and then sends the call
-// again. loader.Healer makes such a function. If the application's user may not load functions,
-// leave WithHealer out; errors then say which command to run.
+// again. loader.Healer makes such a function. If the application's Redis user may not load
+// functions, leave WithHealer out; errors then say which command to run.
 //
 // heal is called once each time a server loses the library, even if many calls find it missing.
 // After a failure, it is called again for the same server no earlier than one second later. It may
@@ -61,7 +61,7 @@ func (s *server) heal(ctx *bounded, call *call, sent time.Time) error {
 }
 
 // healingOf returns the healing of node that a call has to wait for, starting one if necessary.
-// sent is when the call was sent. It returns nil if the client is closed.
+// sent is when the call was sent. healingOf returns nil if the client is closed.
 func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	node.mu.Lock()
 	defer node.mu.Unlock()

@@ -44,7 +44,8 @@ func (l *Lease) Wait(ctx context.Context) error {
 func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limit}) }
 
 // Hold runs f while it holds the lease, and returns the error from f. It acquires the lease, renews
-// it every third of its lease= time, and releases it when f has returned or panicked.
+// it whenever a third of its lease time has passed, and releases it when f has returned or
+// panicked.
 //
 // If no lease is available, Hold returns a [*LimitedError] immediately and does not run f. To wait
 // for a lease, call [Lease.Wait] first; its context can have a different deadline.
@@ -53,9 +54,10 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // renewal finds that it is not held, if no renewal succeeds before it expires, or if the Client is
 // closed. Then [context.Cause] returns an [ErrLeaseLost] that says how the lease was lost. Hold
 // returns the same error, joined with the error from f. Hold measures the lease time with the
-// monotonic clock of this process, from just before it sent the last successful renewal. So the
-// lease does not expire earlier on the server, unless the server's clock runs faster. f should
-// return soon after its context is canceled, because another caller may then acquire a lease.
+// monotonic clock of this process, from just before it sent the call that acquired the lease or
+// last renewed it. So the lease does not expire earlier on the server, unless the server's clock
+// runs faster. f should return soon after its context is canceled, because another caller may then
+// acquire a lease.
 //
 // Hold renews the lease until f returns, even if ctx is done. It ignores a failed release, because
 // the lease then expires on the server. If another Hold of the same Lease is running, the error is

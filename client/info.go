@@ -40,8 +40,8 @@ type CanaryCalls struct {
 
 const infoFields = "version, contract, build_id and policies"
 
-// Info describes the library on the server, or returns [ErrNotDeployed] if there is none. In a
-// cluster, Info describes the library on one node, which go-redis chooses. [Client.Check] checks
+// Info returns a description of the library on the server, or [ErrNotDeployed] if there is none. In
+// a cluster, Info describes the library on one node, which go-redis chooses. [Client.Check] checks
 // all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	defer c.observers.report(ctx, "info", time.Now(), nil, nil, &err)

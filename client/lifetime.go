@@ -16,7 +16,7 @@ type lifetime struct {
 	ctx     context.Context // canceled when the client is closed
 	end     context.CancelFunc
 
-	mu   sync.Mutex // guards starting and closing
+	mu   sync.Mutex // guards n and changes of closed
 	n    int        // number of goroutines
 	idle chan struct{}
 }
@@ -85,7 +85,7 @@ func (l *lifetime) close(d time.Duration) int {
 }
 
 // Close ends the Client: later calls fail, and its goroutines end. It first gives back the unspent
-// units of batches ([WithBatches]), within the time of one call. It closes the connections of a
+// units of batches ([WithBatches]), within the client's timeout. It closes the connections of a
 // Client made by [Open]; those of a Client made by [New] belong to the caller. Later calls to Close
 // wait for the first and return nil.
 //

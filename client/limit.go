@@ -32,9 +32,9 @@ func PerHour(n int64) Limit { return per(n, "h") }
 // PerDay returns a limit of n per 24 hours: PerDay(5000) is "5000/d".
 func PerDay(n int64) Limit { return per(n, "d") }
 
-// Concurrency returns a limit of n leases at a time. Each lease expires unless it is renewed within
-// lapse, which is rounded up to whole milliseconds. Concurrency(3, 30*time.Second) is "concurrency
-// 3 lease=30s". Only [Client.Lease] accepts it.
+// Concurrency returns a limit of n leases at a time. Each lease expires after lapse unless it is
+// renewed. lapse is rounded up to whole milliseconds. Concurrency(3, 30*time.Second) is
+// "concurrency 3 lease=30s". It is for [Client.Lease]; takes, peeks and refunds reject it.
 func Concurrency(n int64, lapse time.Duration) Limit {
 	period := wholeMilliseconds(lapse) + "ms"
 	if lapse > 0 && lapse%time.Second == 0 {
@@ -43,9 +43,9 @@ func Concurrency(n int64, lapse time.Duration) Limit {
 	return Limit("concurrency " + strconv.FormatInt(n, 10) + " lease=" + period)
 }
 
-// WithBurst returns l with a burst of b: the maximum number of units that can be taken at once after
-// idle time. The default is the number of units per period. The algorithm of l must have a burst.
-// PerSecond(10).WithBurst(20) is "10/s burst=20".
+// WithBurst returns l with a burst of b: the maximum number of units that can be taken at once
+// after idle time. The default is the number of units per period. The algorithm of l must support
+// the option burst. PerSecond(10).WithBurst(20) is "10/s burst=20".
 func (l Limit) WithBurst(b int64) Limit {
 	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
 }

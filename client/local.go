@@ -25,10 +25,10 @@ import (
 // policies. A limit such as "0/m" allows nothing, as on a server. Force charges units that do not
 // fit as debt, down to one burst below empty.
 //
-// The client reads a written limit such as "100/m" itself. It learns the limits of a policy from a
-// server, in the background after the first decision on the policy, or from [WithLimits]. If it has
-// neither, the call returns the error. So a program that may start while no server is reachable
-// needs WithLimits.
+// The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
+// in the background after the first decision on the policy, or from [WithLimits]. If the client
+// does not know a limit, the call returns the error. So a program that may start while no server is
+// reachable needs WithLimits.
 //
 // Result.Source is [SourceLocal]. While this process decides, the client logs a warning at most
 // once a minute, with the number of these decisions. It uses the logger of [LogTo], or else
@@ -145,7 +145,7 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		res.include(ch.bucket, ch.key, tokens)
 		each[ch.key].include(ch.bucket, ch.key, tokens)
 	}
-	if len(charges) == 0 { // only shadow policies
+	if len(charges) == 0 { // all keys are under shadow policies
 		res.Remaining = 0
 	}
 	if req.Each {
@@ -191,8 +191,8 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// include adds a bucket to res. tokens is the number of tokens in the bucket after the call, and
-// key is the index of its key.
+// include adds a bucket to res. tokens is the number of tokens in the bucket after the call. key is
+// the index of the bucket's key.
 func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
 	if left := max(0, int64(tokens)); left < res.Remaining {
@@ -203,8 +203,8 @@ func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
 	}
 }
 
-// refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
-// up, and at most 292 years.
+// refill returns how long the bucket takes to gain the given number of tokens, in whole
+// milliseconds, rounded up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	if tokens == 0 { // avoids 0/0 for a limit of 0
 		return 0

@@ -39,7 +39,7 @@ type memory struct {
 	server  *server
 	next    decider
 	longest time.Duration // 0 if denials are not remembered
-	forgets atomic.Uint64 // how often forget was called
+	forgets atomic.Uint64 // number of calls to forget
 	table[string, *denial]
 }
 

@@ -96,7 +96,7 @@ type observers struct {
 	breaker []func(BreakerChange)
 	next    decider
 
-	policies sync.Map // set of the Observation.Policy of calls that a server has decided
+	policies sync.Map // set of the Observation.Policy values of calls that a server has decided
 }
 
 func (o *observers) decide(ctx context.Context, req *Request) (res Result, err error) {
@@ -129,8 +129,8 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	}
 }
 
-// policy returns Observation.Policy. decided reports whether a server has decided the call; if so,
-// policy remembers the names as valid.
+// policy returns Observation.Policy. If decided is true, a server has decided the call, and policy
+// remembers the names as valid.
 func (o *observers) policy(limits []Limit, decided bool) string {
 	var names []string
 	for _, limit := range limits {

@@ -36,7 +36,7 @@ type callLog struct {
 // throttled limits log lines to one per second.
 type throttled struct {
 	throttle.Throttle
-	more atomic.Int64 // lines suppressed since the last one
+	more atomic.Int64 // lines suppressed since the last line was logged
 }
 
 func (l *callLog) call(ctx context.Context, o Observation) {
@@ -72,7 +72,7 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 }
 
 func (l *callLog) breaker(change BreakerChange) {
-	level := slog.LevelDebug // a half-open breaker soon becomes open or closed
+	level := slog.LevelDebug // for open to half-open and back, which repeat while a node is down
 	switch {
 	case change.From == "closed":
 		level = slog.LevelWarn

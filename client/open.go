@@ -27,8 +27,7 @@ import (
 // may follow, as in ?pool_size=100; dial_timeout is 1 s by default. Open itself sends nothing: if a
 // server is unreachable, the first call or [Client.Check] fails.
 //
-// Open returns an error if url is invalid or options contradict each other. The error does not
-// contain the password.
+// Open returns an error if url or an option is invalid. The error does not contain the password.
 func Open(url string, opts ...Option) (*Client, error) {
 	return openServers(url, redisurl.Dialer, opts)
 }

@@ -24,9 +24,9 @@ const (
 	refreshAfter = time.Minute
 )
 
-// parsedLimits caches the parsed form of limits. The client parses most written limits, such as
-// "100/m", itself. It asks a server for the others, and for policies, because policies exist only
-// on servers and only the server's library can parse every limit.
+// parsedLimits caches the parsed form of limits. The client itself parses most limits that calls
+// name directly, such as "100/m". It fetches the others, and policies, from a server: policies
+// exist only on servers, and only the server's library can parse every limit.
 type parsedLimits struct {
 	server *server
 	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own
@@ -94,12 +94,11 @@ type limitOn struct {
 	node  string // address
 }
 
-// parsedLimit is the parsed form of a limit. If written is true, this process has parsed the limit;
-// otherwise, a server has.
+// parsedLimit is the parsed form of a limit, from this process or from a server.
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil if the parsed form is unknown
-	keysAt      time.Time   // when the request that returned keys was sent
-	checkedAt   time.Time   // when the last request that got a reply or an error reply was sent
+	keysAt      time.Time   // when the request that returned these keys was sent
+	checkedAt   time.Time   // when the last request with a reply, even an error reply, was sent
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	written     bool // the limit is not a policy, and this process has parsed it
@@ -110,7 +109,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report algorithms
 	rates     []parsedRate
-	canary    *parsedKey // the canary of the policy; nil if there is none
+	canary    *parsedKey // the key's limit in the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -171,7 +170,7 @@ func (p *parsedLimits) learn(limits []Limit) {
 	}
 }
 
-// renew fetches the entry of l from node, in the background, if the entry has at least the given
+// renew fetches the entry of l from node, in the background, if the entry is at least as old as
 // age. p.mu must be held.
 func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, node redis.UniversalClient) {
 	if !entry.fetching && p.server.now().Sub(entry.checkedAt) >= age {
@@ -256,7 +255,7 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	return keys, nil
 }
 
-// refillRate returns how many units per second the fastest rate of limit refills. If the limit is
+// refillRate returns how many units limit refills per second at its fastest rate. If the limit is
 // unknown, is not gcra, or has several keys, it returns a number so large that no unit is refunded.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
@@ -270,7 +269,7 @@ func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.U
 }
 
 // parseLimit parses the fields of info for a limit and, if the limit is a policy with a canary, for
-// the canary. It returns false if there are none.
+// the canary. It returns false if the limit's fields are missing or invalid.
 func parseLimit(reply any) ([]parsedKey, bool) {
 	fields := respmap.Of(reply)
 	keys, ok := parseKeys(fields["limit"], fields["algorithms"])

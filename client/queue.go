@@ -11,17 +11,17 @@ import (
 // mostAsking is the maximum number of calls that one queue sends to the server concurrently.
 const mostAsking = 16
 
-// queues holds the queues of the waiting callers of this process, by name. A queue exists while a
-// caller is in it.
+// queues holds the queues of waiting callers of a Client, by name. A queue exists while a caller is
+// in it.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
 }
 
-// queue holds callers that wait for the same thing, in order of arrival. The first caller asks: it
-// sends a call to the server. The callers behind it ask at the same time only if the last reply
-// left enough units for all of them. So no caller is overtaken, the server gets no needless calls,
-// and the queue empties as fast as the limit allows.
+// queue holds callers that wait for the same keys and limits, in order of arrival. The first caller
+// sends its call to the server. The callers behind it send theirs at the same time only if the last
+// reply left enough units for all of them. So no caller is overtaken, the server gets no needless
+// calls, and the queue empties as fast as the limit allows.
 type queue struct {
 	waiters []*waiter
 
@@ -38,7 +38,7 @@ type waiter struct {
 	deadline time.Time // refused if its turn would come later; zero means no deadline
 	state    placeState
 	until    time.Time     // the waiter sends no call before this time
-	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
+	wake     chan struct{} // signals that the waiter may send its call, is refused, or must end its pause
 }
 
 type placeState int
@@ -88,9 +88,9 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest makes w, which was denied, and the waiters behind it wait until the given time before they
-// call the server. Of the waiters behind w, it refuses those with an earlier deadline and those
-// that request more than most units, the capacity of the limit.
+// rest makes w, which was denied, and the waiters behind it pause until the given time. Of the
+// waiters behind w, it refuses those with an earlier deadline and those that want more than most
+// units. most is the capacity of the limit, or 0 if unknown.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,20 +104,20 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	}
 }
 
-// rested ends the rest of w, which then waits for its turn again.
+// rested ends the pause of w, which then waits for its turn again.
 func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake: // w was woken just as its timer fired
+	case <-w.wake: // nudge woke w just as its timer fired
 	default:
 	}
 	w.state = inQueue
 	w.queue.advance()
 }
 
-// nudge ends the pause of the first waiter in a queue early, because units or a lease were given
-// back. The waiter then retries its call.
+// nudge ends the pause of the first waiter in a queue early, because a lease was released. The
+// waiter then retries its call.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,9 +162,9 @@ func (q *queue) advance() {
 // first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the latest time until which a waiter rests, or the zero Time if no waiter rests.
-// New waiters may not ask before that time. Only the first waiters of a queue can rest, because
-// only they have asked.
+// rests returns the time at which the last pause of a waiter ends, or the zero Time if no waiter
+// pauses. New waiters may not send a call before that time. Only the first waiters of a queue can
+// pause, because only they have sent a call.
 func (q *queue) rests() (until time.Time) {
 	for _, w := range q.first() {
 		if w.state == resting && w.until.After(until) {
@@ -194,7 +194,7 @@ type turn struct {
 	n        int64
 	deadline time.Time // zero: no deadline
 	try      func(context.Context) (Result, error)
-	pause    func(res Result, denials int) time.Duration // returns the wait after a denial; denials is how many came before
+	pause    func(res Result, denials int) time.Duration // returns the wait after a denial; denials is the number of earlier denials
 	refuse   func(denied Result, cause error) error      // returns the error for a caller whose wait fails
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
-// to nine are the shadow decision. Further elements may come from a newer library and are ignored.
+// to nine, if present, are the shadow decision. For a request with Each, the last element holds the
+// results of each key. Other elements may come from a newer library and are ignored.
 func parseResult(reply any, req *Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64

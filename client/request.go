@@ -13,7 +13,7 @@ import (
 // mostCost is the largest cost that the library accepts.
 const mostCost = 1 << 53
 
-// Request holds all arguments of a call as they are sent: keys, a limit for each key, costs.
+// Request holds all arguments of a call: keys, a limit for each key, costs and options.
 //
 //	client.Request{
 //		Keys:   []string{"{user:42}:minute", "{user:42}:day"},
@@ -51,8 +51,8 @@ type Request struct {
 	UpTo bool
 
 	// Each also returns the separate result of each key's limit, in Result.Each. It is for Take,
-	// PeekRequest and Refund. A server decides each such call, never a batch or a remembered denial.
-	// If the library on the server is too old for this, the error is [ErrNotDeployed].
+	// PeekRequest and Refund. Batches and remembered denials never decide such a call. If the
+	// library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
 	// Force charges the costs whether or not they fit, because they have been used already. It is for
 	// Take. Units that do not fit are debt, and the key denies calls until the debt is paid off. The
@@ -76,7 +76,7 @@ type Request struct {
 	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
 	// retries. A minute is long enough if only Take itself retries, which it does only in the first
 	// half of this time. If your program repeats the call too, OnceTTL must be longer than the time
-	// within which it does.
+	// during which the program does so.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
@@ -105,8 +105,8 @@ func one(key string, limit Limit, cost ...int64) *Request {
 	return &made.Request
 }
 
-// keys returns all keys of the call: the limited keys, then those of the options in the order of
-// args.
+// keys returns all keys of the call: the limited keys, then the keys of options, in the order in
+// which args adds the options.
 func (r *Request) keys(verb string) []string {
 	once, usage := verb != "peek" && r.OnceKey != "", verb == "take" && r.UsageKey != ""
 	if !once && !usage {
@@ -123,8 +123,8 @@ func (r *Request) keys(verb string) []string {
 }
 
 // args returns the arguments after the keys. It checks only what would change the meaning of other
-// arguments or of the call: a limit with the name of an option would turn the next argument into
-// that option's value. The server checks everything else.
+// arguments or of the call. For example, the server would read a limit that is named like an option
+// as that option. The server checks everything else.
 func (r *Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
@@ -159,7 +159,7 @@ func (r *Request) args(verb string) ([]any, error) {
 	case r.UpTo:
 		return nil, errors.New("BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one")
 	case len(r.Costs) == 0:
-		args = append(args, "COST", "1", "FORCE") // an older library's error names FORCE only after a cost
+		args = append(args, "COST", "1", "FORCE") // if a cost comes first, the error of an older library names FORCE
 	default:
 		args = append(args, "FORCE")
 	}
@@ -180,7 +180,7 @@ func (r *Request) args(verb string) ([]any, error) {
 	return args, nil
 }
 
-// check checks everything about the request except the syntax of its limits.
+// check checks the keys, the limits except their syntax, and the costs.
 func (r *Request) check() error {
 	switch {
 	case len(r.Keys) == 0:

@@ -64,11 +64,11 @@ func (r *Reservation) Result() Result { return r.res }
 // nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
 // If a Fallback allowed the call, Cancel does nothing, because no server charged the units.
 //
-// In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this is so only
-// if there was a Delay, which only a leaky_bucket gives: after the Delay, the caller has left the
-// queue. If Cancel is called before that, callers already in the queue keep their turns, and callers
-// that arrive afterwards get earlier turns. A new caller may then have the same turn as one in the
-// queue.
+// In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this applies
+// only to a leaky_bucket, because the caller has then left the queue. Under any other limit there
+// is no Delay, and Cancel gives the units back at any time. If Cancel is called during the Delay,
+// callers already in the queue keep their turns, and callers that arrive afterwards get earlier
+// turns. A new caller may then have the same turn as one in the queue.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

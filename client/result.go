@@ -29,7 +29,8 @@ type Result struct {
 	Limit int64
 
 	// Remaining is how many calls with cost 1 would be allowed now, after this one: the minimum
-	// over all limits. It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
+	// over all limits. It is 4 after the first call under "5/m". The HTTP header for it is
+	// RateLimit-Remaining.
 	Remaining int64
 
 	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
@@ -41,9 +42,9 @@ type Result struct {
 	// seconds.
 	RetryAfter time.Duration
 
-	// ResetAfter is the time until every limit of the call is full again if nothing else is taken,
-	// or, if a block denied the call, until the block ends. It is in whole milliseconds, rounded
-	// up, and 0 if all limits are full.
+	// ResetAfter is the time until all units of every limit of the call are available again if
+	// nothing else is taken, or, if a block denied the call, until the block ends. It is in whole
+	// milliseconds, rounded up, and 0 if all units are available.
 	ResetAfter time.Duration
 
 	// Index is the number of the binding key, counted from 1: the first key that denied, or else

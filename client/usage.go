@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Usage holds the counts of a usage key (Request.UsageKey). All fields are zero if nothing was
-// counted in the last day.
+// Usage holds the counts of a usage key (Request.UsageKey). If nothing was counted in the last day,
+// all fields except Interval are zero.
 type Usage struct {
 	Allowed int64 // number of allowed calls
 	Denied  int64 // number of denied calls

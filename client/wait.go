@@ -123,8 +123,8 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// limitedError returns the error for a caller that got no units for req. index is the key that
-// denied, counted from 1.
+// limitedError returns the error for a caller that got no units for req. index is the number of the
+// key that denied, from 1, or 0 if unknown.
 func (c *Client) limitedError(req Request, index int, wait time.Duration, cause error) *LimitedError {
 	e := &LimitedError{Key: c.server.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
 	units := req.wanted()
@@ -139,7 +139,7 @@ func (c *Client) limitedError(req Request, index int, wait time.Duration, cause 
 	return e
 }
 
-// nameOf returns the name of a queue, which is unique to the verb, keys and limits.
+// nameOf returns the name of the queue for calls with this verb, these keys and these limits.
 func nameOf(verb string, keys []string, limits []Limit) string {
 	name := []byte(verb)
 	for _, key := range keys {
@@ -151,7 +151,7 @@ func nameOf(verb string, keys []string, limits []Limit) string {
 	return string(name)
 }
 
-// outlasts returns DeadlineExceeded if the wait would exceed the deadline of ctx.
+// outlasts returns DeadlineExceeded if the wait would end after the deadline of ctx.
 func outlasts(ctx context.Context, wait time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
 		return context.DeadlineExceeded

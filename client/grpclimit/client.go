@@ -49,9 +49,9 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 	}
 }
 
-// PerMessageSent also counts each message sent on a stream, except the first, which is included in
-// the opening. SendMsg waits for its turn as a call does. If SendMsg fails with a
-// [*client.LimitedError], the message was not sent and the stream is still open.
+// PerMessageSent also counts each message sent on a stream, except the first: the charge for
+// opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
+// a [*client.LimitedError], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
 	return func(c *Client) error {
 		c.perMessage = true
@@ -71,8 +71,8 @@ func WithLongestBlock(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestBlock(d) }
 }
 
-// OnCallError calls f, instead of logging the error, if the server could not store a block that a
-// RetryInfo asked for.
+// OnCallError calls f, instead of logging the error, if a wait that a RetryInfo asks for could not
+// be stored as a block.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
 		return adapter.Set(&c.onError, f, "OnCallError(nil); give a function, or leave it out for the log")
@@ -168,7 +168,7 @@ func (c *Client) admit(o call) (client.Request, error) {
 	return req, c.wait(o.ctx, req)
 }
 
-// notMade is the error for a call that was not made.
+// notMade is the error, with its gRPC status, for a call or a message that was not sent.
 type notMade struct {
 	error
 	status *status.Status
@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // returned by another Client's interceptor, and not by the server
+	var own *client.LimitedError // set if another Client's interceptor returned err, and not the server
 	if err != nil && !errors.As(err, &own) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}

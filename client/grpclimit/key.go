@@ -33,9 +33,9 @@ var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, 
 // Func counts each call by the result of f for its context and full method name: Func("tenant",
 // tenant) uses keys such as "tenant=acme". An empty result is treated as [ErrNoKey].
 //
-// f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
-// % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
-// cluster.
+// f may return any text. A value longer than 128 bytes is replaced by a hash, and control
+// characters and % | { } are percent-encoded. So no value can imitate another key or change its
+// hash slot in a cluster.
 func Func(name string, f func(ctx context.Context, method string) (string, error)) Key {
 	if f == nil {
 		return Key{keys.Func(name, nil)}
@@ -74,9 +74,9 @@ func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 // this is the address of the proxy: use a [Func] that reads the metadata that the proxy sets.
 func Peer() Key { return PeerNetwork(128) }
 
-// PeerNetwork is Peer, but counts all IPv6 addresses of a network of the given size as one, as in
-// PeerNetwork(64). A household or a rented machine usually has at least a /64, and could otherwise
-// use a new address for each call.
+// PeerNetwork is like Peer, but counts each IPv6 network with the given prefix length as one
+// address, as in PeerNetwork(64). A household or a rented machine usually has at least a /64, and
+// could otherwise use a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
 	if err := keytext.CheckBits("PeerNetwork", ipv6Bits); err != nil {
 		return unusable(err)

@@ -117,7 +117,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 //
 // name is the prefix of the key on the server, and identifies the limit in errors. Use a different
 // name for each Server, or the same one if several share a limit. limit is text, such as "100/m",
-// or a policy, such as "@api". NewServer does not ask a server whether limit is valid: [Server.Check]
+// or a policy, such as "@api". NewServer does not check whether limit is valid; [Server.Check]
 // does. A call that leaky_bucket allows is handled immediately, not at its turn.
 //
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
@@ -195,7 +195,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	case errors.Is(err, ErrNoKey):
 		return ctx, client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a caller that gives up is not a server error
+		if !errors.Is(err, ctx.Err()) { // not reported if the caller has given up
 			s.onError(ctx, method, err)
 		}
 		return ctx, client.Request{}, s.undecided(ctx, s.refuse, err)
@@ -210,8 +210,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	return ctx, req, err
 }
 
-// take returns the decision, or the zero Result if there is none. If the error is not nil, it ends
-// the call.
+// take returns the decision, or the zero Result if there is none. A non-nil error ends the call.
 func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
 	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // charge callers that give up, too
 	switch {
@@ -232,8 +231,8 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 
 // undecided returns the error for a call without a decision, or nil if the call is allowed. err is
 // the reason why there is no decision. If refuse is above 0, the call fails, and refuse is the
-// retry delay. The call also fails if ctx is done, because the caller may have canceled it to avoid
-// the limit.
+// retry delay. The call also fails if RefuseMisconfigured applies. It also fails if ctx is done,
+// because the caller may have canceled it to avoid the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
 	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

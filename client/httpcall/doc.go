@@ -1,10 +1,10 @@
 // Package httpcall keeps calls to other HTTP services within their limits. It provides an
-// [http.RoundTripper] that asks package client before each request, so all processes share the
-// limit.
+// [http.RoundTripper] that takes units from a limit of package client before each request, so all
+// processes share the limit.
 //
 //	transport, err := httpcall.New(limiter, "partner", "10/s burst=20")
 //	...
-//	err = transport.Check(ctx) // asks the servers whether they accept the limit
+//	err = transport.Check(ctx) // checks that the servers accept the limit
 //	...
 //	partner := &http.Client{Transport: transport}
 //
@@ -16,10 +16,11 @@
 // # Server limits
 //
 // If the other service tells a client to wait, all users of the key wait, in every process. The
-// service asks with Retry-After (seconds or a date) in a 429 or 503 response, or otherwise with a
-// RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any response.
-// The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an existing block
-// is never shortened. The caller gets the response, unless [WithRetries] retries the request.
+// service does so with Retry-After (seconds or a date) in a 429 or 503 response, or otherwise with
+// a RateLimit field with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any
+// response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an
+// existing block is never shortened. The caller gets the response, unless [WithRetries] retries the
+// request.
 //
 // # Without a decision
 //

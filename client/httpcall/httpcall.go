@@ -82,8 +82,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError sets a function that is called if the server could not store the block that a response
-// requires. The default is to log the error.
+// OnError sets a function that is called if a wait that a response asks for could not be stored as
+// a block. The default is to log the error.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")
@@ -194,8 +194,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// repeatable reports whether r can be sent again: the response means that it was not executed, or
-// executing it twice is harmless.
+// repeatable reports whether r can be sent again: the response means that r was not executed, or
+// executing r twice is harmless.
 func repeatable(r *http.Request, response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests:
@@ -220,7 +220,7 @@ func discard(body io.ReadCloser) {
 	}
 }
 
-// withBody returns r or a copy of it, ready to be sent again with the whole body.
+// withBody returns r, or a copy of r with the body from its beginning, to be sent again.
 func withBody(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil

@@ -21,7 +21,7 @@ func requestedWait(response *http.Response, now time.Time) (time.Duration, bool)
 			return d, true
 		}
 	}
-	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // the wait of a cached response began earlier
+	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // a cached response: its wait began earlier
 		return 0, false
 	}
 	list, err := httpsfv.UnmarshalList(response.Header.Values("RateLimit"))
@@ -43,8 +43,8 @@ func requestedWait(response *http.Response, now time.Time) (time.Duration, bool)
 	return span(most), most > 0
 }
 
-// retryAfter parses seconds or a date. A date is compared with the response's Date, because clocks
-// differ.
+// retryAfter parses Retry-After, which holds seconds or a date. A date is compared with the
+// response's Date, because clocks differ.
 func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	text := header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 63); err == nil || errors.Is(err, strconv.ErrRange) {

@@ -192,7 +192,7 @@ func parseForwarded(element string) (addr netip.Addr, ok bool) {
 const longestAddr = 128
 
 // parseAddr parses an address, with or without a port and brackets. It removes the zone, and
-// returns an IPv4 address for a mapped one.
+// converts an IPv4 address written as IPv6 to the IPv4 address.
 func parseAddr(text string) (netip.Addr, bool) {
 	if len(text) > longestAddr {
 		return netip.Addr{}, false
@@ -200,7 +200,7 @@ func parseAddr(text string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
 		if strings.HasSuffix(text, "]") {
-			text += ":0" // ParseAddrPort checks the brackets
+			text += ":0" // ParseAddrPort accepts brackets, but requires a port
 		}
 		with, err := netip.ParseAddrPort(text)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 // adjust the charge once the actual cost is known. The Charge of a request that was not charged is
 // nil: its methods do nothing, so handlers need no check.
 //
-// Until the response begins, each method call also updates the RateLimit fields in the header. So
-// call the methods from the goroutine that writes the response, or after the handler has returned.
+// Until the response begins, Refund and More also update the RateLimit fields in the header. So
+// call them from the goroutine that writes the response, or after the handler has returned.
 type Charge adapter.Charge
 
 // chargeOf is the context key of the Charge made by the middleware with this name.

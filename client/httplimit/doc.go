@@ -2,7 +2,7 @@
 //
 //	limit, err := httplimit.New(limiter, "api", "100/m", httplimit.Address())
 //	...
-//	err = limit.Check(ctx) // asks the servers whether they accept the limit
+//	err = limit.Check(ctx) // checks that the servers accept the limit
 //	...
 //	mux.Handle("/api/", limit(api))
 //
@@ -20,8 +20,8 @@
 // Address()).
 //
 // The key on the server begins with the middleware's name: "api|address=203.0.113.7". So nested
-// middlewares count separately. Values of headers and cookies are usually secrets of any length, so
-// the key contains a hash of them. No value from a request appears in a response header.
+// middlewares count separately. Values of headers and cookies are often secret or long, so the key
+// contains a hash of them. No value from a request appears in a response header.
 //
 // # Fields
 //
@@ -31,11 +31,11 @@
 //	RateLimit: "api";r=99;t=1
 //
 // q and r are Result.Limit and Result.Remaining of the decision. t is in seconds, rounded up: the
-// time until the limit is full again or, for a denial, until this request would be allowed. This
-// package does not parse limits, so the window w is omitted, as the draft permits, unless
-// [WithPolicies] sets it. After a client's first call, the limit is soon full again, so t is short.
-// A client that spread r requests over such a short time would exceed the limit. So if the window
-// is known, t is at least the time in which r units refill.
+// time until all units are available again or, for a denial, until this request would be allowed.
+// This package does not parse limits, so the window w is omitted, as the draft permits, unless
+// [WithPolicies] sets it. After a client's first call, all units are soon available again, so this
+// time is short. A client that spread r requests over such a short time would exceed the limit. So
+// if the window is known, t is at least the time in which r units refill.
 //
 // Each nested middleware adds a line to each field. [WithXHeaders] adds X-RateLimit-Limit,
 // -Remaining and -Reset.

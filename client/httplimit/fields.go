@@ -185,5 +185,6 @@ func item(name, parameter string, n int64) httpsfv.Item {
 	return i
 }
 
-// integer returns n as an Integer of a structured field, which has at most 15 digits.
+// integer limits n to the range of an Integer of a structured field, which has at most 15 digits.
+// It returns 0 for a negative n.
 func integer(n int64) int64 { return max(0, min(n, 999_999_999_999_999)) }

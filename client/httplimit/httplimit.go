@@ -62,8 +62,8 @@ func Delay() Option {
 }
 
 // RefuseOnError answers 503 Service Unavailable with Retry-After if there is no decision. Without
-// this option, a request without a decision is allowed, unless its context has ended. retryAfter is
-// at least a second.
+// this option, a request without a decision is allowed, unless its context has ended. retryAfter
+// must be at least a second.
 func RefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
@@ -142,7 +142,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.serve(l.
 // name identifies the limit in the response fields, and is the prefix of the key on the server. Use
 // a different name for each middleware, or the same one if several share a limit. limit is text,
 // such as "100/m", or a policy deployed with the library, such as "@api". For a policy with several
-// limits, [WithRequest] adds the other keys. New does not ask a server whether limit is valid:
+// limits, [WithRequest] adds the other keys. New does not check whether limit is valid;
 // [Middleware.Check] does.
 //
 // The call to the limiter uses the values of the request's context, but not its deadline or
@@ -174,7 +174,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a client that hangs up is not a server error
+		if !errors.Is(err, ctx.Err()) { // not reported if the client has hung up
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse, err)
@@ -227,9 +227,9 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 }
 
 // undecided handles a request without a decision. err is the reason why there is none. undecided
-// rejects the request if refuse is above 0, and otherwise serves it. It always rejects a request
-// whose context has ended, because the client may have ended the context to avoid the limit. The
-// response has no RateLimit fields.
+// rejects the request if refuse is above 0, or if RefuseMisconfigured applies. It also rejects a
+// request whose context has ended, because the client may have ended the context to avoid the
+// limit. It serves any other request. It writes no RateLimit fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {
 	switch {
 	case m.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

@@ -21,9 +21,9 @@ var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Mak
 // Func counts requests by the result of f: Func("tenant", tenant) uses keys such as "tenant=acme".
 // An empty result is treated as [ErrNoKey].
 //
-// f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
-// % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
-// cluster.
+// f may return any text. A value longer than 128 bytes is replaced by a hash, and control
+// characters and % | { } are percent-encoded. So no value can imitate another key or change its
+// hash slot in a cluster.
 func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
 // Header counts requests by the value of a header, such as Header("X-Api-Key"). If there are

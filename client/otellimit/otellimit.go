@@ -4,7 +4,7 @@
 //	...
 //	limiter, err := client.Open(url, client.WithObserver(observer))
 //
-// The metrics are
+// The metrics, with their attributes after the colon, are
 //
 //	db.client.operation.duration    histogram of the duration of calls to a server with their
 //	                                retries, in seconds: db.system.name, db.operation.name (FCALL or
@@ -54,8 +54,8 @@ const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
 // An Option sets where metrics and spans go.
 type Option func(*observer) error
 
-// WithMeterProvider sends metrics to provider instead of the global one. To turn metrics off, give
-// the provider of go.opentelemetry.io/otel/metric/noop.
+// WithMeterProvider sends metrics to provider instead of the global one. To turn metrics off, use
+// the provider of package go.opentelemetry.io/otel/metric/noop.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(o *observer) error {
 		return adapter.Set(&o.meters, provider, "WithMeterProvider(nil); give a provider, or leave it out for the global one")
@@ -142,8 +142,8 @@ func isDecision(operation string) bool {
 	return false
 }
 
-// wasSent reports whether the client tried to send a call to a server. It returns false if a
-// circuit breaker stopped the call or if this process decided alone.
+// wasSent reports whether the call counts as sent to a server. It returns false only if a circuit
+// breaker stopped the call or if this process decided without trying a server.
 func wasSent(call client.Observation) bool {
 	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
 }

@@ -1,5 +1,5 @@
-// Package reply defines the JSON of a limiter's replies. The command prints it with --json, and the
-// dashboard and the gateway send it. The fields have the contract's names.
+// Package reply defines the JSON of a limiter's replies. The command ratelimit prints it with
+// --json, and the dashboard and the gateway send it. The fields are named as in the wire contract.
 package reply
 
 import (
@@ -23,7 +23,7 @@ type Decision struct {
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each
 }
 
-// Key describes the result for the limit of one key alone.
+// Key is the separate result of one key's limit.
 type Key struct {
 	Key          string `json:"key"`
 	Allowed      bool   `json:"allowed"`
@@ -41,7 +41,7 @@ type Shadow struct {
 	Index        int    `json:"index"`
 }
 
-// NewDecision converts the reply to req to its JSON form.
+// NewDecision converts res, the result of req, to its JSON form.
 func NewDecision(req client.Request, res client.Result) Decision {
 	d := Decision{
 		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),

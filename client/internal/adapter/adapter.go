@@ -37,7 +37,7 @@ func (r *Requests[C]) Given() error {
 	return nil
 }
 
-// Request returns the request for a call.
+// Request returns the request to the limiter for a call.
 func (r *Requests[C]) Request(call C) (client.Request, error) {
 	key, err := r.Key(call)
 	if err == nil && key == "" {
