@@ -80,7 +80,7 @@ func TestOverrideOfAnOlderLibrary(t *testing.T) {
 }
 
 // A client drops its batch of a key when it overrides the key. Other clients may spend their
-// batches for up to the ttl. The same is true when the override ends.
+// batches for up to ttl. The same is true when the override ends.
 func TestOverrideEndsBatches(t *testing.T) {
 	s := newTestbed(t)
 	c, other := s.warm(t), s.warm(t)

@@ -99,8 +99,8 @@ func TestOnceKeyInCluster(t *testing.T) {
 	}
 }
 
-// If replies are lost, acquiring and renewing a lease are retried; all other calls that write are
-// sent once.
+// If replies are lost, a read is retried, and so is a call that acquires or renews a lease. Other
+// calls without an OnceKey are sent once.
 func TestLostRepliesOfOtherCalls(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -212,7 +212,7 @@ func TestNotAskedAgain(t *testing.T) {
 		}
 	}
 	req := withOnceKey("a")
-	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // too short for any retry
+	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // below the minimum of 1 ms
 		f := &fake{err: io.EOF, sent: true}
 		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), client.ErrBadArgs)
 	}

@@ -23,11 +23,12 @@ import (
 const recipes = "../examples/gateway/"
 
 // proxy describes how to run a recipe with a proxy from Debian. The tests of recipes need Linux,
-// because other systems do not let clients use any address in 127.0.0.0/8.
+// because their clients use several addresses in 127.0.0.0/8, and other systems have only
+// 127.0.0.1.
 type proxy struct {
 	files   []string // files of the recipe to copy
 	main    string   // content of main.conf, which includes the recipe; "" for none
-	command []string // runs in the folder that contains files
+	command []string // starts the proxy; the working directory is a folder with copies of files, and main.conf
 	debian  string   // Debian packages of the proxy
 
 	fields    bool // responses to allowed requests also have the RateLimit fields

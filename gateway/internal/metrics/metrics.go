@@ -16,7 +16,7 @@ type Metrics struct {
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
 	policies sync.Map // names of the policies that have decided a request, such as @api
-	counters sync.Map // the counters of the field requests, by counted; saves a lookup by labels
+	counters sync.Map // cache of the counters in requests, with keys of type counted; saves a lookup by labels
 }
 
 type counted struct{ source, name, decision string }

@@ -99,9 +99,10 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	return response, nil
 }
 
-// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so a
-// caller that hangs up is charged. If the request's deadline is later than the limiter's timeout, the
-// context has no deadline, and the limiter needs no timer for each request.
+// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so
+// a caller that hangs up is charged. If the request has no deadline, or one well after the
+// limiter's timeout, the context has no deadline, so that the limiter needs no timer for the
+// request.
 func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	deadline = deadline.Add(-s.Margin)
@@ -125,7 +126,7 @@ func refusal(err error) error {
 
 // seconds rounds a duration up to whole seconds.
 func seconds(d time.Duration) int64 {
-	if d < 0 { // the limit is never full again
+	if d < 0 { // client.Never
 		return math.MaxInt32
 	}
 	return int64((d + time.Second - 1) / time.Second)
