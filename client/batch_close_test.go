@@ -21,8 +21,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, except those that may refill before the refund arrives. Here,
-// the refund may take up to 5 s.
+// Close gives back the unspent units, minus the number of units that may refill before the refund
+// arrives. Here, the refund may take up to 5 s.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {

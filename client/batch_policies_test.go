@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// libraryOf returns the source of the library with p as its policy "p".
+// libraryOf returns the source of the library with the policy p, which gets the name "p".
 func libraryOf(t *testing.T, p functions.Policy) string {
 	t.Helper()
 	p.Name = "p"
@@ -145,7 +145,7 @@ func TestShadowUnitsAreNotSpent(t *testing.T) {
 }
 
 // If a policy becomes a leaky_bucket while a client batches it, no two callers get the same place
-// in its queue.
+// in the bucket's queue.
 func TestQueueTurnsAreNotShared(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// admission is the number of units admitted at one time.
+// admission is a number of units, and the time at which they were admitted.
 type admission struct {
 	units int64
 	at    time.Time

@@ -124,7 +124,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 }
 
 // A call gets no fallback if its context is canceled at any time, or if the context's deadline has
-// passed before the call, because its caller no longer waits for a decision.
+// passed before the call. The caller of such a call no longer waits for a decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()

@@ -126,7 +126,7 @@ func TestCloseUnderAnOverride(t *testing.T) {
 		s := newTestbed(t)
 		c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(500*time.Millisecond))
 		require(t, c.Override(t.Context(), limit, time.Hour, "k"))
-		for range 1 + 2 + 4 + 8 + 1 { // leaves 15
+		for range 1 + 2 + 4 + 8 + 1 { // leaves 15 units of the last batch of 16
 			allow(t, c, "360/h", 1)
 		}
 		s.sent()

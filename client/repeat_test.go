@@ -60,7 +60,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				t.Errorf("sent %d times, want 4", n)
 			}
 			p.lose(0, false)
-			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats it
+			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats the request
 			want.Remaining = 8
 			want.ResetAfter = got.ResetAfter // time has passed between the two calls
 			wantResult(t, "after all were lost", got, err, want)

@@ -28,7 +28,7 @@ const recipes = "../examples/gateway/"
 type proxy struct {
 	files   []string // files of the recipe to copy
 	main    string   // content of main.conf, which includes the recipe; "" for none
-	command []string // starts the proxy; the working directory is a folder with copies of files, and main.conf
+	command []string // starts the proxy, in a folder with main.conf and copies of the recipe's files
 	debian  string   // Debian packages of the proxy
 
 	fields    bool // responses to allowed requests also have the RateLimit fields
@@ -178,7 +178,7 @@ func ask(t *testing.T, from, method, url string) answer {
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// want checks the status, part of the body, and fields, each written as name=pattern.
+// want checks the status, a part of the body, and header fields, which are written as name=pattern.
 func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if a.status != status || !strings.Contains(a.body, body) {

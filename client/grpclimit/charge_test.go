@@ -76,7 +76,8 @@ func TestChargeOfStream(t *testing.T) {
 	limitertest.WantUsed(t, limiter, "api|tenant=acme", 22)
 }
 
-// A call that was not charged on a server has no Charge. Each Server has its own Charge.
+// A call that was not charged on a Redis server has no Charge. Each grpclimit.Server has its own
+// Charge.
 func TestChargeOf(t *testing.T) {
 	limiter, server := newLimiter(t)
 	other := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "other", "100/d", acme))

@@ -49,8 +49,8 @@ type outer struct {
 
 func (o outer) Context() context.Context { return o.ctx }
 
-// startCallers starts a server that allows three calls. The server decides each call only after its
-// caller has given up.
+// startCallers starts a server that allows three calls. The server decides on each call only after
+// its caller has given up.
 func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.TestServiceClient) {
 	c := &callers{deciding: make(chan bool, 1000)}
 	peeking, server := newLimiter(t)

@@ -149,7 +149,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	for range 5 { // until the breaker opens
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
-	// Report a call that was not sent, because the breaker is open.
+	// Report a call that was not sent because the breaker was open.
 	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy,
 		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
 	check(t, tel.points(t),

@@ -26,7 +26,7 @@ func (o operation) methods() string {
 
 type answer struct {
 	reply    any
-	policy   string // "@name", if the call names a policy; known even if the call fails
+	policy   string // "@name", if the call names a policy; set even if the call fails
 	decision string // for the metrics
 }
 

@@ -15,7 +15,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
-	policies sync.Map // names of the policies that have decided a request, such as @api
+	policies sync.Map // names of the policies that have made a decision, such as @api
 	counters sync.Map // cache of the counters in requests, with keys of type counted; saves a lookup by labels
 }
 

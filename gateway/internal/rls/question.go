@@ -21,7 +21,7 @@ type question struct {
 	hits  int64
 	back  bool // whether the hits are given back (is_negative_hits)
 
-	together  bool // whether the limit is a policy; the descriptors with policies are all charged, or none is
+	together  bool // whether the limit is a policy; all descriptors with policies are charged, or none
 	window    bool // whether the limit is a window like envoyproxy/ratelimit's
 	unlimited bool
 	shadow    bool

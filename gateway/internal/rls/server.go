@@ -52,8 +52,9 @@ func New(options Options) *Server { return &Server{Options: options} }
 // Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If no
-// decision is made, the error has the code UNAVAILABLE, and the proxy uses its failure mode.
+// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If the
+// request is invalid, the error has the code INVALID_ARGUMENT. If there is no decision for another
+// reason, the code is UNAVAILABLE, and the proxy uses its failure mode.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()
 	switch n := len(request.GetDescriptors()); {
@@ -73,7 +74,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
 			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
-				list[i].label = "unknown" // not the name in the request, because a flood could have many names
+				list[i].label = "unknown" // not the name in the request, because a flood of requests could contain many names
 			}
 			s.Metrics.Count(source, list[i].label, "error")
 		}
