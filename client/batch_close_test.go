@@ -21,8 +21,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, except those that may refill before the refund arrives. Here,
-// the refund may take up to 5 s.
+// Close gives back the unspent units, minus the number of units that may refill before the refund
+// arrives. Here, the refund may take up to 5 s.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestCloseGivesBack(t *testing.T) {
 		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
 			s.clear(t)
 			c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
-			for range 1 + 2 + 4 + 8 + 1 { // leaves 15
+			for range 1 + 2 + 4 + 8 + 1 { // leaves 15 units of the last batch of 16
 				allow(t, c, tt.limit, 1)
 			}
 			s.pass(tt.after)

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// libraryOf returns the source of the library with p as its policy "p".
+// libraryOf returns the source of the library with the policy p, which gets the name "p".
 func libraryOf(t *testing.T, p functions.Policy) string {
 	t.Helper()
 	p.Name = "p"
@@ -28,7 +28,7 @@ func limited(limit string) functions.Policy {
 	return functions.Policy{Limits: []functions.PolicyLimit{{Limit: limit}}}
 }
 
-// canaryOf returns a policy whose canary decides on every key.
+// canaryOf returns a policy whose canary applies to every key.
 func canaryOf(limit string, shadow bool) functions.Policy {
 	p := limited("100000/m")
 	p.Canary = &functions.Canary{Limits: []string{limit}, Share: 1000, Shadow: shadow}
@@ -41,7 +41,7 @@ func shadowOf(limit string) functions.Policy {
 	return p
 }
 
-// learns makes calls until the client has learned the policy from a server.
+// learns makes two calls, and waits until the client has learned the policy from the server.
 func learns(t *testing.T, c *client.Client, key string) {
 	t.Helper()
 	for range 2 { // the client fetches the policy after the second call
@@ -50,8 +50,8 @@ func learns(t *testing.T, c *client.Client, key string) {
 	eventually(t, "the client knows the policy", func() bool { return client.KnowsPolicy(c, key, "@p") })
 }
 
-// Calls under a frequently used policy with one key are batched like calls under its limit, and
-// Close refunds the unspent units.
+// Calls on one key under a frequently used policy are batched like calls under the limit of the
+// policy.
 func TestPoliciesAreBatched(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -145,7 +145,7 @@ func TestShadowUnitsAreNotSpent(t *testing.T) {
 }
 
 // If a policy becomes a leaky_bucket while a client batches it, no two callers get the same place
-// in its queue.
+// in the bucket's queue.
 func TestQueueTurnsAreNotShared(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -214,7 +214,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 }
 
 // In any time span of length L, at most as many units are admitted as the limit allows in L + ttl,
-// even if a deployment lowers the limit. Units taken before the deployment are spent within ttl.
+// even if a deployment lowers the limit. A client can spend units for up to ttl after it took them,
+// so it may spend them after the deployment.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units per second, with a burst of the same size
@@ -276,8 +277,8 @@ func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	})
 	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for _, key := range []string{lowKey, highKey} {
-		// A call with another key is enough to learn the slots. A call with the same key would leave
-		// a state of 10/d, which the policy's limit would treat as used up.
+		// Use another key to learn the slots of the cluster. Otherwise, the call would leave a state of
+		// 10/d under this key, and the policy's limit would treat the key as used up.
 		must[client.Result](t)(c.Allow(t.Context(), key+":other", perDay))
 		learns(t, c, key)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// admission is the number of units admitted at one time.
+// admission is a number of units, and the time at which they were admitted.
 type admission struct {
 	units int64
 	at    time.Time
@@ -27,10 +27,10 @@ type process struct {
 	returned int64
 }
 
-// TestBatchesKeepTheBound runs many processes that take and spend units of one key, at different
-// speeds. They lose replies, end with and without Close, and restart. It checks that in every span
-// L no more units are admitted than the limit allows in L + ttl. It also checks that no process
-// spends or gives back units that it did not get.
+// TestBatchesKeepTheBound runs up to five processes that take and spend units of one key, at
+// different speeds. They lose replies, end with and without Close, and restart. It checks that in
+// every time span of length L no more units are admitted than the limit allows in L + ttl. It also
+// checks that no process spends or gives back units that it did not get.
 func TestBatchesKeepTheBound(t *testing.T) {
 	s := newTestbed(t)
 	run := 0
@@ -95,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if err != nil || !res.Allowed {
 				return
 			}
-			at := decided // the server admits the units of a call when it decides the call
+			at := decided // the server admits a call's units when it decides on the call
 			if res.Source == client.SourceBatch {
 				at = s.now()
 			}

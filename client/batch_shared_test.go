@@ -81,7 +81,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 }
 
 // All callers that waited for a request get its error, so none waits twice. An error that concerns
-// only the first caller is not shared.
+// only the caller that sent the request, such as the end of its context, is not shared.
 func TestBatchErrorIsShared(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -203,7 +203,7 @@ func TestReservedUnitsExpire(t *testing.T) {
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
-	s.pass(ttl) // the time until the reply arrives
+	s.pass(ttl) // the reply takes ttl to arrive
 	release()
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)

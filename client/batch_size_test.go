@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A frequently used key needs fewer and fewer requests, each for up to n units. A rarely used key
-// takes one unit at a time. In between, the size of a batch is the number of units spent within
-// ttl.
+// A frequently used key needs fewer and fewer requests, because the batches grow to the maximum
+// size. A rarely used key takes one unit at a time. In between, the size of a batch is the number
+// of units spent within ttl.
 func TestBatchGrowsWithTheRate(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

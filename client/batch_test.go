@@ -41,7 +41,7 @@ func TestBatchIsLetGo(t *testing.T) {
 	wantSource(t, c, wide, 1, client.SourceBatch)
 	s.pass(1)
 	wantSource(t, c, wide, 1, client.SourceServer)
-	for _, late := range []time.Duration{ttl - 1, ttl} { // a slow request
+	for _, late := range []time.Duration{ttl - 1, ttl} { // how long the request takes
 		s.pass(time.Minute)
 		s.calls(t, c, 3, 0) // batches of 1 and 2, all spent
 		s.hook = func(redis.Cmder) { s.pass(late) }

@@ -16,7 +16,7 @@ import (
 )
 
 // bound is the timeout of calls in these tests. slow is a timeout of go-redis that only an
-// unbounded call reaches. late is longer than any delay of a busy machine, and shorter than slow.
+// unbounded call reaches. late is longer than any delay on a busy machine, and shorter than slow.
 const (
 	bound = 200 * time.Millisecond
 	late  = slow / 2
@@ -65,7 +65,8 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	}),
 }
 
-// over returns a function that makes a Client for an address. newRedis makes its go-redis client.
+// over returns a function that makes a Client for an address. The Client uses the go-redis client
+// that newRedis makes.
 func over(newRedis func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
 	return func(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		return newClient(t, newRedis(t, addr), opts...)
@@ -136,8 +137,8 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	return server, direct
 }
 
-// With any options of rdb, every call to a server that hangs ends within its bound: the client's
-// timeout or the context's deadline.
+// With any options of the go-redis client, every call to a server that hangs is ended by the
+// client's timeout or by the deadline of its context.
 func TestEveryCallIsBounded(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {

@@ -123,7 +123,8 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 		_, err = hold.Settle(t.Context(), 7)
 		wantClasses(t, "then not executed", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 		lines := f.lines[1:]
-		// The server did not execute the first correction, so the second may charge another number.
+		// The server did not execute the first correction, so the second may charge a different number of
+		// units, here 2. All later requests repeat the second.
 		for _, line := range lines[1:] {
 			if line[7] != "2" || line[4] != lines[0][4] {
 				t.Errorf("%v is not the correction of %v", line, lines[1])

@@ -131,7 +131,8 @@ func TestCheckOfEachServer(t *testing.T) {
 }
 
 // The modules for gRPC and OpenTelemetry require the version of this module that is released with
-// them. A replace in their go.mod has no effect for users.
+// them. The replace directives in their go.mod hide a wrong version from other tests, but not from
+// users.
 func TestModulesRequireThisVersion(t *testing.T) {
 	want := "github.com/ratelimit-functions/ratelimit v" + must[functions.Build](t)(functions.New()).Version() + "\n"
 	for _, name := range []string{"grpclimit", "otellimit"} {

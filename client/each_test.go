@@ -54,7 +54,7 @@ func TestEach(t *testing.T) {
 	wantEach(t, "without Each", got, err)
 }
 
-// A repeated call with an OnceKey returns the first call's Result.Each, if the first call had Each.
+// A repeated call with an OnceKey returns the first call's Result.Each if both calls have Each set.
 func TestEachOnce(t *testing.T) {
 	_, c := atNoon(t)
 	for _, first := range []bool{true, false} {
@@ -139,7 +139,7 @@ func TestRepliesToEach(t *testing.T) {
 	wantEach(t, "none", got, err)
 }
 
-// A library that predates EACH parses this option as a limit.
+// A library that predates EACH parses this option as a limit. The error is then ErrNotDeployed.
 func TestEachOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`(?i:\beach) = 'EACH',`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {

@@ -24,8 +24,8 @@ var classes = []error{
 	client.ErrBadReply,
 }
 
-// wantClasses checks that err matches every class in want and no other Err value, except that the
-// first seven classes are also ErrMisconfigured.
+// wantClasses checks that err matches the classes in want and no other class. It also checks that
+// err matches ErrMisconfigured if, and only if, want contains one of the first seven classes.
 func wantClasses(t *testing.T, name string, err error, want ...error) {
 	t.Helper()
 	misconfigured := slices.ContainsFunc(want, func(w error) bool { return slices.Contains(classes[:7], w) })

@@ -13,7 +13,7 @@ type fake struct {
 	reply any
 	err   error
 	errs  []error     // errors from successive calls, instead of err; the last one repeats
-	after func(n int) // called by each command; n is the number of commands in lines
+	after func(n int) // called for each command; n is the number of commands in lines
 	hangs bool        // commands wait until the context ends
 	sent  bool        // whether the command was written before it failed
 	lines [][]any     // commands, except those that failed before they were written

@@ -124,7 +124,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 }
 
 // A call gets no fallback if its context is canceled at any time, or if the context's deadline has
-// passed before the call. Its caller does not wait for a decision.
+// passed before the call. The caller of such a call no longer waits for a decision.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()
@@ -137,7 +137,7 @@ func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, context.Canceled) || got.Allowed {
 		t.Errorf("cancelled meanwhile: %+v, %v", got, err)
 	}
-	// If the deadline passes during the call, the fallback applies.
+	// If the client's timeout ends the call, the fallback applies.
 	c = newClient(t, &fake{hangs: true, err: io.EOF, sent: true}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	if got, err := c.Allow(t.Context(), "k", "5/m"); err != nil || !got.Allowed || !errors.Is(got.Err, context.DeadlineExceeded) {
 		t.Errorf("expired meanwhile: %+v, %v", got, err)

@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if addr == server || addr == server[strings.LastIndex(server, ":"):] { // a cluster of one node does not know its host
+		if addr == server || addr == server[strings.LastIndex(server, ":"):] { // a cluster of one node reports its address without a host
 			addr = proxy
 		}
 		var d net.Dialer

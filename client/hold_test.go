@@ -27,7 +27,7 @@ func held(t *testing.T, c *client.Client) int64 {
 }
 
 // While the function runs, the lease is renewed each time a third of its duration has passed, even
-// if the context is done. Afterwards the lease is released.
+// if the context is done. When the function returns, the lease is released.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		want := errors.New("what the function returns")
@@ -44,7 +44,7 @@ func TestHold(t *testing.T) {
 					t.Errorf("after %d times 10 s its context has ended: %v", i, ended)
 				}
 				if i == 0 {
-					time.Sleep(time.Millisecond) // so that nothing below happens at the time of a renewal
+					time.Sleep(time.Millisecond) // so that no later step coincides with a renewal
 				}
 				time.Sleep(10 * time.Second)
 			}
@@ -101,7 +101,8 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"lost replies": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, nil, context.DeadlineExceeded) })
 		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
-		// The lease time starts when the renewal is sent, not when its reply arrives 100 ms later.
+		// A lease lasts from the time at which its renewal is sent, not from the time at which the reply
+		// arrives, 100 ms later.
 		"server that cannot later": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.delay, v.refuse = 100*time.Millisecond, failing(2, answered("LOADING"), nil) })
 		}, 40*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},

@@ -149,8 +149,8 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	}
 }
 
-// The client fetches a policy from a server once. It fetches the policy again after a minute,
-// because the policy may have changed.
+// The client fetches a policy from a server after the first decision on it, and again once a minute
+// has passed, because the policy may have changed.
 func TestLocalLimiterLearnsAnew(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))

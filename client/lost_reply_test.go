@@ -24,8 +24,8 @@ var lossy = []struct {
 	{"RESP2, connection cut", redis.Options{Protocol: 2}},
 }
 
-// timingOut is a connection whose reads time out instead of reporting that it was cut. It acts like
-// a silent server, but needs neither a wait nor a timeout that a slow machine could exceed.
+// timingOut is a connection whose failed reads report a timeout. It acts like a connection to a
+// silent server, but the test need not wait for a timeout, and a slow machine cannot exceed one.
 type timingOut struct{ net.Conn }
 
 func (c timingOut) Read(b []byte) (int, error) {
@@ -97,7 +97,7 @@ func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 }
 
 // dialThrough starts a proxy for each primary of a cluster. dial connects to the primaries through
-// them.
+// the proxies.
 func dialThrough(t *testing.T, c *cluster) (proxies [2]*proxy, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	t.Helper()
 	through := map[string]string{}

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// dialing is the function that a go-redis goroutine runs after a pool failed to dial: it retries
-// once a second, and notices within a second that the pool is closed.
+// dialing is the function in which go-redis dials again, once a second, after a pool failed to
+// dial. Its goroutine ends up to a second after the pool is closed, so the leak check ignores it.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) {

@@ -101,7 +101,7 @@ func TestDenialOfUpTo(t *testing.T) {
 // the denied call is sent. When it is over, changes by another process take effect.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
-	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
+	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // 3/h never allows a cost of 4
 		s.clear(t)
 		c := s.client(t, client.WithDenialMemory(200*time.Millisecond))
 		other := s.client(t)
@@ -165,7 +165,7 @@ func TestDenialIsForgotten(t *testing.T) {
 	}
 }
 
-// A denial is not remembered if its reply took longer than its RetryAfter.
+// A denial is not remembered if its RetryAfter has passed by the time the reply arrives.
 func TestDenialThatComesTooLate(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

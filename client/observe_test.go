@@ -204,7 +204,7 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
-	// Close closes the client's breakers, and reports each change only once.
+	// Close returns the breakers to the closed state, and reports each change only once.
 	for range 2 {
 		check(t, c.Close())
 	}

@@ -93,8 +93,9 @@ func TestADeadlineCostsNoTimer(t *testing.T) {
 	}
 }
 
-// go-redis does not dial in the background, even after many calls have failed. Otherwise, calls
-// would fail in the meantime, and go-redis would try the server only once a second.
+// With Open, go-redis does not dial in the background, even after many calls have failed.
+// Otherwise, calls would fail in the meantime, and go-redis would try the server only once a
+// second.
 func TestOpenFindsAServerThatIsBack(t *testing.T) {
 	server := redistest.Run(t)
 	_, port, _ := net.SplitHostPort(server.Addr)

@@ -18,12 +18,12 @@ import (
 )
 
 // TestOpenOfAClusterOverTLS uses a cluster of two nodes that use TLS with clients and with each
-// other. Each node has its own certificate: only the certificate of the first node has the name in
-// the URL, and the second node is reached by its address. A connection fails unless the certificate
-// is valid for its name or address.
+// other. Each node has its own certificate. Both certificates contain the address 127.0.0.1, but
+// only the certificate of the first node contains the name localhost. A connection fails unless the
+// node's certificate contains the name or address that the client expects.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
-	cert, key := redistest.CertificateFiles(t, trusted, "first", "127.0.0.1", "localhost") // with equal names, a node would try the wrong one
+	cert, key := redistest.CertificateFiles(t, trusted, "first", "127.0.0.1", "localhost") // if both certificates had the same subject, a node would verify against the wrong one
 	otherCert, otherKey := redistest.CertificateFiles(t, trusted, "second", "127.0.0.1")
 	config := &tls.Config{RootCAs: trusted}
 	both := filepath.Join(t.TempDir(), "both.pem")

@@ -80,7 +80,7 @@ func TestOverrideOfAnOlderLibrary(t *testing.T) {
 }
 
 // A client drops its batch of a key when it overrides the key. Other clients may spend their
-// batches for up to the ttl. The same is true when the override ends.
+// batches for up to ttl. The same is true when the override ends.
 func TestOverrideEndsBatches(t *testing.T) {
 	s := newTestbed(t)
 	c, other := s.warm(t), s.warm(t)
@@ -126,7 +126,7 @@ func TestCloseUnderAnOverride(t *testing.T) {
 		s := newTestbed(t)
 		c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(500*time.Millisecond))
 		require(t, c.Override(t.Context(), limit, time.Hour, "k"))
-		for range 1 + 2 + 4 + 8 + 1 { // leaves 15
+		for range 1 + 2 + 4 + 8 + 1 { // leaves 15 units of the last batch of 16
 			allow(t, c, "360/h", 1)
 		}
 		s.sent()

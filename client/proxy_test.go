@@ -22,7 +22,7 @@ const (
 	doubles         // the reply comes twice
 	announces       // the client receives an array that does not fit in memory
 	holds           // the reply is delayed until release is called
-	hole            // neither the call nor new connections reach the server
+	hole            // nothing that the client sends reaches the server
 )
 
 var faults = map[string]fault{
@@ -109,7 +109,7 @@ func (p *proxy) onNext(f func()) {
 	p.then = f
 }
 
-// inHole reports whether the proxy drops all calls and connections.
+// inHole reports whether the proxy drops everything that clients send.
 func (p *proxy) inHole() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

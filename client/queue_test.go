@@ -102,9 +102,9 @@ func TestWaitsSpread(t *testing.T) {
 	})
 }
 
-// If the context is canceled, wait returns its error even if the caller is woken at the same time.
-// The caller then sends no call to the server, and its error is a LimitedError, not an error from
-// the server.
+// If the context is canceled, wait returns the context's error even if the caller is woken at the
+// same time. The caller then sends no call to the server, and its error is a LimitedError, not an
+// error from the server.
 func TestWokenTooLate(t *testing.T) {
 	l := newLifetime()
 	ctx, cancel := context.WithCancel(t.Context())

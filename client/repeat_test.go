@@ -60,7 +60,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				t.Errorf("sent %d times, want 4", n)
 			}
 			p.lose(0, false)
-			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats it
+			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats the request
 			want.Remaining = 8
 			want.ResetAfter = got.ResetAfter // time has passed between the two calls
 			wantResult(t, "after all were lost", got, err, want)
@@ -99,8 +99,8 @@ func TestOnceKeyInCluster(t *testing.T) {
 	}
 }
 
-// If replies are lost, acquiring and renewing a lease are retried; all other calls that write are
-// sent once.
+// If replies are lost, a read is retried, and so is a call that acquires or renews a lease. Other
+// calls without an OnceKey are sent once.
 func TestLostRepliesOfOtherCalls(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -212,7 +212,7 @@ func TestNotAskedAgain(t *testing.T) {
 		}
 	}
 	req := withOnceKey("a")
-	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // too short for any retry
+	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // below the minimum of 1 ms
 		f := &fake{err: io.EOF, sent: true}
 		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), client.ErrBadArgs)
 	}

@@ -117,8 +117,7 @@ func (e expiring) Err() error {
 	}
 }
 
-// A call whose context ends before it is sent is never sent, and is reported as not counted. A call
-// that was sent has an unknown outcome.
+// A call whose context ends before it is sent is never sent, and is reported as not counted.
 func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	c := startCrowd(t)
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -141,6 +140,7 @@ func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	c.end(t, ahead)
 }
 
+// The outcome of a call whose context ends after the call was sent is unknown.
 func TestASharedCallThatWasSentIsUnknown(t *testing.T) {
 	c := startCrowd(t)
 	ctx, cancel := context.WithCancel(t.Context())

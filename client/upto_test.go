@@ -117,7 +117,7 @@ func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// A reply whose first element is above the requested number is invalid.
+// A reply whose first element is negative, or above the requested number, is invalid.
 func TestRepliesToUpTo(t *testing.T) {
 	for _, tt := range []struct {
 		reply any
@@ -130,7 +130,7 @@ func TestRepliesToUpTo(t *testing.T) {
 			t.Errorf("%v: %+v, %v", tt.reply, got, err)
 		}
 	}
-	// A shadow decision, too, takes at most the requested number of units.
+	// A shadow decision that takes more units than requested is invalid, and is ignored.
 	for units, want := range map[int64]*client.Shadow{3: {Allowed: true, Taken: 3, Index: 1}, 4: nil} {
 		f := &fake{reply: integers(3, 5, 0, 0, 1, 1, units, 0, 1)}
 		if got, err := newClient(t, f).AllowAtMost(t.Context(), "k", "@p", 3); err != nil || !reflect.DeepEqual(got.Shadow, want) {

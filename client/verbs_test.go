@@ -68,7 +68,9 @@ func TestBlock(t *testing.T) {
 		got, err := c.Allow(ctx, key, "6/m")
 		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
 	}
-	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} { // blocks {a}:3 for 20 s; the other two have longer blocks, which stay
+	// BlockAtLeast shortens no block. The two keys above stay blocked for 30 s. The first call blocks
+	// {a}:3 for 20 s, and the second call, for 10 s, changes nothing.
+	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} {
 		require(t, c.BlockAtLeast(ctx, d, "{a}:1", "{a}:2", "{a}:3"))
 	}
 	got, err := c.Peek(ctx, "{a}:3", "6/m")

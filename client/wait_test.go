@@ -240,7 +240,7 @@ func TestWaitLosesAReply(t *testing.T) {
 	})
 }
 
-// If no server decides, the fallback applies: callers wait for a server, or proceed.
+// If no server decides, the fallback determines whether a caller waits, proceeds or gets an error.
 func TestWaitWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(_ string, n int) (error, error) {

@@ -44,7 +44,7 @@ func TestFiveCommands(t *testing.T) {
 		t.Fatalf("%d blocks", len(commands))
 	}
 	args, found := strings.CutPrefix(commands[1], "go run -C gateway . ")
-	file, err := os.ReadFile("../examples/policies.yaml") // this test runs in gateway
+	file, err := os.ReadFile("../examples/policies.yaml") // this test runs in the folder gateway
 	if err != nil || !found || !strings.Contains(args, " ../examples/policies.yaml ") || !strings.Contains(string(file), "limit: 10/s burst=20,") {
 		t.Fatalf("%v; the second command is %s", err, commands[1])
 	}

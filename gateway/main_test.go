@@ -80,7 +80,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// TestFlagsOfKubernetes checks that the command has the flags that the manifest uses.
+// TestFlagsOfKubernetes checks that the command has the flags that the Kubernetes manifest uses.
 func TestFlagsOfKubernetes(t *testing.T) {
 	file := must[[]byte](t)(os.ReadFile("../examples/gateway/kubernetes.yaml"))
 	_, line, found := strings.Cut(string(file), "args: [--http, ")

@@ -23,11 +23,12 @@ import (
 const recipes = "../examples/gateway/"
 
 // proxy describes how to run a recipe with a proxy from Debian. The tests of recipes need Linux,
-// because other systems do not let clients use any address in 127.0.0.0/8.
+// because their clients use several addresses in 127.0.0.0/8, and other systems have only
+// 127.0.0.1.
 type proxy struct {
 	files   []string // files of the recipe to copy
 	main    string   // content of main.conf, which includes the recipe; "" for none
-	command []string // runs in the folder that contains files
+	command []string // starts the proxy, in a folder with main.conf and copies of the recipe's files
 	debian  string   // Debian packages of the proxy
 
 	fields    bool // responses to allowed requests also have the RateLimit fields
@@ -177,7 +178,7 @@ func ask(t *testing.T, from, method, url string) answer {
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// want checks the status, part of the body, and fields, each written as name=pattern.
+// want checks the status, a part of the body, and header fields, which are written as name=pattern.
 func (a answer) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if a.status != status || !strings.Contains(a.body, body) {

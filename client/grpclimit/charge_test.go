@@ -14,13 +14,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
-// acme counts all calls under "api|tenant=acme".
+// acme is a Key that counts all calls under "tenant=acme".
 var acme = grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", nil })
 
 var unary = &grpc.UnaryServerInfo{FullMethod: method}
 
-// serve serves a call that is charged 10 of 100 units. The handler calls the function correct with
-// the charge.
+// serve serves a call on s. The handler passes the call's charge to the function correct.
 func serve(t *testing.T, s *grpclimit.Server, correct func(context.Context, *grpclimit.Charge)) error {
 	t.Helper()
 	_, err := s.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {
@@ -77,7 +76,8 @@ func TestChargeOfStream(t *testing.T) {
 	limitertest.WantUsed(t, limiter, "api|tenant=acme", 22)
 }
 
-// A call that was not charged on a server has no Charge. Each Server has its own Charge.
+// A call that was not charged on a Redis server has no Charge. Each grpclimit.Server has its own
+// Charge.
 func TestChargeOf(t *testing.T) {
 	limiter, server := newLimiter(t)
 	other := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "other", "100/d", acme))

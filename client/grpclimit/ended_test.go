@@ -49,8 +49,8 @@ type outer struct {
 
 func (o outer) Context() context.Context { return o.ctx }
 
-// startCallers starts a server that allows three calls. The server decides each call only after its
-// caller has given up.
+// startCallers starts a server that allows three calls. The server decides on each call only after
+// its caller has given up.
 func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.TestServiceClient) {
 	c := &callers{deciding: make(chan bool, 1000)}
 	peeking, server := newLimiter(t)
@@ -149,7 +149,7 @@ type received struct {
 func (r received) Context() context.Context { return r.ctx }
 func (r received) RecvMsg(any) error        { return nil }
 
-// If a context is done before the decision, calls and messages are decided as usual.
+// If a context is done before the decision, its calls and messages are allowed or denied as usual.
 func TestEndedContexts(t *testing.T) {
 	for code, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
@@ -184,7 +184,7 @@ func TestEndedContexts(t *testing.T) {
 }
 
 // If there is no decision and the call's context is done, the handler does not run. OnError
-// receives errors from the server, but not the error of the call's context.
+// receives errors from the server and from the Key, but not the error of the call's context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
 	nothing := grpclimit.SkipMethods("/x/y")

@@ -39,7 +39,7 @@ func TestKeys(t *testing.T) {
 		name string
 		key  grpclimit.Key
 		ctx  context.Context
-		want string // empty if the call has no key and is denied
+		want string // "" if the call has no key and is denied, "error" if it is allowed without a decision
 	}{
 		{"IPv4", grpclimit.Peer(), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"IPv4 as IPv6", grpclimit.Peer(), from(t, "[::ffff:203.0.113.7]:1234"), "peer=203.0.113.7"},

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// A response that never ends does not delay the retry.
+// If the body of a response never ends, discard closes it, so the retry is not blocked.
 func TestDiscardEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := io.Pipe()

@@ -93,7 +93,7 @@ func TestBlocksAreNotShortened(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	again := []httpcall.Option{httpcall.WithRetries(2)}
-	text := func() io.Reader { return strings.NewReader("payload") } // http.NewRequest can rewind it
+	text := func() io.Reader { return strings.NewReader("payload") } // http.NewRequest sets GetBody for this type, so the body can be sent again
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("payload")) }
 	for _, tt := range []struct {
 		name    string
@@ -102,7 +102,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // number of responses with the status above; the next ones have status 200
+		respond int // number of responses with tt.status; later responses have status 200
 		sent    int64
 		want    int
 	}{

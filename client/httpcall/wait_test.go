@@ -45,8 +45,8 @@ func TestWaits(t *testing.T) {
 	if len(at) != n {
 		t.Fatalf("%d requests were sent, want %d", len(at), n)
 	}
-	// Request i is allowed at least 20 ms after the previous one. The server's clock has a
-	// precision of a millisecond.
+	// Each request is allowed 20 ms after the previous one, or later. The millisecond that is
+	// subtracted is the precision of the server's clock.
 	for i, sent := range at {
 		if least := time.Duration(i)*20*time.Millisecond - time.Millisecond; sent.Sub(began) < least {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)

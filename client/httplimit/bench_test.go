@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// BenchmarkServe measures the overhead of the middleware over its client call, on a real server.
+// BenchmarkServe compares the middleware with the bare client call, on a real server.
 func BenchmarkServe(b *testing.B) {
 	server := redistest.Run(b)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})

@@ -206,8 +206,7 @@ func TestChargeAfterTheHandler(t *testing.T) {
 	}
 }
 
-// A request that is repeated with its OnceKey is charged once, so it must not be refunded each
-// time.
+// A request with an OnceKey cannot be refunded, because it may be a repeat, which was not charged.
 func TestChargeOfOnceKey(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

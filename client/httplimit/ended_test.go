@@ -19,7 +19,7 @@ func withFallback(f client.Fallback) httplimit.Option {
 	return httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// endedContexts returns contexts that have ended.
+// endedContexts returns, by name, contexts that have ended and one that is about to end.
 func endedContexts(t *testing.T) map[string]context.Context {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	t.Cleanup(cancel)
@@ -87,7 +87,7 @@ func TestClientsThatHangUp(t *testing.T) {
 	}
 }
 
-// If a context has ended before the decision, requests are decided as usual.
+// If a context ends before the decision, its request is allowed or denied as usual.
 func TestEndedContexts(t *testing.T) {
 	for name, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
@@ -152,7 +152,7 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 	}
 }
 
-// Additional costs are charged, and saved costs are given back, even if the client has hung up.
+// Additional units are charged, and unused units are given back, even if the client has hung up.
 func TestChargeOfAClientThatHungUp(t *testing.T) {
 	for name, ctx := range endedContexts(t) {
 		limiter, _ := newLimiter(t)

@@ -218,8 +218,8 @@ func TestFallbackOfTheClient(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit. While the program runs, RefuseMisconfigured rejects requests only for
-// errors that no retry can fix.
+// Check finds a wrong limit when a program starts. Later, RefuseMisconfigured rejects requests, but
+// only for errors that no retry can fix.
 func TestMisconfigured(t *testing.T) {
 	limiter, server := newLimiter(t, functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "100/d"}}},
 		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "100/d"}, {Key: "b", Limit: "100/d"}}},

@@ -93,8 +93,8 @@ func TestPattern(t *testing.T) {
 	serve(mux, get("/items/2"))
 	limitertest.WantUsed(t, limiter, "api|route=/items/%7Bid%7D", 2)
 
-	// In middleware around the mux, the pattern is not known. This is reported as a server error,
-	// not as a client error.
+	// In middleware around the mux, the pattern is not known. OnError gets an error, and the request
+	// is allowed, because the client did nothing wrong.
 	var found error
 	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)
@@ -103,7 +103,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// An error from a key function is a server error, and FirstOf does not try the next key.
+// If a key function returns an error, OnError gets the error, and the request is allowed. FirstOf
+// does not try the next key.
 func TestKeyThatFails(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	broken := errors.New("no directory of tenants")

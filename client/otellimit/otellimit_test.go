@@ -149,7 +149,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	for range 5 { // until the breaker opens
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
-	// This call is not sent.
+	// Report a call that was not sent because the breaker was open.
 	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy,
 		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
 	check(t, tel.points(t),
@@ -180,7 +180,8 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
-// The decisions and the spans of a call with a policy name the policy. The histogram does not.
+// If a call has a policy, the decision counter and the span contain the policy's name. The
+// histogram does not.
 func TestPolicy(t *testing.T) {
 	tel := newTelemetry(t)
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/d"}}})))

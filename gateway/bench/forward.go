@@ -46,7 +46,8 @@ func forward(ctx context.Context, gateway *process, length time.Duration, rounds
 	return nil
 }
 
-// askHTTP returns a function that makes the gateway check a request from one of many addresses.
+// askHTTP returns a function that makes the server at port check a request from one of many
+// addresses.
 func askHTTP(port string) func(context.Context, load) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	return func(ctx context.Context, _ load) error {

@@ -120,8 +120,8 @@ func (s *specification) describe(x *schema) string {
 	return text
 }
 
-// shape describes the JSON format of a Go type. request reports whether the type is for requests,
-// which must not have other fields.
+// shape describes the JSON format of a Go type. request is true for the type of a request, which
+// must not have other fields.
 func shape(t reflect.Type, request bool) string {
 	switch {
 	case t == reflect.TypeFor[costs]():

@@ -26,7 +26,7 @@ func (o operation) methods() string {
 
 type answer struct {
 	reply    any
-	policy   string // "@name", if the call names a policy; known even if the call fails
+	policy   string // "@name", if the call names a policy; set even if the call fails
 	decision string // for the metrics
 }
 
@@ -182,7 +182,7 @@ func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (clie
 	return req, err
 }
 
-// upTo returns req with the default cost of UPTO if it has no cost.
+// upTo returns req, with a cost of 1 if it has UpTo and no cost. This is the library's default.
 func upTo(req client.Request) client.Request {
 	if req.UpTo && len(req.Costs) == 0 {
 		req.Costs = []int64{1}
@@ -216,7 +216,7 @@ func decided(res client.Result) string {
 	return "denied"
 }
 
-// typed returns an operation for a type of requests and a type of replies.
+// typed returns an operation with requests of type Q and replies of type A.
 func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q) (answer, error)) operation {
 	return operation{
 		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),

@@ -59,13 +59,13 @@ func New(options Options) (*Handler, error) {
 	return h, nil
 }
 
-// Matches reports whether the handler serves this path. A ServeMux would redirect paths that are
-// not clean, but a proxy needs a decision.
+// Matches reports whether the handler serves this path. These paths must not go through a ServeMux,
+// because it redirects paths that are not clean, and a proxy needs a decision.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
 
-// outcome holds the error of a request without a decision, for the metrics.
+// outcome holds the error of a request without a decision.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -102,8 +102,8 @@ func misconfigured(err error) bool {
 	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
 }
 
-// refusal returns the response to a request that its policy cannot decide. The status is 400,
-// because many proxies let a request through after a 5xx status.
+// refusal returns the response to a request whose policy does not exist or cannot decide it. The
+// status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
 	if errors.Is(err, client.ErrNoPolicy) {

@@ -74,8 +74,8 @@ func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 	return key, false
 }
 
-// segment counts requests by segment n of the client's path, from 1. If a path lacks the segment,
-// the segment counts as empty and is shown as "-".
+// segment counts requests by segment n of the client's path, from 1. Paths without this segment
+// count as "-".
 func segment(n int) httplimit.Key {
 	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
 		_, uri := cutPath(r.URL.EscapedPath())

@@ -19,8 +19,8 @@ import (
 const maxBytes = 64 << 20
 
 // Load reads the files in the folder dir. It ignores files whose names do not end in .yaml or .yml,
-// or begin with a dot. If a file is invalid, the error has yamlfile.Problems. Two files with the
-// same domain are an error, unless merge is true.
+// or begin with a dot. If a file is invalid, the error contains yamlfile.Problems. Two files with
+// the same domain are an error, unless merge is true.
 func Load(dir string, merge bool) (*Config, error) {
 	names, err := files(dir)
 	if err != nil {

@@ -15,8 +15,8 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
-	policies sync.Map // names of the policies that have decided a request, such as @api
-	counters sync.Map // the counters of the field requests, by counted; saves a lookup by labels
+	policies sync.Map // names of the policies that have made a decision, such as @api
+	counters sync.Map // cache of the counters in requests, with keys of type counted; saves a lookup by labels
 }
 
 type counted struct{ source, name, decision string }

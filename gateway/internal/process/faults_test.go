@@ -79,7 +79,7 @@ func put(t *testing.T, g *gateway) *load {
 	return l
 }
 
-// more waits until a count grows by at least 50.
+// more waits until a count grows by more than 50.
 func more(t *testing.T, what string, n *atomic.Int64) {
 	t.Helper()
 	from := n.Load()

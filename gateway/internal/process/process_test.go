@@ -65,7 +65,8 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestDrains checks that a request in progress finishes, and that the port refuses new connections.
+// TestDrains checks that, during a shutdown, a request in progress finishes, and the port refuses
+// new connections.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]func(g *gateway) error{
@@ -130,8 +131,8 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestAnswersWhileRedisHangs checks that a server that accepts connections but never replies delays
-// each request only up to its timeout. The requests fail, and the breaker opens.
+// TestAnswersWhileRedisHangs checks that, if a server accepts connections but never replies, each
+// request fails, and the breaker opens.
 func TestAnswersWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, server(t).Addr())

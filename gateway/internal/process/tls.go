@@ -80,7 +80,7 @@ type reloader struct {
 }
 
 // config returns the current configuration. At most once a second, it checks whether the
-// certificate files have changed, and reloads them.
+// certificate files have changed, and if so, reloads them.
 func (r *reloader) config() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()

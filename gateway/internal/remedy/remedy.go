@@ -26,7 +26,7 @@ func For(err error) error {
 	return &copied
 }
 
-// Cut shortens text to at most 60 bytes, for an error message.
+// Cut cuts text off after 60 bytes, and adds "..." if it was longer, for an error message.
 func Cut(text string) string {
 	const most = 60
 	if len(text) > most {

@@ -14,8 +14,9 @@ import (
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
-// together, unless their keys are on several servers of a cluster. Other descriptors are decided
-// separately. decide returns the first error.
+// together: if one is denied, none is charged. Other descriptors are decided separately, unless
+// AllOrNone is set. A descriptor that takes no units is always decided separately. All descriptors
+// are decided separately if a key occurs twice, or if the keys are on several servers of a cluster.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	switch {
 	case len(list) > 1:
@@ -139,7 +140,8 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	return result.Allowed, nil
 }
 
-// alone sets the result of a question to that of a call for it alone, which charges nothing.
+// alone sets the result of a question as if it were the only one in the request. It charges
+// nothing.
 func (s *Server) alone(ctx context.Context, q *question) error {
 	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
 	if err != nil {
@@ -161,7 +163,8 @@ func (s *Server) one(ctx context.Context, q *question) error {
 	return s.overshoot(ctx, q)
 }
 
-// uncharged decides a descriptor that gives hits back, or only asks.
+// uncharged decides on a descriptor that takes no units: it gives its hits back, or has 0 hits and
+// only queries the limit.
 func (s *Server) uncharged(ctx context.Context, q *question) error {
 	var result client.Result
 	var err error
@@ -180,8 +183,9 @@ func (s *Server) uncharged(ctx context.Context, q *question) error {
 	return nil
 }
 
-// overshoot also charges the hits of a denied descriptor if there are several hits and its rule has
-// a window like envoyproxy/ratelimit's, because that service charges denied hits.
+// overshoot charges the hits of a denied descriptor too, as envoyproxy/ratelimit does, if the limit
+// has a window like that service's. A single hit is not charged, because its denial means that no
+// unit is left.
 func (s *Server) overshoot(ctx context.Context, q *question) error {
 	if !q.window || q.hits < 2 || q.back || q.result.Allowed {
 		return nil

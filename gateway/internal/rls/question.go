@@ -21,14 +21,14 @@ type question struct {
 	hits  int64
 	back  bool // whether the hits are given back (is_negative_hits)
 
-	together  bool // whether all descriptors are decided together: all are charged, or none
+	together  bool // whether the limit is a policy; all descriptors with policies are charged, or none
 	window    bool // whether the limit is a window like envoyproxy/ratelimit's
 	unlimited bool
 	shadow    bool
 	quota     bool
 	result    client.KeyResult
 
-	// The parts of the status, which point to each other. Storing them here saves two allocations.
+	// The parts of the status, which point to each other. Storing them here saves allocations.
 	answer  rls.RateLimitResponse_DescriptorStatus
 	current rls.RateLimitResponse_RateLimit
 	reset   durationpb.Duration
@@ -146,11 +146,11 @@ func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
 	q.current.Name = name
 }
 
-// over reports whether the descriptor is over its limit.
+// over reports whether the descriptor is over its limit. In shadow mode, it returns false.
 func (q *question) over() bool { return q.limit != "" && !q.result.Allowed && !q.shadow }
 
-// decision returns the decision label for the metrics. For a rule in shadow mode, it is the
-// decision without shadow mode.
+// decision returns the decision label for the metrics. A denial by a rule in shadow mode has its
+// own label.
 func (q *question) decision() string {
 	switch {
 	case q.limit == "":

@@ -52,8 +52,9 @@ func New(options Options) *Server { return &Server{Options: options} }
 // Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If no
-// decision is made, the error has the code UNAVAILABLE, and the proxy uses its failure mode.
+// ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If the
+// request is invalid, the error has the code INVALID_ARGUMENT. If there is no decision for another
+// reason, the code is UNAVAILABLE, and the proxy uses its failure mode.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()
 	switch n := len(request.GetDescriptors()); {
@@ -73,7 +74,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
 			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
-				list[i].label = "unknown" // not the name in the request, because a flood could have many names
+				list[i].label = "unknown" // not the name in the request, because a flood of requests could contain many names
 			}
 			s.Metrics.Count(source, list[i].label, "error")
 		}
@@ -99,9 +100,10 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	return response, nil
 }
 
-// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so a
-// caller that hangs up is charged. If the request's deadline is later than the limiter's timeout, the
-// context has no deadline, and the limiter needs no timer for each request.
+// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so
+// a caller that hangs up is charged. If the request has no deadline, or one well after the
+// limiter's timeout, the context has no deadline, so that the limiter needs no timer for the
+// request.
 func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	deadline = deadline.Add(-s.Margin)
@@ -125,7 +127,7 @@ func refusal(err error) error {
 
 // seconds rounds a duration up to whole seconds.
 func seconds(d time.Duration) int64 {
-	if d < 0 { // the limit is never full again
+	if d < 0 { // client.Never
 		return math.MaxInt32
 	}
 	return int64((d + time.Second - 1) / time.Second)
