@@ -91,7 +91,7 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.PoolSize = 64 // after this many failed dials, go-redis dials in the background, and stops only some time after Close
+	opt.PoolSize = 64 // high, because after this many failed dials go-redis dials in the background, even for a while after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	// A Sentinel client has no fixed address: its dialer finds one. Report the address that it
