@@ -58,7 +58,7 @@ func deployerRights(cluster bool) []string {
 	return rights
 }
 
-// readers lists the commands that the library calls and that write nothing. A command that is not
+// readers lists commands that write nothing. A command that the library calls and that is not
 // listed counts as a write.
 var readers = map[string]bool{
 	"exists": true, "get": true, "getrange": true, "hexists": true, "hget": true, "hgetall": true, "hkeys": true, "hlen": true,

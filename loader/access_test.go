@@ -57,8 +57,8 @@ func TestRules(t *testing.T) {
 }
 
 // The rules are derived from the library's source code, so the name of every command called there
-// must be a literal. The rules treat a command as a write only if the server does. If a prefix
-// contains special pattern characters, the rules allow only that literal prefix.
+// must be a literal. The rules treat a command as a write if and only if the server does. If a
+// prefix contains special pattern characters, the rules allow only that literal prefix.
 func TestRulesOnAServer(t *testing.T) {
 	source := functions.Source()
 	for _, line := range strings.Split(source, "\n") {

@@ -64,9 +64,9 @@ func TestEmptyServerBesideServersThatDisagree(t *testing.T) {
 	}
 }
 
-// A rollback of a namespace restores the newest policies that the namespace's last deployment
-// replaced, even if only one server had them. If it is not known which policies were the newest,
-// the rollback fails.
+// If servers ran different policies of a namespace before its last deployment, a rollback restores
+// the newest of these policies, even if only one server ran them. If it is not known which policies
+// were the newest, the rollback fails.
 func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -92,8 +92,9 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 	}
 }
 
-// If servers run different policies of a namespace, a rollback of the library restores the same
-// build on all of them. Status describes this build before the rollback.
+// If servers ran different policies of a namespace before a deployment of the library, a rollback
+// of that deployment restores the same build on all of them. Before the rollback, Status reports
+// that build as Node.Previous.
 func TestRollbackOfTheLibraryKeepsNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

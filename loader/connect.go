@@ -84,14 +84,14 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt := l.from.options
 	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
-		c.user = "" // without a password, go-redis does not log in, and the name may be a misplaced password
+		c.user = "" // without a password, go-redis does not log in; do not show the name, which may be a password in the wrong field
 	}
 	opt.Addr = addr
 	opt.Protocol = 2 // RESP2, which has no maps and no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.PoolSize = 64 // after so many failed dials, go-redis keeps dialing in the background, even after Close
+	opt.PoolSize = 64 // high, because after this many failed dials go-redis dials in the background, even for a while after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	// A Sentinel client has no fixed address: its dialer finds one. Report the address that it
@@ -144,7 +144,7 @@ func (c *conn) do(ctx context.Context, args ...any) (any, error) {
 }
 
 // doAndWait runs a write command, then waits until the given number of replicas have it or half of
-// the step's deadline has passed. WAIT counts the last write of its own connection, so both
+// the step's deadline has passed. WAIT waits for the last write of its own connection, so both
 // commands go through one pipeline.
 func (c *conn) doAndWait(ctx context.Context, replicas int, args ...any) (acked int, reply, wait error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)

@@ -13,9 +13,9 @@ import (
 //
 // It first inspects all primaries. It writes nothing if one of them cannot accept the library:
 // because of its engine, its version or its memory, because another library registers one of the
-// function names, because the user lacks permissions, or because it is a replica. It also writes
-// nothing if a primary has a newer version or a higher contract ([ErrDowngrade]), a policy that
-// build does not have ([ErrRemovesPolicies]), or an unrelated library of the same name. If all
+// function names, because the user lacks permissions, or because the node is a replica. It also
+// writes nothing if a primary has a newer version or a higher contract ([ErrDowngrade]), a policy
+// that build does not have ([ErrRemovesPolicies]), or an unrelated library of the same name. If all
 // primaries already run the build, Deploy changes nothing.
 //
 // Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
@@ -90,8 +90,8 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	if f.err(opDeploy) == nil {
 		load(behind[alone:])
 	}
-	// Primaries may have appeared meanwhile, after a failover or as new nodes. Loading them takes
-	// time too, so look for new primaries up to three times.
+	// Primaries may have appeared meanwhile, after a failover or as new nodes. Loading the build on
+	// them takes time too, so look for new primaries up to three times.
 	for range 3 {
 		if f.err(opDeploy) != nil {
 			break
@@ -115,7 +115,8 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	}
 }
 
-// newcomers rediscovers the primaries and adds new ones to the fleet.
+// newcomers rediscovers the primaries of a cluster, adds the new ones to the fleet, and returns
+// them.
 func (f *fleet) newcomers(ctx context.Context) []*member {
 	if f.report.Topology != Cluster {
 		return nil
@@ -136,8 +137,8 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads kept, the deployment's record, and then want, its build, on one node. It reads both
-// back. If kept is the zero record, replace loads only the build.
+// replace loads the record kept and then the build want on one node, and reads both back. If kept
+// is the zero record, replace loads only the build.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true
 	if kept.deployment > 0 {
@@ -149,7 +150,7 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	}
 	err := m.loadAndWait(ctx, want.text)
 	// Read the library back after an error, too. If only the reply was lost, the node runs the
-	// build; otherwise the report says what it runs.
+	// build. Otherwise the report must say what the node runs.
 	if readErr := m.lookAgain(ctx, want); readErr != nil {
 		m.node.Err = readErr
 		if err != nil {

@@ -21,7 +21,7 @@
 //     that would change.
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
-//   - [Loader.Repair] makes one such repair, and [Healer] does so for a client.
+//   - [Loader.Repair] does one round of such repairs, and [Healer] lets a client do one.
 //   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns
 //     the minimum permissions that a user needs.
 //
@@ -36,5 +36,6 @@
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in
 // detail, with the commands.
 //
-// The user that deploys needs the permissions that [Rules] returns for a [Deployer], and no keys.
+// The user that deploys needs the permissions that [Rules] returns for a [Deployer], and no access
+// to keys.
 package loader

@@ -46,7 +46,7 @@ type Diagnosis struct {
 	Unchecked []Unchecked `json:"unchecked"`
 }
 
-// Doctor reports values above these as findings.
+// Doctor reports values above these as findings, and also a value equal to replicaSilent.
 const (
 	clockSpread   = 500 * time.Millisecond
 	replicaSilent = 10      // seconds since a replica was last heard from
@@ -140,7 +140,8 @@ func (x *examination) skip(what, addr, why string) {
 	x.Unchecked = append(x.Unchecked, Unchecked{what, []string{addr}, why})
 }
 
-// failed records an error as a finding. An unreachable replica does not prevent decisions yet.
+// failed records an error as a finding. If the error is that a replica cannot be reached, failed
+// changes check to "replicas", because that does not prevent decisions yet.
 func (x *examination) failed(check string, err error, means string) {
 	var e *Error
 	errors.As(err, &e)
@@ -156,8 +157,8 @@ func (x *examination) failed(check string, err error, means string) {
 	x.Findings = append(x.Findings, Finding{check, addrs, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
 }
 
-// follow adds the addresses of the replicas of a primary. If the primary was not examined, primary
-// is empty; a later call can add the same replicas again, with their primary.
+// follow adds the addresses of a primary's replicas. primary is empty if it has not been examined
+// yet. A later call with the same replicas then sets their primary.
 func (x *examination) follow(primary patient, replicas []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -332,8 +333,8 @@ func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 		"if it replaces its primary, calls may return: ERR Function not found", checkLink)
 }
 
-// node runs the checks that primaries and replicas share. It returns false if the node cannot make
-// decisions.
+// node runs the checks that primaries and replicas share. It returns false if the node cannot be
+// examined or cannot run functions.
 func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	p := patient{conn: c}
 	var err error

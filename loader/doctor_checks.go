@@ -169,7 +169,7 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 }
 
 // clocks compares each node's clock with the median clock. If no clock differs much from it, clocks
-// compares the fastest clock with the slowest.
+// compares the two clocks that are furthest apart.
 func (x *examination) clocks() {
 	if len(x.times) < 2 {
 		return
@@ -204,7 +204,7 @@ func (x *examination) coverage(topology Topology, shards []shard) {
 	if topology != Cluster || len(shards) == 0 {
 		return
 	}
-	ranges := [][]int{{allSlots, allSlots}} // ends the last gap
+	ranges := [][]int{{allSlots, allSlots}} // a range after the last slot, so that a gap at the end is found
 	for _, at := range shards {
 		ranges = slices.AppendSeq(ranges, slices.Chunk(at.slots, 2))
 	}

@@ -129,12 +129,13 @@ func doctorWithTheRightsOfAService(t *testing.T, cluster []string) {
 	}
 }
 
-// A server without one of the commands is never reported as healthy.
+// Doctor does not need WAIT or HELLO. It never reports a server without one of the other commands
+// as healthy.
 func TestDoctorOfServersWithoutACommand(t *testing.T) {
 	for _, command := range []string{"TIME", "ROLE", "INFO", "CONFIG", "FCALL_RO", "FUNCTION", "WAIT", "HELLO"} {
 		saves := "yes"
 		if command == "CONFIG" {
-			saves = "no" // otherwise doctor does not ask for the snapshots
+			saves = "no" // otherwise Doctor does not call CONFIG GET
 		}
 		addr, _ := startRedis(t, "--appendonly", saves, "--rename-command", command, "")
 		rdb := at(t, addr)

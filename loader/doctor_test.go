@@ -137,7 +137,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 			t.Errorf("%v is not among %+v", want, d.Findings)
 		}
 	}
-	if len(d.Findings) != 6 { // both kinds of persistence share a finding
+	if len(d.Findings) != 6 { // the findings about persistence of the two servers are merged
 		t.Errorf("%+v", d.Findings)
 	}
 }
@@ -159,7 +159,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// Builds are loaded one by one. Doctor reports that the primaries run different builds.
+// If the primaries run different builds, Doctor reports which primaries run which build.
 func TestDoctorOfMixedBuilds(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for i, text := range []loader.Text{buildA, buildB, buildB} {

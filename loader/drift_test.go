@@ -20,7 +20,7 @@ func TestDrift(t *testing.T) {
 	forget := func(t *testing.T, addrs ...string) {
 		onEach(t, addrs, "FUNCTION", "DELETE", "ratelimit_previous")
 	}
-	var next map[string]string // the libraries of a server after the next deployment
+	var next map[string]string // the libraries of a server after a deployment of build C
 	for _, tt := range []struct {
 		name   string
 		before func(t *testing.T)
@@ -90,8 +90,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// The record covers the policies of all namespaces, and each namespace has its own build to roll
-// back to.
+// Drift compares the policies of all namespaces, and reports the build that a rollback of the
+// Loader's namespace would restore.
 func TestDriftOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

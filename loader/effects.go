@@ -8,11 +8,11 @@ import (
 )
 
 // WithEffects sets a function that determines how changes of policies affect keys in use. library
-// is the source code of the new library, without its policies. Each change is a policy before and
-// after the deployment; a new policy has no limits before. With this option, [Change.Keys]
-// describes the effect on keys in use, and a deployment that would deny them is refused
-// ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is never called concurrently. A deployment
-// may call f while it holds its lease.
+// is the source code of the new library, without its policies. Each change consists of the policy
+// before and after the deployment. If the policy is new, the first of the two has no limits. With
+// this option, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
+// them is refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is never called
+// concurrently. A deployment may call f while it holds its lease.
 func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
 	return func(l *Loader) error { l.effects = f; return nil }
 }

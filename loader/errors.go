@@ -30,13 +30,13 @@ var (
 	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or a version with a higher contract
 	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
 	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use, although they have units left
-	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers is under way
-	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment began after this one; also an ErrLeased
+	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers holds the lease
+	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment took over the lease, or ended while this call waited for it; also an ErrLeased
 	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
 	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
 	ErrBadBuild        = errors.New("not a build of the library")         // the source code to deploy is not a build of the library
 	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace, or Delete was called for a namespace; also an ErrBadBuild
-	ErrNothingKept     = errors.New("nothing to go back to")              // there is nothing to go back to
+	ErrNothingKept     = errors.New("nothing to go back to")              // the servers keep nothing that a rollback could restore
 	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
 	ErrNoRecord        = errors.New("no record")                          // a node runs the build but has lost the record for a rollback
 	ErrLaterBuild      = errors.New("a later build")                      // a watch left a node alone because another build is newer or was deployed later
@@ -86,7 +86,8 @@ func (e *Error) Unwrap() []error {
 // MarshalText returns the same text as Error.
 func (e *Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// found returns the problem without the address. Nodes with the same problem get the same text.
+// found returns the problem without the address, so that nodes with the same problem get the same
+// text.
 func (e *Error) found() string {
 	if reason, ok := strings.CutPrefix(e.Problem, "cannot reach "+e.Addr+": "); ok {
 		return "it cannot be reached: " + reason
@@ -205,7 +206,8 @@ func downgrade(c *conn, running, wanted Library) *Error {
 }
 
 // removesPolicies returns the error for a build that lacks policies of the node. names lists these
-// policies. runs is the verb for the message, because the node may have lost the library.
+// policies. runs is the beginning of the message after the address: "runs", or other words if the
+// node has lost the library.
 func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {

@@ -64,8 +64,8 @@ func unknown(command string) string {
 	return resp(errors.New("ERR unknown command `" + name + "`, with args beginning with: "))
 }
 
-// but returns a handler that returns reply to commands that begin with prefix, and calls handle for
-// other commands.
+// but returns a handler that returns reply for commands that begin with prefix, and calls handle
+// for other commands.
 func but(handle func(string) string, prefix, reply string) func(string) string {
 	return func(command string) string {
 		if strings.HasPrefix(command, prefix) {

@@ -57,6 +57,7 @@ func startThree(t *testing.T, auth redis.Options) three {
 }
 
 // builds returns the ID of the build that each reachable server runs, or "-" if it has no library.
+// It fails the test if a server has a lease.
 func builds(t *testing.T, addrs []string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -371,7 +372,7 @@ func TestRollback(t *testing.T) {
 }
 
 // If a library takes longer to load than a server allows, the load fails on the first server, and
-// no server has the library afterwards.
+// all servers keep the previous build.
 func TestTextThatTakesTooLong(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

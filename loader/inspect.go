@@ -31,7 +31,8 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 // that were loaded by hand, even if build is not the build that was deployed. If no node has a
 // record, Drift compares with build.
 //
-// Report.Wanted is the build that was deployed last. If no node runs it, only its Digest is set.
+// Report.Wanted is the build that was deployed last. If no node runs it and it is not build, only
+// its Digest is set.
 func (l *Loader) Drift(ctx context.Context, build Build) (Report, error) {
 	otherwise, err := l.readBuild(build)
 	if err != nil {
@@ -59,7 +60,7 @@ func (f *fleet) status() (Report, error) {
 func (f *fleet) wantLast() bool {
 	f.want = artifact{} // otherwise f.last would accept any record that names the caller's build
 	last := f.last()
-	if last.deployment == 0 { // no node runs the build that its record names
+	if last.deployment == 0 { // last considers no record valid: use the newest one
 		for _, m := range f.members {
 			if m.record.deployment > last.deployment {
 				last = m.record
@@ -120,7 +121,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 			mode:    text(m, "mode"),
 			replica: role == "replica" || role == "slave",
 		}, nil
-	case codeOf(err) != "ERR": // not a reply to the command itself
+	case codeOf(err) != "ERR": // a server without HELLO replies ERR
 		return about{}, failure(c, "HELLO", err)
 	}
 	reply, err = c.do(ctx, "INFO")

@@ -20,9 +20,9 @@ import (
 // A lease prevents two deployments to the same servers from running at the same time. It is a
 // library on one node, the leader (see fleet.leader), that says who deploys and until when. Each
 // lease has its own library name, but all register the same function name. Function names are
-// unique on a server, so only one lease can be loaded. A deployment deletes and replaces only the
-// library with its own lease's name, so it cannot remove the lease of another deployment that took
-// over after this one expired. A lease needs no key.
+// unique on a server, so only one lease can be loaded. A deployment renews and releases only the
+// library with its own lease's name. If its lease has expired and another deployment has taken
+// over, the other lease stays. Because a lease is a library, it needs no key.
 const (
 	leasePrefix   = leaseFunction + "_"
 	leaseFunction = functions.Name + "_lease"
@@ -54,8 +54,8 @@ func readLease(name, code string) lease {
 	return lease{name: name, who: value(code, "WHO"), fromMS: number(code, "FROM_MS"), untilMS: number(code, "UNTIL_MS")}
 }
 
-// isOver reports whether the lease may be taken over: it has expired, or it starts far in the
-// future. A start in the future means that the clock was set back; the lease would block all
+// isOver reports whether the lease may be taken over: it has expired, or it starts more than a
+// minute in the future. Such a start means that the clock was set back; the lease would block all
 // deployments until the clock catches up.
 func (l lease) isOver(nowMS int64) bool {
 	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
@@ -211,7 +211,7 @@ func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	if len(parts) == 2 {
 		seconds, ok1 := parts[0].(string)
 		micros, ok2 := parts[1].(string)
-		s, err1 := strconv.ParseUint(seconds, 10, 40) // larger numbers are not valid times in ms
+		s, err1 := strconv.ParseUint(seconds, 10, 40) // with 40 bits, s*1000 cannot overflow
 		us, err2 := strconv.ParseUint(micros, 10, 40)
 		if ok1 && ok2 && err1 == nil && err2 == nil {
 			return int64(s*1000 + us/1000), nil

@@ -76,7 +76,7 @@ func TestLease(t *testing.T) {
 	if report, err := waiting.Deploy(ctx, version("0.1.0", "000000000004"), loader.WaitForLease(time.Minute)); err != nil || !report.InStep() {
 		t.Errorf("waiting: %v", err)
 	}
-	builds(t, []string{addr}) // no lease is left
+	builds(t, []string{addr}) // fails the test if a lease is left
 	// This library registers the lease's function but is not a lease.
 	require(t, at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err())
 	_, err = other.Deploy(ctx, version("0.1.0", "000000000005"))
@@ -231,7 +231,7 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A deployment renews its lease once a third of the lease's duration has passed.
+// A deployment renews its lease when a third of the lease's duration has passed.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {
@@ -245,7 +245,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 		if err != nil || !report.InStep() || renewals.Load() != tt.renewals {
 			t.Errorf("after %v: %d renewals, want %d; %v\n%s", tt.took, renewals.Load(), tt.renewals, err, states(report))
 		}
-		builds(t, f.addrs) // no lease is left
+		builds(t, f.addrs) // fails the test if a lease is left
 	}
 }
 
@@ -318,7 +318,7 @@ func TestWaitForLeaseEnds(t *testing.T) {
 	}
 }
 
-// A deployment that cannot release its lease has still succeeded, and says so.
+// If Deploy or Delete cannot release the lease, the call still succeeds, and the report has a note.
 func TestLeaseNotGivenBack(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -81,7 +81,7 @@ func WithTrace(f func(Step)) Option {
 // password, TLS settings and dialer from rdb. Each call opens and closes its own connections. rdb
 // itself is neither used nor closed, and its timeouts and retries are ignored. New sends nothing.
 //
-// New fails if rdb is nil or has none of these types, or if an option is invalid.
+// New fails if rdb is nil, has none of these types or has no address, or if an option is invalid.
 func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
 	l := &Loader{timeout: defaultTimeout, interval: defaultInterval, clock: clock{time.Now, time.After}}
 	switch c := rdb.(type) {

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// After a failed dial, a go-redis pool retries once a second until it is closed. The retries stop
-// within a second after Close.
+// After many failed dials, a go-redis pool dials once a second in the background. This goroutine
+// can outlive the pool's Close by a second.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

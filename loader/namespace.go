@@ -12,8 +12,8 @@ import (
 
 // A Loader works for one namespace, which WithNamespace sets. The default is "": the library's code
 // and the policies without a namespace belong to it. A deployment replaces only what belongs to its
-// namespace, and takes everything else from the nodes. Therefore, a deployment determines what a
-// node should run only after it has read the nodes, and again under the lease.
+// namespace, and takes everything else from the nodes. Therefore, a deployment determines what the
+// nodes should run after it has read them, and again when it has the lease.
 
 // WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
 // and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
@@ -63,9 +63,10 @@ func (l *Loader) owns(build artifact) (owned, error) {
 // cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
-// over combines base, the library that a node runs now, with the build, and returns the library
-// that the node should run. It returns an error if base may have policies of other namespaces that
-// cannot be read, or if the library would be too large.
+// over returns the library that a node should run. base is the library that the node runs now. In a
+// namespace, the result is base with the policies of the namespace replaced. Otherwise it is the
+// build with the policies of all namespaces in base added. over returns an error if base may have
+// policies of other namespaces that cannot be read, or if the library would be too large.
 func (w owned) over(base, namespace string) (string, error) {
 	if base == "" {
 		return w.text, nil
@@ -85,14 +86,14 @@ func (w owned) over(base, namespace string) (string, error) {
 }
 
 // compose determines what all nodes should run, from the build and from what they run now. If nodes
-// run different builds, compose uses the build of the newest deployment. If the newest deployment is
-// unknown, every node gets an error.
+// run different builds, compose uses the build of the newest deployment. If the newest deployment
+// is unknown, and the builds lead to different results, the nodes get an error.
 func (f *fleet) compose() {
 	if f.own.text == "" {
 		return
 	}
 	namespace := f.s.l.namespace
-	var runs []*member // one member for each library that the build can be combined with
+	var runs []*member // for each library on the nodes that over accepts as base, one member that runs it
 	bases, found := map[string]error{}, map[string]bool{}
 	for _, m := range f.members {
 		if _, seen := bases[m.text]; m.node.Err != nil || m.text == "" || !m.node.Running.ours() || seen {
@@ -117,7 +118,7 @@ func (f *fleet) compose() {
 		case m.node.Err != nil || !m.inspected():
 		case failed != nil:
 			m.node.Err = uncomposed(m.conn, failed)
-		case !known && (m.text == "" || m.node.Running.ours()): // nothing may be loaded on a node without the library, either
+		case !known && (m.text == "" || m.node.Running.ours()): // a node without the library gets the error, too, so that nothing is loaded there
 			m.node.Err = unknownOrder(m.conn, m.node.Running)
 		}
 	}
@@ -143,7 +144,7 @@ func (f *fleet) compose() {
 }
 
 // newest returns a member that runs the build that was deployed last, according to the records. It
-// returns nil if the records do not show which build that is. runs has one member for each build.
+// returns nil if the records do not show which build that is. runs has one member for each library.
 func (f *fleet) newest(runs []*member) *member {
 	var newest *member
 	tie := false
@@ -183,8 +184,9 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether it is known which policies on the node belong to other namespaces. It
-// is known if the node's record describes either the library that the node runs or f.base.
+// explained reports whether a deployment explains why the node's policies of other namespaces
+// differ from those in f.base. It does if the node's record describes the library that the node
+// runs, or f.base. Otherwise the library may have been loaded by hand.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }
@@ -206,7 +208,7 @@ func (r record) with(namespace string, of namespaceRecord) record {
 	all := r.namespaceRecords()
 	all[namespace] = of
 	text, err := json.Marshal(all)
-	if err == nil { // always, because the map holds only strings and numbers
+	if err == nil { // always true, because JSON can represent all values in the map
 		r.namespaces = string(text)
 	}
 	return r

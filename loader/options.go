@@ -66,8 +66,8 @@ func DenyKeysInUse() interface {
 	return option(func(o *options) error { o.denyKeys = true; return nil })
 }
 
-// ReplaceForeign lets Deploy replace, and Delete delete, a library of the same name that is not a
-// build of this library.
+// ReplaceForeign lets a deployment replace, and Delete delete, an unrelated library of the same
+// name.
 func ReplaceForeign() interface {
 	DeployOption
 	PlanOption

@@ -55,8 +55,8 @@ type NodePlan struct {
 	Node   Node   `json:"node"`
 	Action Action `json:"action"`
 
-	// Diff is the change to the library's source code, as `diff -u` shows it; empty unless the
-	// action is Replace.
+	// Diff is the change to the library's source code, as `diff -u` shows it; empty unless the node
+	// runs a different library.
 	Diff string `json:"diff,omitempty"`
 }
 

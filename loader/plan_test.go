@@ -66,7 +66,8 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
-	// The other build has a removed function, a new function, and files that differ.
+	// The server's library has a function that the build lacks, lacks one that the build has, and
+	// differs from the build in one source file.
 	other := strings.Replace(string(libraryAs("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	require(t, at(t, addr).FunctionLoadReplace(ctx, other).Err())

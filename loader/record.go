@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// recordName is the name of a library and of its only function. A deployment loads it beside the
-// ratelimit library on each primary. It records the deployed build, the number of the deployment,
-// and the library that was replaced. The replaced library is therefore replicated and
+// recordName is the name of a library and of its only function. A deployment loads this library
+// beside the ratelimit library on each primary. It records the deployed build, the number of the
+// deployment, and the library that was replaced. The replaced library is therefore replicated and
 // persisted like the current one, and a rollback from any machine can find it. Reading the record
 // needs no key and no additional permission.
 const recordName = functions.Name + "_previous"
@@ -109,7 +109,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 		return func(m *member) record {
 			mine := next
 			if mine.replaced = last.replaced; m.record.deployed == last.deployed {
-				mine.replaced = m.record.replaced // deployments without a namespace may have replaced different libraries
+				mine.replaced = m.record.replaced // a deployment without a namespace may have replaced a different library on each node
 			}
 			return mine
 		}
@@ -117,7 +117,8 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		// No library is left to replace. The best alternative is the one before the last deployment.
+		// No library is left to replace. The best alternative is the library that the last
+		// deployment replaced.
 		common.text = last.replaced
 	}
 	return func(m *member) record {

@@ -13,7 +13,7 @@ const (
 	// Same means that the node runs exactly this build.
 	Same State = "same"
 
-	// Different means that the node runs other code under the library's name.
+	// Different means that the node has a library of the same name with different source code.
 	Different State = "different"
 
 	// Absent means that the node does not have the library.
@@ -37,8 +37,8 @@ const (
 	Replica Role = "replica"
 )
 
-// Taken is a function name of the library that another library on the node has registered. The
-// library cannot be loaded while the name is taken.
+// Taken is the name of one of the ratelimit library's functions that another library on the node
+// has registered. The ratelimit library cannot be loaded while the name is taken.
 type Taken struct {
 	Function string `json:"function"`
 	Library  string `json:"library"` // library that registers it

@@ -17,30 +17,30 @@ type session struct {
 
 	mu    sync.Mutex
 	conns map[string]*conn
-	seeds []string // nodes that replied; they are tried before the caller's addresses
+	seeds []string // the node that replied last, and the primaries that it listed; tried before the caller's addresses
 
-	reads map[string]*lastRead // a watch's last reads of each node; nil if the libraries are read every time
+	reads map[string]*lastRead // a watch's last read of each node, by address; nil if this is not a watch
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
-	left  map[string]bool      // addresses of nodes that a watch must not change
-	base  string               // the library that a watch last found on the nodes
+	left  map[string]bool      // addresses of nodes that a watch must not change before its build is deployed
+	base  string               // source code of the library that a watch last used as fleet.base
 
-	effects map[[2]string]map[string]functions.Effect // effects by the digests of two builds, and by policy
+	effects map[[2]string]map[string]functions.Effect // effects by the digests of the old and the new library, and by policy
 
 	// The last call to the method over: its arguments and its result.
 	overOwn, overBase string
 	overWant          artifact
 }
 
-// lastRead holds the source code that a watch has read on a node, and what FUNCTION LIST returned
-// at that time. The source code takes several hundred kilobytes. Therefore, while the list of
-// libraries stays the same, the watch reads the source code again only after usesPerRead rounds. If
-// the record does not match the library, a deployment is incomplete. The deployment's next step may
-// not change the list of libraries, so the watch then reads the source code in every round.
+// lastRead holds the source code that a watch has read on a node. Because the source code is
+// several hundred kilobytes long, the watch reuses it for up to usesPerRead rounds, as long as
+// settled is true and the list of libraries stays the same.
 type lastRead struct {
-	list string
+	list string // the reply to FUNCTION LIST without source code
 	held held
-	uses int
+	uses int // number of rounds that have reused held
 
+	// settled reports whether the record matches the library, or there is no record. Otherwise a
+	// deployment is incomplete, and its next step may not change list.
 	settled bool
 }
 
@@ -135,9 +135,10 @@ type held struct {
 // fleet is all nodes that were inspected, sorted by address.
 type fleet struct {
 	s   *session
-	own owned // the caller's build; empty for Delete
-	// base is the source code of the library that was combined with own to make want. It is "" if
-	// there was none, or if there were several and the newest is unknown.
+	own owned // the build to deploy or to restore; empty for Delete
+	// base is the source code of the library from which want takes what own does not contain, such
+	// as policies of other namespaces. It is "" if there is no such library, or if the nodes have
+	// several and the newest is unknown.
 	base    string
 	want    artifact // what each node should run
 	report  Report
@@ -191,10 +192,11 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 	return members
 }
 
-// replaceReplicas replaces nodes with their primaries if the cluster listed them as primaries but
-// they report that they are replicas, because the list was made before a failover or before they
-// joined. A replica stays if its primary is not known or also reports that it is a replica, so that
-// the report shows that its keys have no primary.
+// replaceReplicas removes each node that reports that it is a replica, and adds the node's primary
+// if it is missing. The cluster's list of primaries contains such a node if the list is outdated,
+// for example after a failover. A replica stays if its primary is unknown, or if the primary is
+// listed and also reports that it is a replica. The report must then show that the keys have no
+// primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {

@@ -25,8 +25,9 @@ type Text string
 // Text returns t as it is.
 func (t Text) Text() string { return string(t) }
 
-// Library describes the source code of a library. All fields are zero if there is no library. All
-// but Digest are zero if the source code does not contain them, as for an unrelated library.
+// Library describes the source code of a library. All fields are zero if there is no library. A
+// field other than Digest is zero if the source code does not contain its value, as in an unrelated
+// library.
 type Library struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
@@ -54,8 +55,8 @@ type artifact struct {
 	text string
 }
 
-// readBuild describes a Build, and returns an error if it is not the ratelimit library or does not
-// fit the Loader's namespace.
+// readBuild describes a Build, and returns an error if it is not the ratelimit library or has
+// policies outside the Loader's namespace.
 func (l *Loader) readBuild(build Build) (owned, error) {
 	a, err := describeBuild(build)
 	if err != nil {

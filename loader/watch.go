@@ -64,9 +64,9 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // for loads that fail.
 //
 // The watch notices a missing library or a new deployment in the next round. If a library was
-// loaded without a deployment, it may take ten rounds to notice, because it does not read the
-// source code in every round. A step takes at most a second, even if [WithTimeout] allows more, so
-// that a node that hangs does not delay the repair of other nodes.
+// loaded without a deployment, the watch may need about ten rounds to notice, because it does not
+// read the source code in every round. A step takes at most a second, even if [WithTimeout] allows
+// more, so that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // never the record of a later build: lost would be empty
+	kept := f.last() // not the record of a later build, because lost would then be empty
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
@@ -180,7 +180,7 @@ func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	return false
 }
 
-// account reports a repair, and sets when the same finding may be repaired again.
+// account reports a repair, and sets when the node may be repaired again.
 func (w *watch) account(m *member, want artifact) {
 	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {
@@ -281,8 +281,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 	return why
 }
 
-// adds reports whether the build only adds a namespace that no record names. This happens if all
-// records were lost and another watch has already loaded its own namespace.
+// adds reports whether the build only adds policies to the node's library: no record is known, and
+// the library has no policies in the watch's namespace. This happens if all servers lost
+// everything, and the watch of another namespace repaired them first.
 func (f *fleet) adds(m *member) bool {
 	namespace := f.s.l.namespace
 	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0

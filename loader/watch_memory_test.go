@@ -43,7 +43,7 @@ func TestWatchRemembers(t *testing.T) {
 	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
 		t.Errorf("the way back got lost: %+v", n)
 	}
-	round(loader.InStep, 1, nil) // after the watch has read the source code
+	round(loader.InStep, 1, nil) // the watch reads the source code in this round, and reuses it in the next ones
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	round(loader.Left, 1, loader.ErrLaterBuild)
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")

@@ -30,7 +30,7 @@ func Effects(library string, changes [][2]functions.Policy) ([]functions.Effect,
 	return effects, t.failed
 }
 
-// timeOfChanges is in the middle of every clock and calendar window.
+// timeOfChanges is near the middle of a second, a minute, an hour, a day, a week and a month.
 var timeOfChanges = time.Date(2026, time.May, 14, 11, 33, 27, 500_000_000, time.UTC)
 
 type trial struct {

@@ -66,8 +66,8 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// TestEffectsOfAllPairs checks that Effects describes a change from each limit to each other one, and
-// that Denied is true if the first call under the new limit is denied.
+// TestEffectsOfAllPairs checks that Effects describes a change from each limit to each other one,
+// and that Denied is true exactly for the changes that it describes as denied or refused.
 func TestEffectsOfAllPairs(t *testing.T) {
 	var changes [][2]functions.Policy
 	limits := []string{"100/h", "token_bucket 100/h", "leaky_bucket 100/h", "fixed_window 100/h", "fixed_window 100/h align=clock",

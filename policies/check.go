@@ -20,8 +20,8 @@ type Findings struct {
 	// be deployed.
 	Wrong Problems
 
-	// Doubtful policies work, but probably not as intended: for example, a rate never denies first,
-	// or a burst is below the stated cost.
+	// Doubtful lists the problems of policies that work, but probably not as intended: for example,
+	// a rate never denies first, or a burst is below the stated cost.
 	Doubtful Problems
 
 	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
@@ -30,8 +30,8 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// probably do not work as intended. It returns an error only if the engine fails;
-// problems with the policies are in Findings.
+// probably do not work as intended. It returns an error only if the engine fails; problems with the
+// policies are in Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because the engine takes long to load thousands
 	// of policies, and their limits are checked one by one.

@@ -101,7 +101,7 @@ func TestRedundantCalendarRates(t *testing.T) {
 		"5/w align=clock, 5/w align=clock zone=+00:00":                1,
 		"10/d align=clock, 319/mo align=clock":                        0,
 		"10/d align=clock, 320/mo align=clock":                        1,
-		"10/mo align=clock, 39/61d align=clock":                       0, // January 31 to April 1
+		"10/mo align=clock, 39/61d align=clock":                       0, // the 61 days from January 31 to April 1 fall in four months
 		"10/mo align=clock, 40/61d align=clock":                       1,
 		"10/y align=clock, 20/366d align=clock":                       0,
 		"10/d align=clock zone=+01:00, 70/7d align=clock":             0,

@@ -24,7 +24,7 @@ type File struct {
 type Policy struct {
 	functions.Policy
 	Description string  // for display; it is not part of the build
-	Costs       []int64 // largest cost to allow, one for all limits or one for each limit; may be empty
+	Costs       []int64 // largest cost of a call that should be allowed, one for all limits or one for each limit; may be empty
 
 	file         string // name of the file, or "" if the policy is not from a file
 	at           *yaml.Node

@@ -178,8 +178,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheLargestFileLoads checks that the library of the largest allowed file loads in much less
-// than the half second that a server allows.
+// TestTheLargestFileLoads checks that the offline engine loads a library with the maximum number of
+// policies within the engine's time limit.
 func TestTheLargestFileLoads(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("policies:\n")
@@ -195,8 +195,8 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// TestTheBuildOfMostLimitsLoads checks that a build with nearly the maximum number of limits and
-// characters also loads in time.
+// TestTheBuildOfMostLimitsLoads checks that a build of nearly the maximum size, with 13 limits in
+// each policy, also loads in time.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {

@@ -11,8 +11,9 @@ import (
 )
 
 // Read reads files, which together are one set of policies. If a file exists but is invalid, or if
-// two files have policies of the same name, the error is of type Problems. Read checks the limits
-// only if a file has other problems. If Read succeeds, call File.Check to check the limits.
+// two files have policies of the same name, the error is of type Problems. If Read succeeds, the
+// limits are not checked yet: call File.Check. If a file has problems, Read also checks the file's
+// limits, so that the error contains all problems.
 func Read(names ...string) (*File, error) {
 	files := make([]*File, 0, len(names))
 	var problems Problems

@@ -16,8 +16,8 @@ var update = flag.Bool("update", false, "rewrite the texts of problems in testda
 // position matches the position of a problem at the beginning of a line.
 var position = regexp.MustCompile(`^(?:\w+\.yaml(?::\d+:\d+)?|\d+:\d+)\b`)
 
-// golden calls run with the input of each case in a file in testdata. It compares the lines that
-// run returns with the lines of the case that begin with "=> ".
+// golden calls the function run with the input of each case in a file in testdata. It compares the
+// lines that the function returns with the lines of the case that begin with "=> ".
 func golden(t *testing.T, name string, run func(t *testing.T, text string) []string) {
 	name = filepath.Join("testdata", name)
 	content := must[[]byte](t)(os.ReadFile(name))

@@ -7,8 +7,8 @@ import (
 )
 
 // parser is Lua code that adds a function to the library, so that limits are parsed in one place.
-// The function returns a parsed limit: the algorithm's name and, for each rate, the fields of the Go
-// type rate in order. A limit for leases has no rates.
+// The function returns a parsed limit: the algorithm's name and, for each rate, the fields of the
+// Go type rate in order. A concurrency limit has no rates.
 const parser = `
 redis.register_function{
   function_name = 'ratelimit_parse',
@@ -35,13 +35,13 @@ redis.register_function{
 
 type limit struct {
 	algorithm string
-	rates     []rate // empty for a limit of leases
+	rates     []rate // empty for a concurrency limit
 }
 
 type rate struct {
 	text     string
 	n        int64 // units per period
-	period   int64 // in ms; the longest window if their lengths differ
+	period   int64 // in ms; for months and years, the length of the longest
 	capacity int64
 	buckets  int64
 	aligned  bool  // align=clock

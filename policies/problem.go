@@ -10,7 +10,7 @@ type Problem = yamlfile.Problem
 // last one says that more follow. The error message shows only the first one.
 type Problems = yamlfile.Problems
 
-// maxBytes is the size limit of a file; ten thousand policies take half of it.
+// maxBytes is the size limit of a file. A file of ten thousand policies has about half this size.
 const maxBytes = 2 << 20
 
 type source struct{ yamlfile.Source }

@@ -15,7 +15,7 @@ func redundantRates(l limit) []string {
 	var redundant []string
 	for i, b := range l.rates {
 		for j, a := range l.rates {
-			// If two rates are equal, the later one is redundant.
+			// If each of two rates makes the other redundant, only the later one is reported.
 			if i == j || !implied(l.algorithm, a, b) || (j > i && implied(l.algorithm, b, a)) {
 				continue
 			}
@@ -34,8 +34,8 @@ func implied(algorithm string, a, b rate) bool {
 	if equal == b {
 		return true
 	}
-	// Each case compares the capacity of b with the largest number of units that rate a allows within
-	// b's period.
+	// periods is the maximum number of windows of a whose units can count in one window of b. For
+	// algorithms with windows, b allows every call that a allows if b.n is at least periods * a.n.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
@@ -47,7 +47,7 @@ func implied(algorithm string, a, b rate) bool {
 	case "sliding_log":
 	case "fixed_window":
 		if !nested(a, b) {
-			periods++ // one of a's windows can begin before b's
+			periods++ // a window of a can begin before a window of b and end within it
 		}
 	case "sliding_window":
 		// A window's start is accurate to one bucket, and a bucket may be as long as the period. So

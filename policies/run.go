@@ -77,8 +77,8 @@ type Failure struct {
 }
 
 // Run runs the tests in the offline engine, with a library that has the file's policies. Each test
-// starts with an empty keyspace. Run skips the tests whose names do not match the parameter only,
-// unless it is nil. Run returns an error if the tests could not be run.
+// starts with an empty keyspace. If only is not nil, Run skips the tests whose names do not match
+// it. Run returns an error if the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
@@ -117,8 +117,9 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 	return results, nil
 }
 
-// run makes the calls and compares the replies. An expected true or false for "allowed" applies to
-// every call. All other fields apply to the last call.
+// run makes the calls and compares the replies. For "allowed", an expected true or false applies to
+// every call, and an expected number is the number of calls that are allowed. All other fields
+// apply to the last call.
 func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
 	words := c.command()
 	if _, err := server.Do("FCALL", "ratelimit_side", 0, c.side); err != nil {
