@@ -127,8 +127,8 @@ func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	return notes
 }
 
-// oneLine returns text without the prefix "ratelimit: ", and with line ends and other control
-// characters made visible.
+// oneLine returns text as a single line, without the prefix "ratelimit: ". Control characters are
+// made visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })

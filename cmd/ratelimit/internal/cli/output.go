@@ -18,8 +18,8 @@ import (
 )
 
 // Output may contain text from servers, logs and files. All output goes through printf, printLines,
-// table or JSON, which escape terminal control characters. The exceptions are text that is styled
-// here and output that must be exact byte for byte.
+// table or printJSON, which escape terminal control characters. The exceptions are text with
+// styles, such as bold, and output that must be exact byte for byte.
 
 func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
 
