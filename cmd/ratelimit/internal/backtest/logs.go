@@ -21,7 +21,7 @@ type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because every key needs a field that they lack
+	Keyless     int64    // lines dropped because they lack a field of every key
 	Costless    int64    // lines dropped because their cost is missing, or is not a number of units
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970

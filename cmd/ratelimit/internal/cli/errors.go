@@ -66,7 +66,7 @@ func (a *app) explained(err error) string {
 	return text
 }
 
-// reworded returns the command line's own text for some types of errors, and "" for all others.
+// reworded returns the text that the command prints for some types of errors, or "" for all others.
 func (a *app) reworded(err error) string {
 	switch e := err.(type) {
 	case *usageError:

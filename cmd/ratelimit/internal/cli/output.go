@@ -36,7 +36,7 @@ func (a *app) encode(v any, indent string) error {
 	return a.write(printable.JSON(text.String()))
 }
 
-// printf formats its arguments; only the format may contain line ends.
+// printf escapes line ends in its arguments, so only the format may contain line ends.
 func (a *app) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch arg := arg.(type) {

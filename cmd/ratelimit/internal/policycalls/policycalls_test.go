@@ -53,7 +53,8 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 }
 
 // TestRead checks that Read adds up the counts of all primaries. It must name each server that does
-// not reply or whose library is too old to count, and still return the counts of the other servers.
+// not reply or whose library is too old to count calls, and still return the counts of the other
+// servers.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
