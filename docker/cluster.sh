@@ -28,7 +28,7 @@ node() {
 	compose exec -T "node-$port" redis-cli -p "$port" "$@" </dev/null
 }
 
-# up PORT: succeeds if the node sees a complete cluster and, if it is a replica, has its primary's data.
+# up PORT: succeeds if the node sees a complete cluster. A replica also needs its primary's data.
 up() {
 	local info replication
 	info=$(node "$1" cluster info 2>/dev/null) && replication=$(node "$1" info replication 2>/dev/null) || return 1

@@ -78,8 +78,8 @@ pull() {
 
 # package TAG SUITE SERVER: builds the image from the Debian suite's packages. --variant=extract
 # unpacks the package and its dependencies, but does not run their scripts, because a server process
-# does not need them. dash is for compose.yaml and for users who want a shell; redis-cli is a link
-# to valkey-cli, as in the official image.
+# does not need them. dash is for compose.yaml and for users who want a shell. If redis-cli is
+# missing, it is made a link to valkey-cli, as in the official image.
 package() {
 	local tag=$1 suite=$2 server=$3 mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
 	command -v mmdebstrap >/dev/null || fail "no registry answered, and mmdebstrap is missing: apt-get install mmdebstrap debian-archive-keyring"
@@ -116,7 +116,7 @@ check() {
 	esac
 }
 
-# image TAG OFFICIAL SUITE SERVER: gets one image if it does not exist, or again with --force.
+# image TAG OFFICIAL SUITE SERVER: gets one image if it does not exist or if --force was given.
 image() {
 	if [ "$force" = yes ] || ! docker image inspect "$1" >/dev/null 2>&1; then
 		make_image "$@"

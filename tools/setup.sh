@@ -55,8 +55,8 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 do not
-	# have. The package name is a pattern, because apt accepts a pattern that matches nothing.
+	# redis-rb 5 has its cluster client in a separate package, which Debian releases with redis-rb 4
+	# do not have. The package name is a pattern, because apt accepts patterns without a match.
 	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
 		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"

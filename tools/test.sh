@@ -73,8 +73,8 @@ prepare() {
 	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
 }
 
-# A new machine compiles for minutes. So there are only two kinds of builds: those with the race detector, and
-# those of programs, which tests build with the same settings as tools/build.sh.
+# On a new machine, compiling takes minutes. So there are only two sets of build settings: with the race detector,
+# and without it. Without it, they are those of tools/build.sh, which tests also use to build programs.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
 
 modules=()
@@ -103,8 +103,8 @@ single_modules=(./examples/gateway ./integration_test/browser)
 slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
 
 # built MODULE COMMAND...: runs a command in a module, with the build settings of the module's tests. The race
-# detector needs cgo. It is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine calls
-# gopher-lua, so the race detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
+# detector needs cgo. The detector is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine
+# calls gopher-lua, so the detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
 # half a minute to compile.
 without_race= # another module to build without the race detector
 built() {

@@ -35,14 +35,14 @@ type File struct {
 	lines  *bufio.Reader
 	opts   Options
 	parser parser
-	long   []byte // line that is longer than the buffer
+	long   []byte // a line longer than the buffer of lines, or a last line without a newline
 	number int64
 	closer io.Closer
 }
 
 // A parser parses the lines of a log. parse returns the line's time in ms since 1970, and stores
 // the requested fields in values, with nil for a missing field. The values are valid until the next
-// line. The error gives the position of the problem in the line.
+// line. The error describes the problem in the line.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }
@@ -78,8 +78,8 @@ func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	return f, err
 }
 
-// until is a reader that fails once ctx is canceled. Without it, Next could not be canceled while
-// it skips empty lines. A small compressed log can contain billions of them.
+// until is a reader that fails once ctx is canceled. Otherwise Next could not be canceled while it
+// skips empty lines, of which a small compressed log can contain billions.
 type until struct {
 	ctx context.Context
 	io.Reader
@@ -187,7 +187,7 @@ func (f *File) recognize(line []byte) (named bool, err error) {
 			f.parser = c
 			return true, nil
 		}
-		var lacks *noColumn // the line is a header, but lacks a column
+		var lacks *noColumn // set if the line is a header that lacks a column
 		if f.opts.Format == "csv" || errors.As(wrong, &lacks) {
 			return false, wrong
 		}

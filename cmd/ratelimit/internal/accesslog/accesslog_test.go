@@ -298,7 +298,7 @@ func fuzzFormat(f *testing.F, format, head, good string) {
 		opts := Options{Format: format, Fields: []string{"client"}}
 		file, err := New(t.Context(), strings.NewReader(head+string(line)+"\n"+good+"\n"), opts)
 		if err != nil {
-			return // it begins like a compressed file
+			return // the input begins like a compressed file
 		}
 		var last error
 		client := ""

@@ -17,7 +17,7 @@ type columns struct {
 	line   bytes.Reader // the current line, which is the input of reader
 	time   int
 	fields []string
-	places []int // column of each field; -1 if the log lacks the field
+	places []int // index of each field's column
 	value  [][]byte
 }
 

@@ -80,7 +80,7 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 var noBytes = []byte("0")
 
 // who parses client, ident and user. A user may contain spaces. In Apache's vhost_combined format,
-// the host precedes them.
+// the line begins with the host.
 func (c *common) who(text []byte) error {
 	client, rest, _ := bytes.Cut(text, []byte(" "))
 	ident, user, ok := bytes.Cut(rest, []byte(" "))

@@ -11,8 +11,8 @@ var named = map[string][]string{
 	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
 }
 
-// namesOf returns the names under which a log may have a field: called[field] if it exists,
-// otherwise the usual names.
+// namesOf returns the names that a field may have in a log: called[field] if it exists, else the
+// usual names, else the field itself.
 func namesOf(field string, called map[string]string) []string {
 	if name, ok := called[field]; ok {
 		return []string{name}
@@ -23,8 +23,8 @@ func namesOf(field string, called map[string]string) []string {
 	return []string{field}
 }
 
-// normalized converts the value of a named field to the form that the parsers of all log formats
-// return.
+// normalized converts the value of a JSON or CSV field to the form that the parser of the Common
+// Log Format returns.
 func normalized(field string, value []byte) []byte {
 	switch field {
 	case "path", "method":

@@ -3,9 +3,9 @@ package accesslog
 // MaxValues is the largest number of values in a Sorter.
 const MaxValues = 1 << 20
 
-// Sorter sorts values by time. It keeps each value until it has received a value whose time is
-// later by more than Within. Values with the same time keep their order. The zero value accepts no
-// late values. A Sorter is not safe for concurrent use.
+// Sorter sorts values by time. It keeps each value until another value is later by more than
+// Within, or until the Sorter is full. Values with the same time keep their order. The zero value
+// is ready to use. A Sorter is not safe for concurrent use.
 type Sorter[T any] struct {
 	Within int64 // how late a value may be, in ms
 

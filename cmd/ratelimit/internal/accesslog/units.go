@@ -25,7 +25,7 @@ func Units(value []byte) (int64, error) {
 		return 0, fmt.Errorf("%s is not a number", quoted(value))
 	case f < 0:
 		return 0, fmt.Errorf("%s is below 0", quoted(value))
-	case f > MostUnits || whole > MostUnits: // as a float, 2^53 + 1 is 2^53
+	case f > MostUnits || whole > MostUnits: // checks whole too, because as a float64 2^53 + 1 is 2^53
 		return 0, fmt.Errorf("%s is above %d", quoted(value), int64(MostUnits))
 	}
 	return int64(math.Ceil(f)), nil

@@ -43,7 +43,7 @@ type Options struct {
 
 	Key     Key             // key for suggestions
 	Share   float64         // minimum share of keys that a suggested limit never denies, 0 to 1; 0: no suggestions
-	Curves  bool            // draw how many keys and requests each n would deny
+	Curves  bool            // draw how many keys and requests a limit of n would deny, for many n
 	Periods []time.Duration // periods of suggestions and curves
 
 	Worst    int // length of each list of keys with the most denials or requests
@@ -236,8 +236,8 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders creates a decider for each trial on each engine. It returns them twice: by trial, and as
-// jobs by engine.
+// deciders creates a decider for each trial on each engine. It returns the deciders grouped by
+// trial, and again as jobs grouped by engine.
 func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	deciders := make([][]*decider, len(trials))
 	jobs := make([][]job, len(r.engines))

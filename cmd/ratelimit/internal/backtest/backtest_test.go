@@ -142,14 +142,14 @@ func TestNaive(t *testing.T) {
 	}
 }
 
-// With a suggested limit, the given share of keys is never denied. With a smaller n or burst, fewer
-// keys would be allowed.
+// Under a suggested limit, at least the given share of keys is never denied. If n or burst were
+// smaller by one, more keys would be denied than the share permits.
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
 		opts := options(t, "60/h") // suggestions start from empty engines, so this limit does not affect them
 		hits := drawHits(dice, &opts)
-		for i := range hits { // curves are exact for whole seconds
+		for i := range hits { // with these periods, curves are exact if times are whole seconds
 			hits[i].after -= hits[i].after % 1000
 		}
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
@@ -157,7 +157,7 @@ func TestSuggestions(t *testing.T) {
 		report := replay(t, opts, csvOf(hits))
 		came := count(hits)
 		r := ruleOf(opts)
-		if opts.After { // whole costs fit into a suggested limit, so there is no debt
+		if opts.After { // every cost fits whole into a suggested limit, so there is no debt
 			r.most, r.debt = math.MaxInt64, false
 		}
 		untouched := func(algorithm string, n, period, burst int64) bool {
@@ -221,8 +221,8 @@ func trailing(hits []hit, period int64, r rule) map[string][]int64 {
 	return counts
 }
 
-// For logs of any length, the sums of a time line are right, and each interval contains its
-// decisions, regardless of how the workers shared them.
+// For logs of any length, a time line counts each decision in the interval that contains its time,
+// however the decisions are split among the workers.
 func TestSeries(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 3))
@@ -265,8 +265,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// If times are not whole seconds, a curve counts the requests within a period that is at most 1/256
-// longer.
+// A curve counts the requests within a span that is at most 1/256 longer than the period.
 func TestPeaks(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 4))

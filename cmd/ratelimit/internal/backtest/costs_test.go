@@ -32,8 +32,8 @@ func tokenOptions(t *testing.T, after bool, limits ...string) Options {
 }
 
 // If costs are charged before requests, a request with a cost above the capacity is denied, and
-// does not count. If costs are charged after requests, it is allowed, and its debt denies the next
-// request.
+// nothing is charged. If costs are charged after requests, such a request is allowed, and its debt
+// denies the next request.
 func TestCosts(t *testing.T) {
 	for _, tt := range []struct {
 		limit                     string
@@ -96,7 +96,8 @@ func TestCostsOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// A line without a usable cost is left out and reported with its number. It never costs 1.
+// A line without a usable cost is dropped, and reported with its line number. It never counts as a
+// request of cost 1.
 func TestLinesWithoutACost(t *testing.T) {
 	log := tokens
 	for _, cost := range []string{`{}`, `{"total_tokens":null}`, `{"total_tokens":"many"}`, `{"total_tokens":-1}`, `{"total_tokens":9007199254740993}`, `{"total_tokens":1e400}`} {
@@ -155,8 +156,8 @@ func TestQuotaOfAMonth(t *testing.T) {
 	}
 }
 
-// Costs of any size are added up, and limits are suggested for them. If gcra cannot count a
-// suggested limit, the suggestion is a fixed_window.
+// Costs of any size are added up, and limits are suggested for them. If a suggested limit is too
+// large for gcra, fixed_window is suggested instead.
 func TestLargeCosts(t *testing.T) {
 	const largest = 1 << 53
 	opts := options(t, "fixed_window 9007199254740992/s")

@@ -87,10 +87,10 @@ func newDecider(e *engine, s share, number int, t trial, opts Options) *decider 
 	return d
 }
 
-// decide decides a request with the given cost, and charges the cost if the request is allowed. If
-// costs are charged after requests, decide first tries a plain take, which takes a quarter of the
-// time and has the same result if the cost fits. Otherwise a peek decides, and a take with FORCE
-// charges.
+// decide makes the decision for a request with the given cost, and charges the cost if the request
+// is allowed. If costs are charged after requests, decide first tries a plain take: if the cost
+// fits, the result is the same in a quarter of the time. Otherwise, a peek decides, and a take with
+// FORCE charges the cost.
 func (d *decider) decide(cost int64) ([]any, error) {
 	if d.costs {
 		d.take[len(d.take)-1] = cost
@@ -99,7 +99,7 @@ func (d *decider) decide(cost int64) ([]any, error) {
 		return d.engine.decide(d.take)
 	}
 	keys := d.take[3 : 3+len(d.slots)]
-	if cost > 0 { // a take with cost 0 is always allowed
+	if cost > 0 { // a take with cost 0 is allowed even if no unit is available
 		if decision, err := d.engine.decide(d.take); err != nil || decision[0] != int64(0) {
 			return decision, err
 		}

@@ -21,12 +21,12 @@ type Log struct {
 	Lines       int64    // lines that are not empty
 	Bad         int64    // lines that cannot be parsed
 	Late        int64    // lines dropped because they came later than Unsorted allows
-	Keyless     int64    // lines dropped because every key needs a field that they lack
+	Keyless     int64    // lines dropped because they lack a field of every key
 	Costless    int64    // lines dropped because their cost is missing, or is not a number of units
 	Requests    int64    // remaining lines
 	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first five problems of each kind, and every file that ended early
-	latest      int64    // largest delay of a line behind an earlier line, in ms
+	latest      int64    // largest delay of a late line, in ms
 }
 
 // mostProblems is the maximum number of problems of one kind that are shown.
@@ -39,7 +39,7 @@ type event struct {
 	keys [MostKeys]uint32
 }
 
-// MostKeys is the maximum number of different keys that the candidates of a run may have.
+// MostKeys is the maximum number of different keys that a run may have.
 const MostKeys = 4
 
 // logs are the files of a run, merged by time.

@@ -51,7 +51,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A policy with several keys makes one decision, even if its keys belong to different engines.
+// A policy with several keys makes one decision per request, even if its keys are in the shares of
+// different engines.
 func TestSeveralKeys(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}})))
 	opts := options(t, "fixed_window 1/h")
@@ -157,7 +158,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// endless is a log that continues until the run is interrupted.
+// endless is a log without an end. It cancels the run at line 5000.
 type endless struct {
 	after  int64
 	cancel func()

@@ -82,7 +82,7 @@ func naive(hits []hit, algorithm string, n, period, burst int64, r rule) (denied
 // counts adds up requests and their costs.
 type counts struct {
 	requests, units int64
-	keys            map[string][2]int64 // requests and units
+	keys            map[string][2]int64 // requests and units of each key
 }
 
 func count(hits []hit) counts {

@@ -9,7 +9,7 @@ import (
 )
 
 // plot draws the chart for choosing n: how many requests and how many keys each n would deny. cost
-// reports whether requests have costs.
+// is true if requests have costs.
 func (p Period) plot(s *Suggested, key string, cost bool) string {
 	who := noun(key) + "s"
 	requests, keys := figures.Line{Name: "requests"}, figures.Line{Name: who}
@@ -22,7 +22,7 @@ func (p Period) plot(s *Suggested, key string, cost bool) string {
 		}
 	}
 	if len(requests.Up) == 0 {
-		return "" // no key has two requests within a period
+		return "" // n = 1 would deny no request
 	}
 	n := "n"
 	if cost {

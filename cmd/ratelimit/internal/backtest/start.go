@@ -35,7 +35,8 @@ func (r *Report) Start() (start *Result) {
 	return start
 }
 
-// Wait returns how long a suggested limit takes to refill the average cost of a request.
+// Wait returns how long a suggested limit takes to refill the average cost of a request. For
+// fixed_window, it returns the period.
 func (r Result) Wait() time.Duration {
 	if r.Suggested == nil || r.Requests == 0 {
 		return 0
@@ -107,7 +108,7 @@ func noun(key string) string {
 	return "key"
 }
 
-// per returns a period for use after "per": second, 10 seconds, 1.5 seconds.
+// per returns a period for use after "per": second, 10 seconds, 1500ms.
 func per(d time.Duration) string {
 	for _, unit := range []struct {
 		name string

@@ -48,7 +48,7 @@ func (r *run) periods(found []*windows) []Period {
 			most int64
 		}
 		var worst []named
-		var all []int64 // the smallest n for each key that never denies the key, sorted
+		var all []int64 // for each key, the smallest n that never denies it; sorted
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
 			w.eachMost(i, func(key uint32, most int64) {
@@ -144,7 +144,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 			p.Limit += fmt.Sprintf(" burst=%d", p.Burst)
 		}
 		t := trial{Candidate: Candidate{p.Limit, []Key{r.Key}}, slots: []int{0}}
-		if r.check(&t) != nil { // gcra cannot count such a large n and burst
+		if r.check(&t) != nil { // gcra does not accept such a large n or burst
 			p.Limit = fmt.Sprintf("fixed_window %d/%s", p.N, periodText(p.Period))
 			t.Limit = p.Limit
 			if err := r.check(&t); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // windows finds, for each key and each period, the smallest n such that the key's requests need at
-// most n units within any time of that length.
+// most n units within any span of that length.
 type windows struct {
 	share
 	after   bool      // whether costs are charged after requests
@@ -19,10 +19,10 @@ type windows struct {
 	touched [][]int64 // number of requests for which add returned n, by period and by rung(n)
 }
 
-// peak adds up the costs of one key's requests within the last period. Its field most is the
-// largest number of units needed so far. Requests less than 1/256 of the period apart count as
-// simultaneous. Sums of simultaneous requests saturate at 2^53, the largest n, so that the sum of a
-// period cannot overflow.
+// peak adds up the costs of one key's requests within the last period. most is the largest number
+// of units needed so far. Requests in the same 1/256 of a period count as simultaneous. Sums of
+// simultaneous requests saturate at 2^53, the largest n, so that the sum of a period cannot
+// overflow.
 type peak struct {
 	marks []mark
 	sum   int64
@@ -36,7 +36,7 @@ type mark struct {
 
 const marksPerPeriod = 256
 
-// ladder lists the values of n in the chart: twelve for each power of ten.
+// ladder lists the values of n in the chart: at most twelve for each power of ten.
 var ladder = func() (rungs []int64) {
 	for power := int64(1); power <= 1e16; power *= 10 {
 		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90} {
@@ -55,7 +55,7 @@ func rung(n int64) int {
 }
 
 // needed returns how many units must be available for a request to be allowed without debt. If
-// costs are charged after requests, a request without cost needs one unit, too.
+// costs are charged after requests, even a request with cost 0 needs one unit.
 func needed(cost int64, after bool) int64 {
 	if after {
 		return max(1, cost)

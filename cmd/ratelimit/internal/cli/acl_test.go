@@ -83,7 +83,7 @@ func testAccess(t *testing.T, addr string) {
 	}
 }
 
-// A real server loads the lines for an aclfile, and the users have exactly their permissions.
+// A real server loads the printed lines for an aclfile, and each user has the intended permissions.
 func TestACLFile(t *testing.T) {
 	got := run(t, nil, "acl", "--prefix", "rl:", "--format", "valkey-file")
 	file := filepath.Join(t.TempDir(), "users.acl")

@@ -294,7 +294,8 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	return inputs, size, closeAll, nil
 }
 
-// openLog opens a log. Opening a named pipe blocks until a writer opens it.
+// openLog opens a log, and stops waiting when ctx is done: opening a named pipe blocks until a
+// writer opens it.
 func openLog(ctx context.Context, name string) (*os.File, error) {
 	file, err := interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
 	if file == nil && ctx.Err() != nil {
@@ -303,8 +304,8 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	return file, err
 }
 
-// endable is a reader whose Read returns an error as soon as ctx is done, even while it waits for a
-// named pipe that has no writer.
+// endable is a reader whose Read returns an error as soon as ctx is done, even while it waits for
+// data from a pipe.
 type endable struct {
 	ctx  context.Context
 	from io.Reader

@@ -121,8 +121,8 @@ func TestBacktestPolicies(t *testing.T) {
 	}
 }
 
-// On a terminal of any width, no line is too wide, and every name and number is shown. Other output
-// has no escape sequences.
+// On a terminal of any width, no line is too wide, and every name and number is shown. Output to
+// anything else has no escape sequences.
 func TestBacktestWidths(t *testing.T) {
 	log := accessLog(t, "203.0.113.7", 20, "2001:db8::1", 3, "\x1b[2J", 1)
 	plain := run(t, nil, "backtest", log, "--limit", "5/m", "--suggest", "99%")
@@ -176,7 +176,7 @@ them all
 	}
 }
 
-// A log under two names is not counted twice.
+// A log that is given under two names is refused.
 func TestBacktestOfALogByTwoNames(t *testing.T) {
 	log := accessLog(t, "a", 3)
 	again := filepath.Join(filepath.Dir(log), "again.log")

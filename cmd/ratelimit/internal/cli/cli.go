@@ -81,7 +81,8 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 
 func (a *app) execute(ctx context.Context, args []string) int { return a.report(a.run(ctx, args)) }
 
-// run runs a command line. The remedies in its errors are for Go programs; see explained.
+// run runs a command line. The errors that it returns contain remedies for Go programs, which
+// explained replaces.
 func (a *app) run(ctx context.Context, args []string) error {
 	a.args = args
 	root := a.root()

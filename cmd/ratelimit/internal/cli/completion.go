@@ -49,7 +49,7 @@ func (a *app) deployedPolicies(ctx context.Context) []string {
 
 // policiesInFiles returns the names of the policies in the files of --policies.
 func (a *app) policiesInFiles(context.Context) []string {
-	given := slices.Compact(slices.Sorted(slices.Values(a.policies))) // cobra parses the flags twice
+	given := slices.Compact(slices.Sorted(slices.Values(a.policies))) // cobra parses the flags twice, so each file is listed twice
 	file, err := policies.Read(given...)
 	if err != nil {
 		return nil

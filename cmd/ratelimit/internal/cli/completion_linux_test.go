@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// After the lines from docs/install.md, Tab in a terminal completes commands, flags and files.
+// After a shell runs its line from docs/install.md, Tab completes commands, flags and files.
 func TestCompletion(t *testing.T) {
 	page := must[[]byte](t)(os.ReadFile("../../../../docs/install.md"))
 	policies := must[[]byte](t)(os.ReadFile("../../../../examples/policies.yaml"))

@@ -52,7 +52,7 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 // servers holds the servers that a URL names, and the flags that select them in suggested commands.
 type servers struct {
 	redisurl.Servers
-	again string // flags for a suggested command
+	again string // flags that select these servers in a suggested command
 	flag  bool   // whether --cluster was given
 }
 
@@ -78,7 +78,7 @@ func (a *app) parseServers() (servers, error) {
 			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
 		}
 		s.Master = a.servers.sentinel
-		s.Cluster = false // the addresses are those of Sentinels
+		s.Cluster = false // several addresses mean several Sentinels, not a cluster
 	}
 	if s.Cluster = s.Cluster || a.servers.cluster; s.Cluster && s.Master != "" {
 		return servers{}, errors.New("--cluster and Sentinels exclude each other, because Sentinels do not watch clusters; leave one out")
@@ -96,7 +96,7 @@ func (a *app) parseServers() (servers, error) {
 }
 
 // serversAgain returns the flags that name s, as a user would type them. inherited means that the
-// URL comes from the environment, so the suggested command needs no flag.
+// URL comes from the environment, so the suggested command does not need --redis.
 func (a *app) serversAgain(s servers, inherited bool) string {
 	flags := ""
 	if !inherited {

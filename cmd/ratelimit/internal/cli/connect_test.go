@@ -55,7 +55,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	garbage := func([]string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }
 	m := newMessages(t, "servers that cannot decide")
 	for _, tt := range []struct {
-		name   string // name of the server
+		name   string // name of the server in testdata/messages.txt
 		answer func([]string) string
 		args   string
 	}{

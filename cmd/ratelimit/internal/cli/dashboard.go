@@ -160,7 +160,8 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 }
 
 // dashboardNodes returns the servers, with the library that each runs. A server is good if it runs
-// the build that the flags name or, if the flags name no build, the library that most servers run.
+// the build that the flags name. Without such flags, a server is good if it runs the same library
+// as most servers.
 func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
 	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
 	if err != nil {

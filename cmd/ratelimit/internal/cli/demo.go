@@ -132,7 +132,8 @@ func (a *app) stage(ctx context.Context) (*stage, error) {
 	}, nil
 }
 
-// demoDeploy loads the library, unless that would replace another build, and describes what it did.
+// demoDeploy loads the library, and describes what it did. It replaces another build only if
+// replace is true.
 func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, error) {
 	build, err := functions.New()
 	if err != nil {

@@ -62,8 +62,8 @@ func (s *show) keys() []string {
 	return all
 }
 
-// play sends each request when it is due, and calls frame at the end of each column. It drops
-// requests that are a second late, because the server is slow or the program was stopped.
+// play sends each request when it is due, and calls frame at the end of each column. It drops a
+// request that is at least a second late: then the server is slow, or the program was stopped.
 func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame func() error) error {
 	type request struct {
 		at time.Duration

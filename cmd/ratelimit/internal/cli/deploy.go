@@ -55,8 +55,8 @@ policies stay as they are on the servers. Without it, the policies of all namesp
 	return cmd
 }
 
-// deployed prints the outcome of a deployment, and its changes. The last line ends with unchanged
-// if no node changed; otherwise it begins with verb.
+// deployed prints the outcome of a deployment, and its changes. If no node changed, the last line
+// ends with the text in unchanged. Otherwise, it begins with the text in verb.
 func (a *app) deployed(report loader.Report, failed error, unchanged, verb string) error {
 	a.printReport(report, loaded)
 	switch {

@@ -103,7 +103,8 @@ func binary(t *testing.T) string {
 	return filepath.Join(built, "ratelimit")
 }
 
-// TestBinary builds the program, runs it, and checks its exit codes, streams and signals.
+// TestBinary builds the program, runs it, and checks its exit codes and output, and that an
+// interrupt ends it.
 func TestBinary(t *testing.T) {
 	bin := binary(t)
 	program := func(args ...string) *exec.Cmd {

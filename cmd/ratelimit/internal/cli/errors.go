@@ -66,7 +66,7 @@ func (a *app) explained(err error) string {
 	return text
 }
 
-// reworded returns the command line's own text for some types of errors, and "" for all others.
+// reworded returns the text that the command prints for some types of errors, or "" for all others.
 func (a *app) reworded(err error) string {
 	switch e := err.(type) {
 	case *usageError:
@@ -127,8 +127,8 @@ func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	return notes
 }
 
-// oneLine returns text without the prefix "ratelimit: ", and with line ends and other control
-// characters made visible.
+// oneLine returns text as a single line, without the prefix "ratelimit: ". Control characters are
+// made visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })

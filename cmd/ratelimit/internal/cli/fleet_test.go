@@ -182,7 +182,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// If status --watch cannot repair a server, its hint only names flags that status has.
+// If status --watch cannot repair a server, its hint names only flags that status has.
 func TestStatusWatchWithoutPolicies(t *testing.T) {
 	addr := startRedis(t)
 	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/s\n"})

@@ -75,8 +75,8 @@ func (a *app) hint(err error) string {
 }
 
 // expand replaces $COMMAND in a hint with a command line that can be typed, and $grant, $addr and
-// $password with their values. A deployment without --policies would remove the policies, so the
-// hint adds that flag.
+// $password with their values. A deployment without --policies would remove the policies, so expand
+// adds --policies FILE if the user named no files.
 func (a *app) expand(hint string, node *loader.Error) string {
 	if node == nil {
 		node = &loader.Error{Addr: "HOST:PORT", User: "USER"}
@@ -133,7 +133,7 @@ func (a *app) again(command string, args ...string) string {
 		}
 		if cmd.Flags().Lookup("redis") != nil {
 			if a.named.URL == "" {
-				_, _ = a.parseServers() // the command failed before it parsed its URL; the next command will report an error in it
+				_, _ = a.parseServers() // the command has not parsed its URL; if the URL is wrong, the suggested command will say so
 			}
 			line += a.named.again
 		}

@@ -192,7 +192,7 @@ func TestRepliesOfCalls(t *testing.T) {
 	m.fails(nil, "take", "k", "1/s", "--redis", addr)
 }
 
-// The error from a fleet lists each node.
+// An error about several nodes counts the nodes that failed, and names each of them.
 func TestPartialErrors(t *testing.T) {
 	m := newMessages(t, "fleets")
 	failed := func(addr string) loader.Node {

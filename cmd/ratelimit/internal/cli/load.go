@@ -25,11 +25,11 @@ type loadFlags struct {
 	rate                 float64
 	ramp                 string
 	over                 time.Duration
-	ramped               *load.Ramp // the value of ramp
+	ramped               *load.Ramp // ramp, parsed
 	expect               []string
-	expected             []load.Expectation // the value of expect
+	expected             []load.Expectation // expect, parsed
 	draw, html           string
-	zipf                 float64 // exponent, if draw is "zipf"
+	zipf                 float64 // exponent, if draw begins with "zipf"; else 0
 	given                func(flag string) bool
 }
 
@@ -101,7 +101,7 @@ interrupted.`,
 	return cmd
 }
 
-// check checks the flags, and rejects combinations that leave nothing to run.
+// check validates the flags, and sets the fields that are derived from them.
 func (f *loadFlags) check() error {
 	switch {
 	case !f.given("limit") && !f.given("policy"):

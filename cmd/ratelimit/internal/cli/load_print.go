@@ -67,9 +67,9 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report, expected []loadE
 type loadReport struct {
 	Limit       string  `json:"limit"`
 	Concurrency int     `json:"concurrency"`
-	Rate        float64 `json:"rate,omitempty"` // only in an open loop
+	Rate        float64 `json:"rate,omitempty"` // only with --rate
 	loadCounts
-	NotBegun    int64          `json:"not_begun,omitempty"` // in an open loop: decisions that were due, but had no free worker until the end
+	NotBegun    int64          `json:"not_begun,omitempty"` // with --rate or --ramp: decisions that were due, but for which no worker was free before the end
 	Seconds     float64        `json:"seconds"`
 	PerSecond   float64        `json:"per_second"` // without errors
 	Messages    []load.Message `json:"messages"`   // error messages, at most 5

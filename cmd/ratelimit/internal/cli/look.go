@@ -10,7 +10,7 @@ import (
 // look is the output style, which depends on where the output goes.
 type look struct {
 	moving bool   // whether the output is a terminal that can be redrawn
-	colour bool   // whether moving is true and NO_COLOR is not set
+	colour bool   // whether to use colors: moving is true, and NO_COLOR is not set
 	bars   []rune // characters for a column, from empty to full
 	width  int    // width of a line
 	height int    // height of the terminal; 0: unknown

@@ -126,8 +126,8 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// golden compares text with a file in testdata, in which {{...}} stands for text that differs from
-// build to build.
+// golden compares got with a file in testdata, in which {{...}} stands for text that differs
+// between runs; see steady.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)

@@ -102,7 +102,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 		}
 	}
 	deploy(exitFine, "build", "--namespace", "payments", "--policies", "pay.yaml", "-o", "pay.lua")()
-	deploy(exitFine, "build", "--namespace", "payments", "--policies", "pay.yaml", "-o", "pay.lua")() // replaces its own file
+	deploy(exitFine, "build", "--namespace", "payments", "--policies", "pay.yaml", "-o", "pay.lua")() // overwrites the file that build wrote
 	deploy(exitError, "deploy", "--namespace", "search", "--library", "pay.lua")("ratelimit: the build has the policy payments/api, which is not in the namespace search; " +
 		"give the namespace of its policies with --namespace, or a file without them")
 	deploy(exitError, "deploy", "--library", "pay.lua")("ratelimit: the build has the policy payments/api of the namespace payments; " +

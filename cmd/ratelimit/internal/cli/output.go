@@ -18,8 +18,8 @@ import (
 )
 
 // Output may contain text from servers, logs and files. All output goes through printf, printLines,
-// table or JSON, which escape terminal control characters. The exceptions are text that is styled
-// here and output that must be exact byte for byte.
+// table or printJSON, which escape terminal control characters. The exceptions are text with
+// styles, such as bold, and output that must be exact byte for byte.
 
 func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
 
@@ -36,7 +36,7 @@ func (a *app) encode(v any, indent string) error {
 	return a.write(printable.JSON(text.String()))
 }
 
-// printf formats its arguments; only the format may contain line ends.
+// printf escapes line ends in its arguments, so only the format may contain line ends.
 func (a *app) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch arg := arg.(type) {

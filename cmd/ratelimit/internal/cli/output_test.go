@@ -32,7 +32,7 @@ func TestReportsReplaceOnlyReports(t *testing.T) {
 	}
 }
 
-// If writing fails, the previous report stays, and no temporary file is left.
+// If a command fails, the previous report stays, and no temporary file is left.
 func TestAReportStaysIfTheNextFails(t *testing.T) {
 	srv := withLibrary(t)
 	t.Chdir(t.TempDir())

@@ -25,8 +25,8 @@ import (
 // minutes.
 const connectionLife = 5 * time.Minute
 
-// findPassword prompts for the password, or runs --auth-command to get it. It discards the password
-// of the app's previous command line.
+// findPassword prompts for the password, or runs --auth-command to get it. It first discards the
+// password that an earlier call found.
 func (a *app) findPassword(ctx context.Context) (err error) {
 	a.password, a.auth = "", nil
 	switch {
@@ -44,8 +44,8 @@ func (a *app) findPassword(ctx context.Context) (err error) {
 	return err
 }
 
-// setPassword sets the password that is not in the URL. from is the name of the flag or variable
-// that holds the URL.
+// setPassword sets the password that comes from --askpass, --auth-command or REDISCLI_AUTH instead
+// of the URL. from is the name of the flag or variable that holds the URL.
 func (a *app) setPassword(s *redisurl.Servers, from string) error {
 	f, password := a.servers, a.password
 	if !f.askPassword && f.authCommand == "" {
@@ -103,14 +103,14 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 type passwords struct {
 	command        string
 	timeout, reuse time.Duration
-	ctx            context.Context // ends the command
+	ctx            context.Context // stops the running command when it is done
 	user           string          // the user that the first run printed
 
 	mu   sync.Mutex
 	last *passwordRun
 }
 
-// passwordRun is a run of the command. The fields are set when done is closed.
+// passwordRun is a run of the command. The other fields are set when done is closed.
 type passwordRun struct {
 	done           chan struct{}
 	ended          time.Time

@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// rotating is a user of a server whose password changes. Its field command is a shell command that
-// prints the current password.
+// rotating is a Redis user whose password changes. command is a shell command that prints the user
+// and the current password.
 type rotating struct {
 	rdb     *redis.Client
 	file    string
@@ -90,7 +90,8 @@ func TestAuthCommandThatRotates(t *testing.T) {
 	}
 }
 
-// --auth-command accepts several forms of output, and works with the URL's user.
+// A password comes from the URL, REDISCLI_AUTH or --auth-command, which accepts several forms of
+// output.
 func TestPasswordsFromElsewhere(t *testing.T) {
 	addr := startRedis(t)
 	do(t, admin(t, addr), "ACL", "SETUSER", "ann", "on", ">pass word", "~*", "+@all")
@@ -152,8 +153,7 @@ func TestPasswordsInSuggestions(t *testing.T) {
 	}
 }
 
-// If the password command fails later, the error is reported for each server, and the next run can
-// succeed.
+// If the password command fails, the error names the server, and the next run can succeed.
 func TestAuthCommandThatFailsLater(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	p := &passwords{command: "cat '" + file + "' 2>/dev/null", timeout: time.Minute, ctx: t.Context()}
@@ -243,8 +243,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// runBriefly is like run, for commands that run until they are interrupted: it interrupts them after
-// their first line.
+// runBriefly is like run, but interrupts a command with --watch after its first line of output.
 func runBriefly(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	s := start(t, env, args...)

@@ -120,8 +120,8 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 	}
 }
 
-// printNewNamespace prints a line if no server has policies of the namespace yet, because its name
-// may be misspelled.
+// printNewNamespace prints a line if no server has policies of the namespace yet: the name may be
+// misspelled.
 func (a *app) printNewNamespace(nodes []loader.NodePlan) {
 	var has []string
 	for _, n := range nodes {

@@ -21,8 +21,8 @@ func (a *app) namespaceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.namespace, "namespace", "", "the policies are those of this namespace, as in @NAMESPACE/policy")
 }
 
-// readPolicies reads the files of --policies. Their policies are in the namespace of --namespace, if
-// that flag is given.
+// readPolicies reads the files of --policies. It puts their policies into the namespace given with
+// --namespace, if any.
 func (a *app) readPolicies() (*policies.File, error) {
 	file, err := policies.Read(a.policies...)
 	if err != nil {

@@ -162,7 +162,7 @@ func (p *policyScreen) View() tea.View {
 type policiesReport struct {
 	Complete  bool                `json:"complete"`  // false if a server did not reply
 	Servers   int                 `json:"servers"`   // primaries that replied
-	Uncounted []string            `json:"uncounted"` // primaries whose library is too old to count
+	Uncounted []string            `json:"uncounted"` // primaries whose library is too old to count calls
 	Policies  []policyCallsReport `json:"policies"`
 	Error     string              `json:"error,omitempty"`
 }

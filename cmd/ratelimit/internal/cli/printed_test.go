@@ -56,7 +56,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		"foreign":          []any{[]any{"library_name", "ratelimit", "engine", evil, "functions", []any{}, "library_code", evil}},
 		"no list":          evil,
 	}
-	// replies maps the beginning of a command to the server's reply.
+	// Each element of replies maps the beginnings of commands to the server's replies.
 	replies := []map[string]any{
 		{"HELLO": []any{"server", "redis" + evil, "version", "7.0.15" + evil, "proto", 2, "mode", "standalone", "role", "master"}},
 		{"HELLO": []any{"server", "redis", "version", evil, "proto", 2, "mode", "cluster", "role", "replica"}, "ROLE": []any{"slave", evil, 7, "connect", 0}},
@@ -101,7 +101,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		}
 		var asked atomic.Bool
 		addr := standIn(t, srv, cluster, func(words []string) string {
-			line := strings.ToUpper(strings.Join(words[:min(len(words), 3)], " ")) + " " // without the library
+			line := strings.ToUpper(strings.Join(words[:min(len(words), 3)], " ")) + " " // the first three words, because the next may be the library's text
 			for step, reply := range reply {
 				if strings.HasPrefix(line, step+" ") || step == "FCALL" && strings.HasPrefix(line, "FCALL_RO ") {
 					asked.Store(true)

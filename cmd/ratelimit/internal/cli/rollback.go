@@ -64,7 +64,7 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 	o.flags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "ID of the build to go back to, if the servers keep different ones")
 	o.waitFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("to", "namespace") // a namespace keeps one set of policies, which is in no build of its own
+	cmd.MarkFlagsMutuallyExclusive("to", "namespace") // for a namespace, only one earlier set of policies is kept, and it has no build ID
 	return cmd
 }
 

@@ -79,8 +79,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// known returns an error if help was requested for an unknown command, as in "help x" or
-// "x --help".
+// known returns an error if args name an unknown command, as in "x", "help x" or "x --help".
 func known(root *cobra.Command, args []string) error {
 	cmd, rest, _ := root.Find(args)
 	help := cmd.Name() == "help"
@@ -109,7 +108,7 @@ func noCommand(cmd *cobra.Command, name string) error {
 	return fmt.Errorf("unknown command %q; %s%s --help lists the commands", path, hint, cmd.CommandPath())
 }
 
-// noArgs refuses arguments with our own error text.
+// noArgs is like cobra.NoArgs, but with our own error text.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, not %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())

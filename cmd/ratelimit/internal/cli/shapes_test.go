@@ -11,8 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A reply that no Redis server sends causes an error that names the server or the function, and
-// shows the reply.
+// A reply of an unexpected shape causes an error that names the server or says what was returned.
 func TestRepliesOfAnotherShape(t *testing.T) {
 	shapes := map[string]string{
 		"nil": "$-1\r\n", "no list": "*-1\r\n", "number": ":7\r\n", "below 0": ":-7\r\n", "large number": resp(math.MaxInt64), "word": "+OK\r\n", "text": resp("x"), "empty text": resp(""),

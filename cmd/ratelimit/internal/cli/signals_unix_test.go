@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A second Ctrl-C ends a command that cannot be canceled, such as one that reads from a pipe
-// without a writer.
+// A second Ctrl-C ends a command that cannot be canceled, such as one that reads from a pipe into
+// which nobody writes.
 func TestSecondInterrupt(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "library.lua")
 	require(t, unix.Mkfifo(fifo, 0o600))

@@ -153,7 +153,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		} else {
 			a.printf("%s\n", sentence(words, req, res))
 			if !res.Allowed {
-				words.after = "" // no key is charged
+				words.after = "" // a denied call charges no key
 			}
 			for i, each := range res.Each {
 				one := client.Result{
@@ -207,7 +207,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		limit := req.Limits[0] // the limit of a single policy
+		limit := req.Limits[0] // one policy for all keys
 		if len(req.Limits) == len(req.Keys) {
 			limit = req.Limits[res.Index-1]
 		}

@@ -28,7 +28,7 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 }
 
 // topPasses scans repeatedly until ctx is done, and shows each pass when it is complete. A pass has
-// the first keys in each of the given orders. If running is not nil, topPasses also shows the first
+// the top keys in each of the given orders. If running is not nil, topPasses also shows the first
 // pass while it runs.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)

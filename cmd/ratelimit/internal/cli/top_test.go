@@ -24,8 +24,8 @@ import (
 // hostile is a key that would clear a terminal and color it.
 const hostile = "\x1b[2J\x1b[31mred\r\n"
 
-// counted makes calls that count usage, half a minute apart: each key gets twice as many calls as
-// the previous key.
+// counted makes calls that count usage. Each key gets twice as many calls as the previous key, half
+// a minute later.
 func counted(t *testing.T, srv *embedded.Server, keys ...string) {
 	t.Helper()
 	c := must[*client.Client](t)(client.New(admin(t, srv.Addr()), client.WithTimeout(time.Minute)))
@@ -81,8 +81,8 @@ func TestTopOfALongKeyInAPipe(t *testing.T) {
 	}
 }
 
-// With a terminal of any width and keys of any length, no line is too long, truncated keys stay
-// distinct, and without colors there is no escape sequence.
+// With keys of any length, no row is wider than the terminal, except on very narrow terminals.
+// Escape sequences appear only if colors are on.
 func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, strings.Repeat("long-", 20_000), "宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽", hostile)
@@ -114,7 +114,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// If one server is unreachable, a pass shows the keys of the other servers and reports the fault.
+// If the server refuses the scan, top and overrides print only an error.
 func TestTopOfAServerThatDies(t *testing.T) {
 	addr := fakeredis.Run(t, func(words []string) string {
 		switch strings.ToUpper(words[0]) {

@@ -23,7 +23,7 @@ type verifyReport struct {
 	Steps    int             `json:"steps"` // steps that were run
 	Files    []verifiedFile  `json:"files"`
 	Failures []verifyFailure `json:"failures"`
-	Rules    []string        `json:"rules"` // broken rules: static checks of the source code, functions without a vector
+	Rules    []string        `json:"rules"` // broken rules: those of package lualint, and those of reach.missing
 
 	Policies *policyReport `json:"policies,omitempty"` // with --policies
 }
@@ -192,7 +192,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	return report, nil
 }
 
-// runVector runs a vector up to its first wrong reply, because later replies depend on it.
+// runVector stops at a vector's first wrong reply, because later replies depend on the same state.
 func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)

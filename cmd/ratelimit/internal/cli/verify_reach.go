@@ -35,8 +35,8 @@ func newReach(srv *embedded.Server) (*reach, error) {
 	return r, nil
 }
 
-// call makes a vector's call. The engine itself refuses a write in a function with the flag
-// no-writes.
+// call makes a vector's call, and records whether it changes a key. It does not check functions
+// with the flag no-writes, because the engine refuses their writes.
 func (r *reach) call(words ...string) (any, error) {
 	args := make([]any, len(words))
 	for i, word := range words {

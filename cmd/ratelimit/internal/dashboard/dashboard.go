@@ -49,7 +49,7 @@ type Node struct {
 const (
 	interval = 2 * time.Second // time between two polls of the servers
 	nodesAt  = 5               // every fifth poll reads the libraries, whose source code is long
-	rows     = 25              // rows per order
+	rows     = 25              // usage keys shown in each order
 	viewers  = 32              // maximum number of viewers
 	kept     = 150             // points in the chart
 )

@@ -90,8 +90,8 @@ func allowed(r *http.Request, token string) bool {
 
 // fromElsewhere reports whether a browser sends the request on behalf of a page from another
 // origin. It returns false for a request that follows a link to the dashboard page (/). For local
-// addresses and over TLS, browsers report the origin in Sec-Fetch-Site. Otherwise they may report
-// it in Origin.
+// addresses and over TLS, browsers say in Sec-Fetch-Site whether the page has the same origin.
+// Otherwise they may name its origin in Origin.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":

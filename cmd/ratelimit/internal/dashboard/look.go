@@ -46,7 +46,7 @@ type policy struct {
 	Shadow  bool     `json:"shadow"`
 	Track   bool     `json:"track"`
 	Share   int64    `json:"canary_share_per_mille"` // 0 for a policy
-	Counted bool     `json:"counted"`                // false if no primary that replied counts
+	Counted bool     `json:"counted"`                // false if no primary that replied counts calls
 	usage.Count
 	PerSec usage.Rate `json:"per_second"`
 }

@@ -35,8 +35,8 @@ func board(t *testing.T, addrs ...string) *Dashboard {
 	})
 }
 
-// exports makes the given number of takes from the shadow policy export, whose limit is 1/d. The
-// takes have a UsageKey.
+// exports makes the given number of takes under the shadow policy export, whose limit is 1/d, and
+// counts their usage.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	c := must[*client.Client](t)(client.Open("redis://"+srv.Addr(), client.WithTimeout(time.Minute)))
@@ -46,8 +46,8 @@ func exports(t *testing.T, srv *embedded.Server, calls int) {
 	}
 }
 
-// The calls for each policy are summed over all primaries. If a primary is dead, the page names it
-// and keeps the results of the others.
+// The calls for each policy are summed over all primaries. If a primary is dead, the page shows an
+// error, and the results of the others.
 func TestLook(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},

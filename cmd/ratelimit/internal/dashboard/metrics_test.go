@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files of testdata")
 
-// Every server and every canary has its own series, and names are escaped. examples/monitoring
-// reads the same text.
+// Every server and every canary has its own series, and names are escaped. The test of
+// examples/monitoring reads the same file.
 func TestMetricsText(t *testing.T) {
 	d := New(Source{NodeName: func(addr string) string { return addr }})
 	got := d.metricsText([]policycalls.Node{

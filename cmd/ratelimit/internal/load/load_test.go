@@ -188,7 +188,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A ramp's decisions are due at the rising rate. Each step reports the decisions that were due in
+// A ramp's decisions are due at its changing rate. Each step reports the decisions that were due in
 // it, and their latencies.
 func TestRamp(t *testing.T) {
 	for _, tt := range []struct {

@@ -33,7 +33,7 @@ func (o Options) due(n int64) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	// After t seconds, From*t + slope*t²/2 decisions were due.
+	// After t seconds, From*t + slope*t²/2 decisions have been due.
 	slope := (o.Ramp.To - o.Ramp.From) / o.For.Seconds()
 	root := o.Ramp.From*o.Ramp.From + 2*slope*float64(n)
 	if root < 0 { // the rate falls to 0 before decision n

@@ -25,8 +25,8 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
 }
 
-// Check returns the problems in a library's source code in the order of its lines, or an error if
-// the engine could not run it.
+// Check returns the problems in a library's source code, or an error if the engine could not run
+// it.
 func Check(text string) ([]Problem, error) {
 	c := &checker{text: strings.Split(text, "\n")}
 	if _, err := luasource.Read(text, c.visit); err != nil {

@@ -16,7 +16,7 @@ import (
 // Fleet holds the policies of all primaries, and the counts of their calls.
 type Fleet struct {
 	Replied   int      // number of primaries that replied
-	Uncounted []string // addresses of the primaries whose library is too old to count
+	Uncounted []string // addresses of the primaries whose library is too old to count calls
 	Policies  []Policy // sorted by name
 }
 

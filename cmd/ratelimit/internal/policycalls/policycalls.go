@@ -20,7 +20,7 @@ import (
 type Node struct {
 	Addr string
 	Err  error       // why the node did not reply, or nil
-	Info client.Info // Info.PolicyCalls is nil if the node's library is too old to count
+	Info client.Info // Info.PolicyCalls is nil if the node's library is too old to count calls
 	At   time.Time   // time of the reply, by this machine's clock
 
 	rdb *redis.Client

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 
 func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
-// library returns a build with three policies: an enforced policy, a shadow policy, and a policy
-// with two keys.
+// library returns a build with three policies: an enforced policy, a policy with two keys and a
+// canary, and a shadow policy.
 func library(t *testing.T) functions.Build {
 	t.Helper()
 	return must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -43,7 +43,7 @@ func library(t *testing.T) functions.Build {
 // uses this form.
 func port(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
 
-// take makes calls, each with the given number of keys.
+// take makes the given number of calls, all with the same keys.
 func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...any) {
 	t.Helper()
 	words := append(append([]any{"FCALL", "ratelimit_take", fmt.Sprint(len(keys))}, keys...), policy)
@@ -53,7 +53,8 @@ func take(t *testing.T, srv *embedded.Server, calls int, policy string, keys ...
 }
 
 // TestRead checks that Read adds up the counts of all primaries. It must name each server that does
-// not reply or whose library is too old to count, and still return the counts of the other servers.
+// not reply or whose library is too old to count calls, and still return the counts of the other
+// servers.
 func TestRead(t *testing.T) {
 	build := library(t)
 	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
