@@ -12,8 +12,9 @@ import (
 
 const day = 24 * time.Hour
 
-// Workloads of the cases. A key in use must have enough units for all calls in its case. A new key
-// should expire soon.
+// Workloads of the cases. Limits for keys in use are large enough for all calls in a case. Limits
+// for absent keys have short periods where possible, so that the keys that calls create expire
+// soon.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
 	wholeCost   = workload{keys: inUse, allow: true, count: 60000, period: 10 * time.Hour, cost: 5, prefill: 1000}
@@ -42,8 +43,9 @@ var (
 	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
-// cases returns all cases for a server. If there is one library, peers and floors take part too. If
-// there are several, only the libraries take part, and each is compared with the first.
+// cases returns all cases for a server. If there is one library, peers (other projects' limiters)
+// and floors (functions that make no decision) take part too. If there are several, only the
+// libraries take part, and each is compared with the first.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
 	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
 		return nil, fmt.Errorf("load the floors: %w", err)
@@ -123,8 +125,8 @@ func (b *caseBuilder) failed(doing string, err error) {
 	}
 }
 
-// add adds a case. The function ours returns the contender for a library; the contender's keys begin
-// with the 3 bytes in prefix. The contenders in others take part only if there is one library.
+// add adds a case. ours returns the contender for lib, whose keys begin with the 3 bytes in prefix.
+// The contenders in others take part only if there is one library.
 func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) contender, others ...contender) {
 	for i, lib := range b.libraries {
 		contender := ours(lib, fmt.Sprintf("tk%d", i))
@@ -139,8 +141,8 @@ func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) co
 	b.list = append(b.list, c)
 }
 
-// takes returns a function for the parameter ours of add. That function returns the result of take
-// for a library and a prefix.
+// takes returns a function to pass to add as ours. For each library and prefix, it calls take with
+// the given algorithm and workloads.
 func takes(algorithm string, works ...workload) func(*library, string) contender {
 	return func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }
 }
@@ -175,8 +177,8 @@ func (b *caseBuilder) several(name string, w workload) {
 		floor("three", 3, w, holds("gcra")))
 }
 
-// option measures a take that has an option, and compares it to the same take without the option
-// and to bare.
+// option measures a take that has an option, and compares it with the same take without the option
+// and with the floor bare.
 func (b *caseBuilder) option(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
 	b.add(benchCase{name: name, note: "beside the same call without", work: works[0]},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, option, extra, works...) },

@@ -7,8 +7,8 @@ import (
 )
 
 // floorLibraryName is the name of the library of floors. A floor is a function that makes no
-// decision, to measure the rest of a call. Some floors run no commands; the others run the fewest
-// commands that a case needs. Their replies are constant.
+// decision, so its time is what the rest of a call takes. Some floors run no commands; the others
+// run the fewest commands that a case needs. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `

@@ -24,8 +24,8 @@ func moduleVersion(path string) string {
 	return "(version unknown)"
 }
 
-// redisRate returns github.com/go-redis/redis_rate, called through its own API. A call is one
-// EVALSHA of its GCRA script. Its keys begin with "rate:".
+// redisRate returns a contender that calls the API of github.com/go-redis/redis_rate. Each call is
+// one EVALSHA of its GCRA script. The package puts "rate:" before each key.
 func (b *caseBuilder) redisRate(w workload) contender {
 	catcher := newRecorder(b.rdb)
 	limiter := redis_rate.NewLimiter(catcher.client)
@@ -63,8 +63,8 @@ func (b *caseBuilder) redisRate(w workload) contender {
 	})
 }
 
-// ulule returns the Redis store of github.com/ulule/limiter, called through its own API. A call is
-// one EVALSHA of a fixed window that also counts denied calls.
+// ulule returns a contender that calls the API of github.com/ulule/limiter with its Redis store.
+// Each call is one EVALSHA of a fixed window that also counts denied calls.
 func (b *caseBuilder) ulule(w workload) contender {
 	catcher := newRecorder(b.rdb)
 	store, err := ululeredis.NewStoreWithOptions(catcher.client, ulule.StoreOptions{Prefix: "ulul"})
@@ -91,10 +91,10 @@ func (b *caseBuilder) ulule(w workload) contender {
 	})
 }
 
-// seedCounterScript is the script in the section "Implementation using counter" of an article about
-// limiting calls to other APIs, on which this project is based. KEYS[1] is the counter; ARGV are
-// the window in seconds and the limit. The script returns nil for an allowed call and -1 for a
-// denied one.
+// seedCounterScript is the script in the section "Implementation using counter" of the article on
+// which this project is based. The article is about limiting calls to other APIs. KEYS[1] is the
+// counter; ARGV are the window in seconds and the limit. The script returns nil for an allowed call
+// and -1 for a denied one.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then

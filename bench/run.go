@@ -94,8 +94,9 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	return figures, nil
 }
 
-// prepare empties the database and fills it with each contender's keys. If the case uses fewer
-// keys, prepare adds unused keys, so that every case runs in a keyspace of similar size.
+// prepare empties the database and fills it with each contender's keys. If the case does not use
+// the keyset inUse, prepare adds plan.Keys unused keys, so that every case runs in a keyspace of
+// similar size.
 func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	if err := r.rdb.FlushDB(ctx).Err(); err != nil {
 		return fmt.Errorf("FLUSHDB: %w", err)
@@ -206,8 +207,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn created. position is the number of the next key. Otherwise,
-// the number of keys would grow until the server doubled its hash tables in the middle of a turn.
+// forget deletes the keys that a turn created. position is the number of the next key. If these
+// keys stayed, the server would double its hash tables in the middle of a later turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {

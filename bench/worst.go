@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// worstMicroseconds is the maximum time of a valid call, measured in the fastest round on an
-// otherwise idle machine.
+// worstMicroseconds is the maximum server time of a valid call on an otherwise idle machine. The
+// fastest round of a call must not take longer.
 const worstMicroseconds = 10000
 
 // refusable is a command that the library may reject.

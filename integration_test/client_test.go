@@ -94,7 +94,8 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 }
 
 // upTo makes UPTO takes from two keys, the second of which has fewer units left. Each key is
-// charged the number of units that the second has left. A repeated request is not charged.
+// charged the cost, or what the second key has left if that is less. A repeated request is not
+// charged.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{

@@ -71,8 +71,9 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	}, standalone)
 }
 
-// record records the replies from every server in this run. Redis 7.0 comes first. For other
-// servers, record keeps only the replies that differ from those of 7.0.
+// record records the replies of the standalone servers in this run that conformanceFile covers.
+// Redis 7.0 comes first. For other servers, record keeps only the replies that differ from those of
+// 7.0.
 func record(t *testing.T, file *conformance.File) {
 	for _, b := range backends(t) {
 		if b.Cluster || !recorded(serverName(b)) {

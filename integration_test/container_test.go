@@ -21,7 +21,7 @@ import (
 )
 
 // image returns a function that builds a program's image on its first call. The image trusts the CA
-// certificates in a file, and is removed at the end of the test.
+// certificates in the file certificates, and is removed at the end of the test.
 func image(t *testing.T, program, certificates string) func() (name string, err error) {
 	t.Helper()
 	name := "ratelimit-test/" + program + ":" + strconv.Itoa(os.Getpid())
@@ -69,7 +69,9 @@ func TestContainerOverTLS(t *testing.T) {
 	}, inDocker, standalone)
 }
 
-// TestGatewayContainer checks that the gateway's image deploys, becomes ready, and exits normally.
+// TestGatewayContainer checks that the gateway deploys the library and becomes ready in its
+// container, that it does not run as root, and that it exits with code 0 when the container is
+// stopped.
 func TestGatewayContainer(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	require(t, os.WriteFile(bundle, []byte("none"), 0o600))

@@ -20,8 +20,8 @@ func accessRules(t *testing.T, build functions.Build, access loader.Access, keys
 	return rules
 }
 
-// TestFleetACLRefusesWhatIsNotGranted sends every command and subcommand of the server as each of
-// the three users. The server must refuse every one that the user's rules do not grant. A server
+// TestFleetACLRefusesWhatIsNotGranted sends, as each of three users, every command and subcommand
+// of the server that the user's rules do not grant. The server must refuse them all. A server
 // checks permissions first, so a refused command has no effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -46,8 +46,8 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 				}
 				err := c.Do(ctx, command.line()...).Err()
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
-					// EXEC returns another error code, and these servers refuse MODULE to every
-					// user. ACL DRYRUN works for both commands.
+					// EXEC returns another error code, and the test servers refuse MODULE to every
+					// user. For both commands, ACL DRYRUN shows whether the rules grant them.
 					verdict, dryErr := b.Nodes[0].Client().Do(ctx, append([]any{"ACL", "DRYRUN", user}, command.line()...)...).Text()
 					if err == nil || dryErr != nil || !strings.Contains(verdict, "no permission") {
 						t.Errorf("%s: %q answers %v; asked, the server says %q, %v", access, command.words, err, verdict, dryErr)

@@ -20,8 +20,9 @@ import (
 )
 
 // deployerEnv is the environment variable that makes this program a deployer. Its value lists the
-// addresses, the namespace, the round, the timeout, and the number of the load before which the
-// deployer kills itself (0 for none).
+// addresses, the namespace, the round, the timeout, and the number of the step before which the
+// deployer kills itself (0 for none). Each load of a library with REPLACE and each deletion of a
+// lease is a step.
 const deployerEnv = "RATELIMIT_TEST_DEPLOYER"
 
 // runDeployer deploys the policies of a namespace if this process is a deployer, and returns the
@@ -78,11 +79,12 @@ func ofRound(namespace string, round int) []functions.Policy {
 }
 
 // TestFleetNamespacesThatRaceAndDie repeatedly deploys three namespaces from three processes at
-// once. In each round, one or two deployers are killed during their deployment, each time before a
-// different FUNCTION LOAD. Every primary must always have all policies of each namespace, with the
-// limits of this round or of the previous one. If a deployer succeeds, all primaries must have its
-// policies. A killed deployer must succeed when it runs again. With RATELIMIT_SOAK, there are 20
-// rounds, and the leases of killed deployers expire; otherwise, the test removes these leases.
+// once. In each round, one or two deployers are killed during their deployment, before different
+// steps (see deployerEnv). After each round, every primary must have all policies of each
+// namespace, with the limits of this round or of the previous one. If a deployer succeeds, all
+// primaries must have its policies. A killed deployer must succeed when it runs again. With
+// RATELIMIT_SOAK, there are 20 rounds, and the leases of killed deployers expire; otherwise, the
+// test removes these leases.
 func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 	soak := os.Getenv("RATELIMIT_SOAK") != ""
 	rounds, timeout := 4, "1m"

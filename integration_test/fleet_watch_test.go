@@ -27,7 +27,7 @@ type traffic struct {
 
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
-	lost   map[string]int              // number of calls that failed for lack of the library, by key
+	lost   map[string]int              // number of calls that failed because the library was missing, by key
 	seen   func(key string, err error) // if not nil, called after each call, concurrently
 }
 
@@ -56,7 +56,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
 			// After PoolSize failed dials, go-redis dials in the background, even shortly after
-			// Close.
+			// Close. No pool has so many failed dials in this test.
 			o.PoolSize = 1000
 		}), opts...))
 		group.Go(func() {
@@ -106,7 +106,7 @@ func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit cl
 	}
 }
 
-// waitForMore waits until n more calls have returned.
+// waitForMore waits until n more calls have returned a decision.
 func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	t.Helper()
 	before := tr.answered.Load()

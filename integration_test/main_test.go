@@ -129,7 +129,7 @@ func standalone(b *backend.Backend) string {
 	return ""
 }
 
-// noEngine is the reason that inDocker returns.
+// noEngine is the reason that inDocker returns for servers that do not run in containers.
 const noEngine = "tests of the container image: they need a Docker engine, and servers in containers"
 
 func inDocker(b *backend.Backend) string {
@@ -216,8 +216,8 @@ func restore(t *testing.T, b *backend.Backend) {
 	})
 }
 
-// testContext returns a context that ends before the timeout of the whole run. The timeout is
-// generous, because tests are many times slower on a busy machine.
+// testContext returns a context whose timeout is shorter than that of the whole run. The timeout is
+// still long, because tests are many times slower on a busy machine.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)

@@ -13,8 +13,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestStateIsSmall checks that the state of a limiter is small. For example, gcra uses at most 64
-// bytes besides the key's name. In a cluster, every key takes 16 bytes more.
+// TestStateIsSmall checks that the state of a limiter is small: with the limit 100/h, for example,
+// a key takes at most 64 bytes besides its name. The test does not run in a cluster, where every
+// key takes 16 bytes more.
 func TestStateIsSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -133,7 +133,7 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	default:
 		must(worst.FCall("take", []string{"{v}:none", keys[0]}, "3/m", "TRACK")...)
 	}
-	if block%3 > 0 && len(keys) <= 2 { // the library refuses to block more than 2.5 MB in one call
+	if block%3 > 0 && len(keys) <= 2 { // one call can block at most 2.5 MB of states
 		ms := []string{"1", "20000"}[block%3-1]
 		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // some states cannot be blocked
 	}

@@ -132,8 +132,8 @@ end)
 	}
 }
 
-// TestManyLeasesAreCut checks that all leases of a key are shortened to the lease time, even if
-// there are more than one command can handle.
+// TestManyLeasesAreCut checks that all leases of a key are shortened to the lease time, even if a
+// single command cannot change so many.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}
 	words := []string{"ZADD", "k"}
@@ -149,10 +149,11 @@ func TestManyLeasesAreCut(t *testing.T) {
 	}
 }
 
-// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
-// clock back, so that all leases lapse too far in the future. If all leases have the same length, a
-// single call shortens them all. Otherwise each call shortens 2000. The first lease of another
-// length makes the library record when each of 1000 leases was granted.
+// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases. All but one
+// expire too far in the future, as after the clock was set back. If all leases have the same
+// length, a single call shortens them all. Otherwise, each call shortens 2000. When a key gets its
+// first lease of another length, the library records the time of the grant for 1000 of the other
+// leases.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

@@ -25,7 +25,8 @@ end}
 `
 
 // calendarLimits lists limits whose windows follow the calendar. The test covers every window up to
-// the end of lastYear. The calendar repeats after 400 years.
+// the end of lastYear. For most limits, the year 2400 is enough, because the calendar repeats every
+// 400 years.
 var calendarLimits = []struct {
 	period   string
 	from     int

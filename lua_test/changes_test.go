@@ -12,8 +12,9 @@ import (
 )
 
 // TestEveryChangeIsAVector checks that functions/vectors/changes.json has each change from one
-// algorithm to another. After k of 100 units under one algorithm, the other must have about 100 - k
-// left. Half an hour later, a key with 2 used units must still have about 98 left.
+// algorithm to another. After k of 100 units were taken under one algorithm, the other must have
+// about 100 - k left. Half an hour later, one more take from the key with 2 used units must leave
+// 97 to 99.
 func TestEveryChangeIsAVector(t *testing.T) {
 	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	at := slices.IndexFunc(files, func(f functions.VectorFile) bool { return f.Name == "changes" })
@@ -59,7 +60,8 @@ func checkChange(t *testing.T, from, to string, steps []functions.Step) {
 			t.Errorf("from %s to %s, step %d: %v", from, to, i+1, err)
 			continue
 		}
-		// If the old state expires later than a full refill takes, one more unit is left.
+		// If the old state expires later than a full refill takes, the library leaves a unit,
+		// although all may be spent.
 		least, most := 100-used, 100-used+1
 		if i == 6 {
 			most = 99 // gcra has refilled

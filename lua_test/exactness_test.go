@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// exactTakes returns how many takes TestExactness makes over all rates. If RATELIMIT_SOAK is set,
+// exactTakes returns the approximate number of takes in TestExactness. If RATELIMIT_SOAK is set,
 // there are more than a million.
 func exactTakes() int {
 	if os.Getenv("RATELIMIT_SOAK") != "" {
@@ -36,8 +36,8 @@ var exactRates = []model.Rate{
 // TestExactness makes many takes, and checks that the library admits exactly those that exact
 // arithmetic admits. It also checks that a denied call is allowed at retry_after and not a
 // millisecond earlier. If the contract rounds the emission interval, the exact arithmetic uses the
-// rounded interval. At any time, the number of admitted takes of cost 1 then differs by at most one
-// from the number without rounding.
+// rounded interval. For such rates, a second test uses the interval without rounding: the numbers
+// of admitted takes of cost 1 must never differ by more than one.
 func TestExactness(t *testing.T) {
 	server := offline{start(t)}
 	each := exactTakes() / (2 * len(exactRates))
@@ -87,8 +87,8 @@ func (p *perfect) take(now, cost int64) bool {
 }
 
 // takeManyTimes compares the takes that server and exact admit. tolerance is the maximum difference
-// between the numbers of admitted takes. If tolerance is not 0, all takes have cost 1, and the
-// limiter is nearly empty from the start.
+// between the numbers of admitted takes. If tolerance is not 0, the first take empties the limiter,
+// and all other takes have cost 1.
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, tolerance int) {
 	r := l.Rates[0]
 	exact.at, exact.debt = generate.StartUS, 0
@@ -134,8 +134,8 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 }
 
 // pause returns a random time to wait before the next take, in microseconds. The average is
-// slightly less than the time to refill the take's cost. All pauses together take at most thirteen
-// years.
+// slightly less than the time to refill the take's cost, or lower, so that all pauses together take
+// at most 26 years.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))

@@ -106,7 +106,7 @@ func TestALongTextBesideAnother(t *testing.T) {
 	}
 }
 
-// bigEndian returns the last bytes of a number.
+// bigEndian returns the lowest bytes of number in big-endian order. The argument bytes is how many.
 func bigEndian(bytes int, number uint64) string {
 	return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
 }
@@ -128,8 +128,8 @@ func TestTheLargestLog(t *testing.T) {
 	}
 }
 
-// TestSumsOfALog checks that a log whose first sum is not below the number at which sums wrap around is
-// broken.
+// TestSumsOfALog checks that the library accepts only logs whose first sum is below wrap. Sums wrap
+// around to 0 at this number.
 func TestSumsOfALog(t *testing.T) {
 	const us, wrap = 1700000000000000, 246952198016
 	server := start(t)

@@ -22,7 +22,8 @@ func start(t testing.TB) *embedded.Server {
 }
 
 // TestVectors runs the vectors twice, once for each way in which the library can read the time. The
-// offline engine reports that it is Redis 7.2.
+// offline engine reports that it is Redis 7.2, so the test changes the library's text to run them
+// as on an older server.
 func TestVectors(t *testing.T) {
 	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	t.Run("with policies", func(t *testing.T) {
@@ -51,7 +52,7 @@ func runAll(t *testing.T, server *embedded.Server, files []functions.VectorFile)
 		t.Run(file.Name, func(t *testing.T) {
 			for _, vector := range file.Vectors {
 				t.Run(vector.Name, func(t *testing.T) {
-					for range 2 { // the second round uses cached limits, which executes other code paths
+					for range 2 { // the second round uses cached limits, and so other code paths
 						empty(t, s)
 						if err := vector.Run(file.StartUS, s.SetTime, s.Do); err != nil {
 							t.Error(err)

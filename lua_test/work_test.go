@@ -11,9 +11,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// TestWorkOfTheWorstCalls checks that no call causes more work than the bounds of CONTRACT.md
-// imply, whatever state its keys have. If a state is too large, a call may return an error, but it
-// must then change nothing. `bench --only worst` measures how long the same calls take.
+// TestWorkOfTheWorstCalls checks that no call in worst.Calls causes more work than worst.Bound. It
+// leaves out the large ones, which take too long. The library may reject a call that has Beyond
+// set. `bench --only worst` measures how long all these calls take.
 func TestWorkOfTheWorstCalls(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(counted.Library(mutated(t, functions.Source()))),
 		embedded.WithTime(time.UnixMicro(1700000000000000)))}

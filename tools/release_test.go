@@ -58,8 +58,9 @@ func clone(t *testing.T) string {
 }
 
 // TestBuildIsReproducibleAndStatic checks that the build does not depend on the directory or on
-// build settings in the environment. Building with an empty cache takes a minute, so only a release
-// checks that the build does not depend on the cache.
+// build settings in the environment, and that the program is static and reports its version.
+// Building with an empty cache takes a minute, so only a release checks that the build does not
+// depend on the cache.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")

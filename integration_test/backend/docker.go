@@ -105,7 +105,8 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 func (d *docker) launch(ctx context.Context, s spec, options []string) (instance, error) {
 	env := map[string]string{}
 	if s.clock != nil {
-		// Mount the whole directory, so that the container sees the same file that is written here.
+		// The whole directory is mounted at mountPoint, so the file has another path in the
+		// container.
 		file, err := filepath.Rel(d.dir, s.clock.Path())
 		if err != nil {
 			return nil, err

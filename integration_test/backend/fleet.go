@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// choiceEnv selects how servers run: docker or local.
+// choiceEnv is the environment variable that selects how servers run: docker or local.
 const choiceEnv = "RATELIMIT_TEST_BACKEND"
 
 // HowToGetAServer explains how to make a server available.

@@ -69,7 +69,7 @@ func makeDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A server in a container may run as another user.
+	// A server in a container may run as another user, so let others read the directory.
 	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, ownerFile), []byte(ownerOf(os.Getpid())), 0o644))
 	return dir, err
 }

@@ -111,7 +111,7 @@ func (s *site) client() *client.Client {
 	return c
 }
 
-// take makes calls that are recorded in key. The first ten are allowed.
+// take makes calls that are counted in the usage record key. The first ten are allowed.
 func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()

@@ -49,7 +49,7 @@ func Build(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("compiling the clock shim with %s: %w\n%s", compiler, err, text)
 	}
-	// A server in a container may run as another user.
+	// A server in a container may run as another user, so let others read the library.
 	if err := os.Chmod(out, 0o755); err != nil {
 		return "", err
 	}

@@ -9,11 +9,11 @@ func init() {
 	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
-// lease holds the time at which a lease lapses, in ms since the epoch, and its length in ms.
+// lease holds the time at which a lease expires, in ms since the epoch, and its length in ms.
 type lease struct{ lapses, length int64 }
 
-// far reports whether the lease lapses more than its length from now. This happens if the clock is
-// set back.
+// far reports whether the lease expires more than its length from now, which is only possible if
+// the clock was set back.
 func (l lease) far(now int64) bool { return l.lapses > now+l.length }
 
 // leases holds the leases of a key by ID.
@@ -51,7 +51,7 @@ func (m *Model) lease(c Call) (any, string) {
 	slices.Sort(lapses)
 	held, n := int64(len(live)), r.N
 	if held > 0 && near == 0 {
-		held = min(held, n-1) // leave room for this call
+		held = min(held, n-1) // the clock was set back; allow at least one acquire
 	}
 	blocked := m.blocked(key)
 	_, mine := live[c.Lease]

@@ -39,7 +39,7 @@ func (r Rate) newState(at moment) gcra {
 	return g
 }
 
-// countable reports whether 2bp is at most 2^53, where p is the numerator of T.
+// countable reports whether 2bp is at most 2^53, where p is the numerator of t.
 func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCount/(2*g.b))) <= 0 }
 
 // roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if
@@ -97,8 +97,8 @@ func openGCRA(r Rate, was state, at moment) state {
 }
 
 // read returns the TAT that this rate reads from old, in µs. The library stores a TAT as a whole ms
-// minus k parts, or as a whole µs plus k parts. A part is 1/q of the ms or µs. It does not store q,
-// so a rate with another q reads the k parts with its own q.
+// minus k parts, or as a whole µs plus k parts. A part is 1/q of the ms or µs. The library does not
+// store q, so a rate with another q reads the k parts with its own q.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

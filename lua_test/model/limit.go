@@ -151,7 +151,9 @@ type state interface {
 // counts is a state that counts the units taken.
 type counts interface{ counted() int64 }
 
-// moment is the time and the conditions under which a state is read.
+// moment is the time and the conditions under which a state is read. If a limit was lowered or the
+// clock was set back, a stored state may be impossible: calls under the rate cannot have produced
+// it.
 type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates

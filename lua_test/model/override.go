@@ -18,8 +18,8 @@ func (m *Model) limitOf(key string, l Limit) Limit {
 }
 
 // isFor reports whether a key is for leases or for a limiter's state, as determined by its content
-// or its override. Both results are false if the key is empty or only blocked. An override is
-// effective until the end of the ms in which it ends.
+// or its override. Both results are false if the key is empty or only blocked. Here, unlike in
+// limitOf, an override counts until the end of the ms in which it ends.
 func (m *Model) isFor(key string) (forLeases, forState bool) {
 	switch m.content(key).(type) {
 	case leases:

@@ -20,7 +20,7 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// The state is impossible if the n-th most recent unit lies in the future.
+	// The state is impossible (see moment) if the n-th newest unit lies in the future.
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {

@@ -73,8 +73,8 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns the time in ms until a rate that may be in debt after FORCE has a unit available,
-// or -1 if it never has.
+// debtor returns the time in ms until the rate, which FORCE may have put into debt, has a unit
+// available, or -1 if it never will.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():
@@ -143,8 +143,8 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	return all, groups, ""
 }
 
-// find sets s.state to the state of the rate in key. If that state is impossible, find replaces it.
-// room is the number of units that the replacement leaves.
+// find sets s.state to the state of the rate in key. If that state is impossible (see moment), find
+// replaces it. room is the number of units that the replacement leaves.
 func (m *Model) find(s *standing, key string, room int64) {
 	if s.limit.never() {
 		s.state = nothing{}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// leases returns a Prepare function that stores 5000 leases of the given length in a key. From
-// now+from on, one lease lapses each millisecond, but the lease x lapses 20 s after now. If several
-// is true, the length of each lease is stored separately, as if the lengths differed.
+// leases returns a Prepare function for a key with 5000 leases of the given length. The lease x
+// expires 20 s after now. The others expire one by one, a millisecond apart, from now+from on. If
+// several is true, the length of each lease is stored separately, as if the lengths differed.
 func leases(from, length time.Duration, several bool) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key, words := Keys(1)[0], []string{"ZADD", Keys(1)[0]}

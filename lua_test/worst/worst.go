@@ -70,7 +70,7 @@ func rates(algorithm string, n int, rate string) string {
 
 func nothing(time.Time) [][]string { return nil }
 
-// holding returns a Prepare function that stores a value in each key.
+// holding returns a Prepare function whose commands store a value in each key.
 func holding(value Text, keys ...string) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		text := value(now)
@@ -82,7 +82,8 @@ func holding(value Text, keys ...string) func(time.Time) [][]string {
 	}
 }
 
-// overridden returns a Prepare function that first calls prepare, and then overrides the keys.
+// overridden returns a Prepare function that returns the commands of prepare, followed by commands
+// that override the limits of the keys.
 func overridden(prepare func(time.Time) [][]string, limit string, keys ...string) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		commands := prepare(now)
@@ -207,8 +208,8 @@ func ofKeys() []Call {
 	}
 }
 
-// usage returns a Prepare function that stores a usage record of 60 minutes. The last of them began
-// `before` minutes ago.
+// usage returns a Prepare function whose commands store a usage record of 60 minutes. The last of
+// these minutes began `before` minutes ago.
 func usage(before int64) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key := Keys(1)[0]

@@ -44,7 +44,7 @@ func decide() (results [][]outcome, err error) {
 	return results, nil
 }
 
-// An asker calls the library in one traffic pattern, for one key.
+// An asker makes the calls of one traffic pattern on one key.
 type asker struct {
 	server     *embedded.Server
 	began      time.Time

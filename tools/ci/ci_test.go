@@ -94,8 +94,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// script runs a command with the given environment variables, and without the variables that a CI
-// system sets. It returns the output and the exit code. PATH contains the installed command.
+// script runs a command with the given environment variables, and with those of the test except
+// REDIS_URL and the variables that a CI system sets. The directory of the installed ratelimit
+// command is first in PATH. script returns the output and the exit code.
 func script(t *testing.T, dir string, env []string, command ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)

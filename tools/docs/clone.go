@@ -85,7 +85,7 @@ func (c *Clone) Copy(ctx context.Context, dir string) (*Clone, error) {
 	return other, errors.Join(c.must(ctx, "git", "clone", "-q", c.Dir, other.Dir), c.must(ctx, "cp", filepath.Join(c.bin, "ratelimit"), other.bin))
 }
 
-// onPath returns the variables with which programs in bin are found first, and go install writes to
+// onPath returns environment variables that make shells search bin first, and go install write to
 // bin.
 func onPath(bin string) []string {
 	return []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "GOBIN=" + bin}

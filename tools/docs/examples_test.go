@@ -20,7 +20,8 @@ func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 var require = redistest.Require
 
-// first is a clone that other clones copy, and firstDir the directory with it. TestMain removes it.
+// first returns the clone that newClone copies. firstDir is the directory that holds it, which
+// TestMain removes.
 var (
 	firstDir string
 	first    = sync.OnceValues(func() (*Clone, error) {

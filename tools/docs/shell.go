@@ -18,8 +18,9 @@ import (
 )
 
 // shells holds two things for each shell: the arguments that start it interactively without the
-// user's start-up files, and a prompt that shows the exit status of the previous command. In an
-// interactive zsh, # does not start a comment by default.
+// user's start-up files, and a prompt that shows the exit status of the previous command.
+// Interactive shells differ from scripts: by default, # does not start a comment in an interactive
+// zsh.
 var shells = map[string]struct {
 	args   []string
 	prompt string

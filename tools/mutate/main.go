@@ -12,8 +12,8 @@
 // effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
 // one entry later. Changes of the last kind are listed in equivalent.tsv, and do not count. A line
 // of that file has four fields, separated by tabs: the file and the last function that begins above
-// the change, the first line that is changed, without its comment, what replaces it (nothing, if a
-// statement is dropped), and the reason. Each survivor is printed as such a line, without the reason.
+// the change; the first changed line, without its comment; what replaces it (nothing, if a statement
+// is dropped); and the reason. Each survivor is printed as such a line, without the reason.
 // A line in equivalent.tsv is valid as long as the function contains the changed line.
 package main
 

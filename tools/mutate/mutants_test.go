@@ -7,7 +7,7 @@ import (
 )
 
 // TestFind checks that find finds every kind of change, within a line and across lines. Mutants of
-// equal lines must have different Nth.
+// equal lines must have different values of Nth.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10

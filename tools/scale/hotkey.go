@@ -32,9 +32,10 @@ type batch struct {
 	remaining   int64 // remaining units of the limit, from the last reply
 }
 
-// ask returns how many units a process requests: more than last time if the last batch was spent
-// quickly, or only the number spent if the last batch expired first. The result is at most an eighth
-// of the remaining units.
+// ask returns how many units a process requests: 1 at first, or if the last request was more than
+// twice ttl ago. If the last batch expired, ask returns how many of its units were spent. If the
+// last batch was spent within half of ttl, ask doubles its size, up to n. The result is at most an
+// eighth of the remaining units, but at least 1.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:
@@ -47,8 +48,8 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 	return max(1, min(b.size, b.remaining/8))
 }
 
-// run counts the calls during one second, after a warm-up of one second and six times ttl. At first
-// no units are available and the batches are small. They reach their usual sizes in the warm-up.
+// run counts the calls during one second, after a warm-up of one second and six times ttl. The
+// bucket begins empty, and the batches begin small and reach their usual sizes in the warm-up.
 func (h hotKey) run() (t tally) {
 	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)

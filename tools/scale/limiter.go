@@ -3,7 +3,8 @@ package main
 import "fmt"
 
 // A limiter simulates one key on a server with the limit `rate/s burst=burst`. It is a thousand
-// times as fast as the reference model of the contract; a test compares the two.
+// times as fast as the reference model of the contract. A test checks that the two make the same
+// decisions.
 type limiter struct {
 	rate, burst int64
 	full        int64 // time at which the full burst is available again, in 1/rate µs

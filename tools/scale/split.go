@@ -11,12 +11,12 @@ import (
 // A split is a limit that is divided among several keys. Calls arrive at random, and each key gets
 // its share of the calls.
 type split struct {
-	limits  []int64   // limit of each key, per second, with a burst of 10 ms but at least 5 units
+	limits  []int64   // limit of each key, per second; its burst is a hundredth of the limit, but at least 5
 	traffic []float64 // share of the calls for each key
 	offered int64     // calls per second
 }
 
-// run counts the calls offered and admitted during two seconds. It ignores the first second.
+// run counts the calls offered and admitted during two seconds, after a warm-up of one second.
 func (s split) run() (t tally) {
 	const second, begin, end = 1e6, 1e6, 3e6 // in microseconds
 	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))

@@ -159,8 +159,8 @@ func (r *run) step(s generate.Step) error {
 	if got != want {
 		return fmt.Errorf("the library returns %s, the model %s", got, want)
 	}
-	// Errors are not compared. The keys for ONCE and TRACK can make the take fail, and the peek does
-	// not have these keys.
+	// Errors are not compared, because the keys for ONCE and TRACK can make the take fail, and the
+	// peek does not have these keys.
 	if peeked != "" && !repeated && !c.Force && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
 		return fmt.Errorf("peek returned %s, the take after it %s", peeked, got)
 	}
@@ -311,7 +311,7 @@ func (r *run) remember(c model.Call, got string) {
 	}
 }
 
-// expiries compares the expiries of the call's keys.
+// expiries compares the expiries of the call's keys on the server and in the model.
 func (r *run) expiries(c model.Call) error {
 	for _, key := range c.AllKeys() {
 		got, err := r.server.Do("PEXPIRETIME", key)

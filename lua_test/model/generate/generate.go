@@ -77,7 +77,7 @@ type pool struct {
 	limits    []model.Policy // for limiter keys
 	leases    []model.Policy
 	overrides []model.Policy // for limiter keys
-	only      string         // index in verbs: "leases" or "usage" for mostly such verbs, "" for all verbs
+	only      string         // key in verbs: "leases" or "usage" for mostly such verbs, "" for all verbs
 }
 
 func drawPool(t *rapid.T) pool {
