@@ -137,7 +137,7 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 }
 
 // loop walks a loop's statements, with the variables that the loop declares. until, if not nil,
-// walks a condition that sees the local variables of the statements.
+// walks the condition of a repeat loop, which can use the local variables of the statements.
 func (w *walker) loop(line int, stmts []ast.Stmt, until func(), names ...string) []ast.Stmt {
 	fn := w.fn
 	locals := len(fn.locals)
