@@ -8,7 +8,7 @@ http.TIMEOUT = 0.1 -- seconds; the request occupies a thread of Apache during th
 
 function limit(r)
     if not r.is_initial_req then
-        return apache2.DECLINED -- an internal redirect, which was already counted
+        return apache2.DECLINED -- do not count a request again after an internal redirect
     end
     local body = {}
     local _, status, fields = http.request {

@@ -10,7 +10,8 @@ import (
 )
 
 // Chi returns a server with chi, which accepts net/http middleware unchanged. It adds the
-// middleware through With, which runs it after routing; Use would run it before routing.
+// middleware with With, not with Use, because Use would run it before routing, when the route's
+// pattern is not known yet.
 func Chi(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

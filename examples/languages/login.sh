@@ -11,8 +11,8 @@ address='login:{203.0.113.7}'
 
 new_request() { echo "$address:request:$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"; }
 
-# take REQUEST: makes a decision and sets reply. If the reply is lost, the call may have been charged. ONCE makes a
-# retry safe: for 60000 ms, the same request is not charged again.
+# take REQUEST: asks for a decision, and stores it in reply. If the reply is lost, the call may have been charged. ONCE
+# makes a retry safe: for 60000 ms, the same request is not charged again.
 take() {
   for _ in 1 2 3; do
     if reply=$(redis-cli -c -e -u "$REDIS_URL" FCALL ratelimit_take 2 "$address" "$1" @login ONCE 60000 2>&1); then return; fi

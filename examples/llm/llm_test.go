@@ -173,8 +173,8 @@ func TestHangUpBeforeTheDecision(t *testing.T) {
 	c.wantUsed(516)
 }
 
-// TestServe checks the end of the program. Streams may finish within the grace period. Streams that
-// last longer are cut off and settled.
+// TestServe checks what happens to streams when the program ends. Streams may finish within the
+// grace period. Streams that last longer are cut off and settled.
 func TestServe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

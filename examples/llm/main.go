@@ -73,8 +73,8 @@ func readAccounts(file string) (accounts map[string]account, err error) {
 	return accounts, nil
 }
 
-// serve serves p until ctx ends. Open streams may then continue for up to
-// grace, and are then cut off. All estimates are settled before serve returns.
+// serve serves p until ctx ends. After that, open streams may continue for up to grace before they
+// are cut off. All estimates are settled before serve returns.
 func serve(ctx context.Context, listener net.Listener, p *proxy, grace time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", p)

@@ -69,7 +69,7 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 type meter struct {
 	chat
 	hold *client.Hold
-	ctx  context.Context // of the request
+	ctx  context.Context // the request's context
 
 	body   io.Closer
 	events *bufio.Scanner

@@ -94,7 +94,7 @@ func (p *proxy) rewrite(pr *httputil.ProxyRequest, body []byte) {
 	pr.SetURL(p.upstream)
 	pr.Out.Header = http.Header{ // the upstream gets no header fields from the client
 		"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"},
-		"Accept-Encoding": {"identity"}, // because the meter reads the response
+		"Accept-Encoding": {"identity"}, // not compressed, because the meter reads the response
 	}
 	pr.Out.Body, pr.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }

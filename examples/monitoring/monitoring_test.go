@@ -194,8 +194,8 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
-// TestScrapeConfiguration checks that the scrape configuration has only fields that Prometheus
-// knows, that its rule files exist, and that it names a file with the dashboard's token.
+// TestScrapeConfiguration checks that the scrape configuration has no unknown fields, that its rule
+// files exist, and that it names a file with the dashboard's token.
 func TestScrapeConfiguration(t *testing.T) {
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`

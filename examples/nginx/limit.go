@@ -40,7 +40,7 @@ func main() {
 	switch err := within.Check(context.Background()); {
 	case errors.Is(err, client.ErrMisconfigured):
 		log.Fatal(err)
-	case err != nil: // an outage: requests are let through
+	case err != nil: // report an outage, but start: without a decision, requests are let through
 		log.Print(err)
 	}
 	allowed := within(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

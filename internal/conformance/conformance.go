@@ -98,8 +98,8 @@ func (f *File) Save(path string) error {
 }
 
 // Fatal returns the reason why the case must not run on the named server, or "" if it may run. A
-// case must not run on a server that it crashes. recorded reports whether replies from this server
-// are recorded. If not, the case must not crash any of the recorded servers.
+// case must not run on a server that it crashes. If recorded is false, no replies from this server
+// are recorded, and the case must not run if it crashes any of the recorded servers.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -232,7 +232,8 @@ func (c *Case) Run(conn *Conn) (string, error) {
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands. The first setup commands prepare the server.
+// calls returns the case's commands. setup is the number of commands at the beginning that prepare
+// the server.
 func (c *Case) calls() (calls [][]string, setup int) {
 	if c.Calls != nil {
 		return c.Calls, 0

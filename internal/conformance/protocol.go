@@ -10,8 +10,8 @@ import (
 )
 
 // Exchange is a sequence of bytes sent to a server, and all bytes that the server sends back. If
-// Ends is true, the server then closes the connection. Otherwise the reply to the last command shows
-// that the server has sent nothing unexpected before.
+// Ends is true, the server then closes the connection. Otherwise, Received ends with the reply to
+// the last command, so Check notices unexpected bytes before this reply.
 type Exchange struct {
 	Sent     string `json:"sent"`
 	Received string `json:"received"`

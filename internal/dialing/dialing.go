@@ -157,8 +157,8 @@ func Gibberish(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
-// certificate explains a TLS error, or returns "" if err has another cause. chosen reports whether
-// the caller chose the trusted authorities; ours reports whether it has a client certificate.
+// certificate explains a TLS error, or returns "" if err has another cause. chosen is true if the
+// caller chose the trusted authorities, and ours is true if it has a client certificate.
 func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError

@@ -1,4 +1,4 @@
-// Package fakeredis stands in for Redis servers that are not available to tests.
+// Package fakeredis runs fake Redis servers, whose replies the tests choose.
 package fakeredis
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// HangUp, returned by the function answer of Run, makes the server close the connection.
+// HangUp makes the server close the connection, if the function that is passed to [Run] returns it.
 const HangUp = "hang up"
 
 // Run runs a server until the test ends. It sends the RESP that answer returns for each command. If
@@ -35,7 +35,7 @@ func Run(t testing.TB, answer func(words []string) string) (addr string) {
 // RESP encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
 // lists of these.
 func RESP(reply any) string {
-	var text strings.Builder // a library in the reply is long, so it is copied only once
+	var text strings.Builder // a Builder, because a reply may contain a whole library
 	write(&text, reply)
 	return text.String()
 }

@@ -47,8 +47,8 @@ func TestNamesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestLinesAreXML checks that the output is XML for any text, and that points are at the right
-// positions between the marks.
+// TestLinesAreXML checks that the output is XML even if texts contain special characters, and that
+// points are at the right positions between the marks.
 func TestLinesAreXML(t *testing.T) {
 	text := func(float64) string { return "1 < 2 & 3" }
 	svg := Lines{Title: "a < b", Above: []string{"c & d"}, Across: Axis{"e > f", []float64{1, 10, 100}, text}, Up: Axis{"", []float64{1, 10000}, text},

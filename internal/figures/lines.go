@@ -118,8 +118,8 @@ type name struct {
 	class, text string
 }
 
-// apart moves apart names that are too close to each other, and moves up names that are below the
-// bottom. It keeps their order.
+// apart separates names that are too close to each other, and moves up names that are below bottom.
+// It returns the names from top to bottom.
 func apart(names []name, bottom float64) []name {
 	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
 	for i := 1; i < len(names); i++ {

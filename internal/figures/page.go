@@ -1,6 +1,6 @@
 // Package figures writes a program's results into a page of the documentation. The results are
-// Markdown tables between marks, and SVG pictures that follow the reader's choice of a light or
-// dark page.
+// Markdown tables between HTML comments, and SVG pictures that follow the reader's choice of a
+// light or dark page.
 package figures
 
 import (

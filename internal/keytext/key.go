@@ -20,7 +20,7 @@ type Keys[C any] struct {
 	Makers  string // the functions that make keys, for errors
 }
 
-// Func returns a Key whose value is what f returns. name is part of the key.
+// Func returns a Key that consists of name and the result of f.
 func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	if name == "" || f == nil {
 		return Key[C]{Err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}

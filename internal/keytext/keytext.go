@@ -1,5 +1,5 @@
-// Package keytext encodes values from requests for use in keys, so that no value can imitate
-// another key or change its hash slot in a cluster.
+// Package keytext encodes values from requests for use in keys. No value can make a key equal to
+// another key, or change the key's hash slot in a cluster.
 package keytext
 
 import (

@@ -19,8 +19,8 @@ type Limit struct {
 
 // Rate is one rate of a limit.
 type Rate struct {
-	N        int64         // units per period; 0 never allows
-	Period   time.Duration // the longest window: months count as 31 days, years as 366
+	N        int64         // units per period; 0 denies every call
+	Period   time.Duration // length of the longest period: months count as 31 days, years as 366
 	Capacity int64         // maximum number of units at once
 }
 

@@ -13,8 +13,9 @@ var absent = map[string]string{
 	"table.foreach": "use pairs", "table.foreachi": "use ipairs", "table.setn": "leave it out",
 }
 
-// Absent reports whether name exists in Redis but not here. name is a global variable, or a field
-// of a global variable, such as "string.dump". Absent also returns an error message for name.
+// Absent reports whether name exists in Redis but not in the embedded server. name is a global
+// variable, or a field of a global variable, such as "string.dump". Absent also returns an error
+// message for name.
 func Absent(name string) (string, bool) {
 	instead, ok := absent[name]
 	if !ok {

@@ -41,7 +41,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 		return nil, err
 	}
 	if strings.HasPrefix(text, "#!") {
-		text = "--" + text[2:] // line 1 is not Lua; as a comment, it preserves the line numbers
+		text = "--" + text[2:] // line 1 is not Lua; turn it into a comment, to keep the line numbers
 	}
 	if err := checkTokens(text); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
-	end := ast.Position{} // where last ends
+	end := ast.Position{} // where the previous token ends
 	parameters := false   // between the keyword function and the end of its parameters
 	open := true          // whether a semicolon here would be an empty statement
 	waiting := 0          // upper bound on the number of operators that wait for an operand
@@ -128,7 +128,7 @@ func checkTokens(text string) error {
 			return &Refusal{token.Pos.Line, "ambiguous syntax: a call, or a new statement? End the line before with a semicolon, or put '(' there"}
 		}
 		switch token.Type {
-		case '=', ',', ';', parse.TReturn, parse.TIf, parse.TElseIf, parse.TWhile, parse.TRepeat, parse.TDo: // the previous expression has ended
+		case '=', ',', ';', parse.TReturn, parse.TIf, parse.TElseIf, parse.TWhile, parse.TRepeat, parse.TDo: // tokens that end the previous expression
 			waiting = outside[len(outside)-1]
 		}
 		switch token.Type {

@@ -92,7 +92,7 @@ func numerals(n int) string {
 	return b.String()
 }
 
-// names returns the names a1, a2 and so on, each preceded by a comma.
+// names returns n names (a, ax, axx and so on), each preceded by a comma.
 func names(n int) string {
 	var b strings.Builder
 	for i := range n {

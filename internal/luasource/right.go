@@ -47,8 +47,8 @@ func isWhole(e *ast.NumberExpr) bool {
 	return v != 0 && v == math.Trunc(v)
 }
 
-// bound makes a loop bound a number. A bound may be a string, such as an element of ARGV, but
-// gopher-lua accepts only numbers as bounds.
+// bound converts a loop bound to a number. In Lua, a bound may be a string, such as an element of
+// ARGV, but gopher-lua accepts only numbers as bounds.
 func bound(e ast.Expr) ast.Expr {
 	switch e.(type) {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
@@ -194,7 +194,8 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 
 // genericFor passes a loop's three values through variables. Without the variables, gopher-lua
 // would not set values that the loop omits: "for k in next, t" would start at an old value of a
-// register. gopher-lua compiles a single call with all its results correctly.
+// register. genericFor leaves a loop over one expression with several values, such as pairs(t),
+// unchanged, because gopher-lua compiles it correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	if len(s.Exprs) == 1 && !isSingle(s.Exprs[0]) {
 		return s

@@ -137,7 +137,7 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 }
 
 // loop walks a loop's statements, with the variables that the loop declares. until, if not nil,
-// walks a condition that sees the local variables of the statements.
+// walks the condition of a repeat loop, which can use the local variables of the statements.
 func (w *walker) loop(line int, stmts []ast.Stmt, until func(), names ...string) []ast.Stmt {
 	fn := w.fn
 	locals := len(fn.locals)
@@ -237,7 +237,7 @@ func (w *walker) function(e *ast.FunctionExpr, method bool) {
 	w.declare(e.Line(), e.ParList.Names...)
 	w.fn.params = len(w.fn.locals)
 	if w.fn.vararg {
-		w.declare(e.Line(), "arg") // Lua 5.0 had this variable, and 5.1 still reserves its name
+		w.declare(e.Line(), "arg") // a local variable that Lua 5.1 adds for compatibility with 5.0
 	}
 	e.Stmts = w.block(e.Stmts)
 	w.fn = w.fn.outer

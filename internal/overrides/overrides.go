@@ -1,5 +1,5 @@
-// Package overrides finds the keys with an override on all primaries. It writes nothing. It needs
-// the permissions +type, +getrange, +zrange and +zscore, and those of package scan.
+// Package overrides finds the keys that have an override, on all primaries. It writes nothing. It
+// needs the permissions +type, +getrange, +zrange and +zscore, and those of package scan.
 //
 // overrides.go contains the scan, and step.go reads the keys of a step. functions/STATE.md
 // describes the values that they read.

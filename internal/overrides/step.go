@@ -25,7 +25,8 @@ var (
 
 // step reads the keys of one step of the scan, in at most three round trips. The first reads the
 // types of all keys. The second reads the beginning of each string and the last member of each
-// sorted set. The third reads the rest of the overrides that the second read only in part.
+// sorted set. The third reads more of the strings whose override is longer, and the blocks of the
+// sorted sets that have an override.
 type step struct {
 	ctx context.Context
 	rdb *redis.Client
@@ -87,7 +88,7 @@ func (s *step) read(keys []string) error {
 		return []any{"getrange", key, 0, longest - 1}
 	}, func(key string, reply any) error {
 		if !isSet[key] {
-			return s.readString(key, reply, func() {}) // no override is longer than these bytes
+			return s.readString(key, reply, func() {}) // nothing is cut off, because longest is enough for any override
 		}
 		o := sets[key]
 		switch score := reply.(type) {

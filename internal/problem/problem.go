@@ -23,7 +23,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 		p.Title = http.StatusText(p.Status)
 	}
 	body, err := json.Marshal(p)
-	if err != nil { // impossible, because all fields are strings, a number or a boolean
+	if err != nil { // cannot happen, because every field has a JSON form
 		body = nil
 	}
 	w.Header().Set("Content-Type", "application/problem+json")

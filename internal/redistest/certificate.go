@@ -18,8 +18,9 @@ import (
 )
 
 // Certificate returns a self-signed certificate for host names and IP addresses, with its Leaf. It
-// is valid from one hour before `from` until 23 hours after it. A client sends a certificate only
-// to a server that trusts an authority with the same name. name may be empty.
+// is valid from one hour before `from` until 23 hours after it. name is the name of its subject and
+// issuer; it may be empty. A client sends its certificate only to a server that trusts an authority
+// of that name.
 func Certificate(t testing.TB, name string, from time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,7 +50,8 @@ func Certificate(t testing.TB, name string, from time.Time, hosts ...string) tls
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// CertificateFiles makes a self-signed certificate, as files for a server, and adds it to trusted.
+// CertificateFiles writes a self-signed certificate and its key to files for a server. It also adds
+// the certificate to trusted.
 func CertificateFiles(t testing.TB, trusted *x509.CertPool, name string, hosts ...string) (certFile, keyFile string) {
 	t.Helper()
 	c := Certificate(t, name, time.Now(), hosts...)

@@ -21,7 +21,7 @@ type Server struct {
 	Addr string // 127.0.0.1:port
 
 	cmd   *exec.Cmd
-	dir   string // directory with its files
+	dir   string // directory of the server's files
 	log   bytes.Buffer
 	ended chan struct{} // closed when the process has ended
 	stop  sync.Once
@@ -66,7 +66,7 @@ func start(path string, args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.Index(args, "--port"); i >= 0 { // the port of a stopped server
+	if i := slices.Index(args, "--port"); i >= 0 { // restarts a stopped server on its port
 		port = args[i+1]
 	}
 	listen := []string{"--port", port}

@@ -65,8 +65,8 @@ func ClusterOf(t testing.TB, addrs ...string) *redis.ClusterClient {
 	return rdb
 }
 
-// Join makes a cluster of nodes. primaries is the number of primaries: the first nodes, which get
-// equal shares of the slots. The other nodes get no slots.
+// Join makes a cluster of nodes. The first nodes get equal shares of the slots; primaries is their
+// number. The other nodes get no slots.
 func Join(t testing.TB, nodes []*redis.Client, primaries int) {
 	t.Helper()
 	ctx := t.Context()
@@ -76,7 +76,7 @@ func Join(t testing.TB, nodes []*redis.Client, primaries int) {
 				t.Fatal(err)
 			}
 		}
-		for _, other := range nodes[:i] { // all pairs, because gossip takes seconds
+		for _, other := range nodes[:i] { // introduce every pair, because gossip takes seconds
 			host, port, _ := net.SplitHostPort(other.Options().Addr)
 			if err := node.ClusterMeet(ctx, host, port).Err(); err != nil {
 				t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Punctual makes every connection respect the deadline of its context, and applies timeout if the
-// URL sets no timeout. It also turns off three features of go-redis: CLIENT SETINFO, maintenance
-// notifications, and retries of dials.
+// Punctual makes every command end at the deadline of its context. timeout is used for the timeouts
+// that the URL does not set. Punctual also turns off three features of go-redis: CLIENT SETINFO,
+// maintenance notifications, and retries of dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
@@ -49,9 +49,9 @@ func (s *Servers) SetProvider(provide func(context.Context) (user, password stri
 	}
 }
 
-// nameUser replaces the user name with USER in the URL for suggested commands, if the URL has a
-// user name but no password. Before that, the URL has PASSWORD in its place, because it may be a
-// misplaced password; see Alone.
+// nameUser puts USER into the URL for suggested commands, if the URL has a user name but no
+// password. Parse has put PASSWORD there, because the user name may be a misplaced password; see
+// Alone.
 func (s *Servers) nameUser() {
 	if s.Alone != "" {
 		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)

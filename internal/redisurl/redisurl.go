@@ -148,7 +148,8 @@ func splitPassword(rest string) bool {
 	return strings.ContainsAny(path, "@#") || splitOption(query) || strings.Contains(query, "@") && !strings.Contains(host, "@")
 }
 
-// splitOption reports whether query has an option that is not of the form name=value.
+// splitOption reports whether query has an option that looks like part of an unescaped password: an
+// option without =, with @ in its name, or with # in its value.
 func splitOption(query string) bool {
 	for option := range strings.SplitSeq(query, "&") {
 		name, value, ok := strings.Cut(option, "=")

@@ -26,7 +26,7 @@ const (
 	// Step is the number of keys that one SCAN examines.
 	Step = 100
 
-	least = 4 * time.Millisecond // minimum wait after a step; on an ordinary server, it alone keeps a scan below Share
+	least = 4 * time.Millisecond // minimum wait after a step; on an ordinary server, this wait is enough to keep a scan below Share
 )
 
 // Keys is one pass over the keys of all primaries. A key that exists during the whole pass is read

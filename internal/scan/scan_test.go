@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
-// many starts a server with keys for ten steps of a scan. Half of the keys are hashes.
+// many starts a server with enough keys for ten steps of a scan. Half of the keys are hashes.
 func many(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr})

@@ -5,7 +5,8 @@ import "strings"
 
 const bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:@%,"
 
-// Quote quotes a word for bash, zsh and sh if it contains characters that are special to them.
+// Quote quotes a word for bash, zsh and sh if it is empty or contains characters that may be
+// special to them.
 func Quote(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(bare, r) }) {
 		return word

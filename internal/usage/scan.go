@@ -42,8 +42,8 @@ func New(limit int, match string, orders ...Order) *Scan {
 // [*scan.NodeError]s, joined. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
-// RunShown is like Run, and then returns the Snapshot. Until then, it calls show with a Snapshot
-// again and again; every is the time between two calls.
+// RunShown calls Run and returns the final Snapshot. While Run runs, it calls show with the current
+// Snapshot each time the duration every has passed.
 func (s *Scan) RunShown(ctx context.Context, rdb redis.UniversalClient, every time.Duration, show func(Snapshot)) (Snapshot, error) {
 	over := make(chan error, 1)
 	go func() { over <- s.Run(ctx, rdb) }()

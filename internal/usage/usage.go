@@ -17,7 +17,7 @@ type Order string
 const (
 	Total  Order = "total"  // most decisions first
 	Denied Order = "denied" // most denials first
-	Last   Order = "last"   // last used first
+	Last   Order = "last"   // most recently used first
 	Newest Order = "newest" // most recently created first
 	Oldest Order = "oldest" // least recently created first
 )
@@ -63,7 +63,7 @@ type Record struct {
 // recent holds the counts of the minute in which a pass began, and of the minute before that.
 type recent struct {
 	At     time.Time // when the counts were read, by the server's clock
-	minute int64     // minute since the epoch in which the pass began
+	minute int64     // the minute in which the pass began, counted from the epoch
 	counts [2]Count  // counts in this minute and in the one before it
 }
 
