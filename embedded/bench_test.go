@@ -14,7 +14,7 @@ import (
 
 // BenchmarkDecisions measures how many decisions per second a program gets if it runs one server
 // per core and distributes the keys over the servers by hash. A server has one Lua state, so it
-// decides one call at a time.
+// runs one call at a time.
 func BenchmarkDecisions(b *testing.B) {
 	const keys, perSecond = 1000, 10000
 	for _, limit := range []string{

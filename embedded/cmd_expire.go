@@ -8,7 +8,7 @@ import (
 )
 
 // cmdExpire returns the handler for EXPIRE, PEXPIRE, EXPIREAT or PEXPIREAT. unit is the command's
-// unit of time in ms, and absolute reports whether its time counts from 1970.
+// unit of time in ms. If absolute is true, the command's time is since 1970, otherwise from now.
 func cmdExpire(name string, unit int64, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		key, options := args[0], args[2:]
@@ -48,8 +48,9 @@ func cmdExpire(name string, unit int64, absolute bool) handler {
 	}
 }
 
-// cmdTTL returns the handler for TTL, PTTL, EXPIRETIME or PEXPIRETIME. The reply is in
-// seconds if seconds is true, and otherwise in ms. If absolute is true, it is a time since 1970.
+// cmdTTL returns the handler for TTL, PTTL, EXPIRETIME or PEXPIRETIME. The reply is in seconds if
+// seconds is true, otherwise in ms. If absolute is true, it is a time since 1970, otherwise a time
+// from now.
 func cmdTTL(seconds, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		if !s.keyspace.DB(c.db).Exists(args[0]) {

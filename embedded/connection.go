@@ -94,9 +94,8 @@ func (s *Server) serve(c *session) {
 // commands wait.
 const maxUnread = 64 << 20
 
-// output holds the replies that the client has not read. A goroutine sends them while the
-// connection reads further commands, because a client may send a long pipeline before it reads
-// replies.
+// output holds the replies that have not been sent. A goroutine sends them while the connection
+// reads further commands, because a client may send a long pipeline before it reads replies.
 type output struct {
 	conn    net.Conn
 	sending sync.WaitGroup

@@ -44,8 +44,8 @@ func (s *Server) expireAt(db int, key string, at int64) {
 	}
 }
 
-// planExpiry queues a key that may have a new expiry. A key is queued at most once, for its
-// earliest expiry. At that time, expire checks the key's actual expiry.
+// planExpiry queues a key that may have a new expiry. If the key is already queued for that time or
+// an earlier one, nothing changes. When the time comes, expire checks the key's actual expiry.
 func (s *Server) planExpiry(db int, key string) {
 	at := s.expiresAt(db, key)
 	if at == 0 {
@@ -68,7 +68,7 @@ func (s *Server) expire() {
 	for len(*q) > 0 && (*q)[0].at < now {
 		d := heap.Pop(q).(due)
 		if s.expiry.planned[d.dbKey] != d.at {
-			continue // the key is queued again, for an earlier time
+			continue // stale, because the key was then queued for an earlier time
 		}
 		delete(s.expiry.planned, d.dbKey)
 		switch at := s.expiresAt(d.db, d.key); {

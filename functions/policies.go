@@ -20,7 +20,7 @@ import (
 type Policy struct {
 	Name   string        // "name" or "namespace/name", each of 1 to 64 characters from a-z 0-9 _ . -
 	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
-	Shadow bool          // never denies; the reply includes what it would have decided
+	Shadow bool          // the policy never denies; replies include what it would have decided
 	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
 	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
 }
@@ -49,8 +49,8 @@ func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Li
 // Effect describes how a changed policy affects keys in use. Package policies determines it.
 type Effect struct {
 	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
-	// Denied reports whether, after the change, the library denies calls that fit the new limit, or
-	// rejects calls because of the state or the number of their keys.
+	// Denied reports whether calls that fit the new limit fail after the change, because the library
+	// denies them, or rejects them for what their keys hold or for the number of keys.
 	Denied  bool
 	Refused string // why the library rejects the new policy, or ""
 }
@@ -188,7 +188,7 @@ func (p Policy) check() error {
 }
 
 // bake checks policies. It returns them sorted by name, and as the entries of a Lua table, or "" if
-// there are none. If the entries exceed room bytes, bake only adds up their sizes, for the error.
+// there are none. Once the entries exceed room bytes, bake only adds up their sizes, for the error.
 func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {
 		return nil, "", nil
@@ -309,8 +309,9 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
-// readPolicy returns the policy in a line that appendLua wrote. It skips the separators between
-// values, and then rejects any line that appendLua would not write in the same way.
+// readPolicy returns the policy in a line that appendLua wrote. It does not check the separators
+// between values while it reads them. It then rejects any line that appendLua would not write in
+// the same way.
 func readPolicy(line string) (Policy, bool) {
 	name, rest := literals(strings.TrimPrefix(line, "  ["))
 	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))

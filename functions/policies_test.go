@@ -158,7 +158,8 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 }
 
 // TestTheTextIsBounded checks that a library that is too large for servers is rejected before it is
-// built, because a small file of aliases can repeat the same long limits thousands of times.
+// built. A small file of aliases could otherwise repeat the same long limits thousands of times,
+// and use up the memory.
 func TestTheTextIsBounded(t *testing.T) {
 	bomb := func(n, bytes int) []Policy {
 		limits := make([]PolicyLimit, MostPolicyLimits)

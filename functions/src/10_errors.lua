@@ -19,14 +19,14 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable returns the error for a key that holds something other than expected. what describes the
--- value's type or length, never its bytes.
+-- unusable returns the error for a key that holds something other than expected. The parameter what
+-- describes the value's type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. If the key has the wrong type, expected
--- is part of the error's text, such as 'is not a string'.
+-- failed returns the error for a command that failed on a key. If the key has the wrong type, the
+-- error's text contains the parameter expected, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure

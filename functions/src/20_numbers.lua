@@ -16,8 +16,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but text must be decimal digits, as matched by a pattern, or nil. It
--- returns nil for nil.
+-- parse_digits is like parse, but does not check the text, which must be nil, or decimal digits
+-- that a pattern has matched. The digits may follow a minus sign. parse_digits returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -38,9 +38,10 @@ end
 
 local last, last_text = 0, '0'
 
--- argument formats a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
--- a number, longer than string.format. Later versions are fast, so argument returns n unchanged. On
--- Redis 7.0 it reuses the last text, because the first takes of a limit all set the same expiry.
+-- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to
+-- format a number, longer than string.format. The first takes of a limit all set the same expiry,
+-- so argument reuses the last text. Later versions of Redis format numbers fast. For these,
+-- argument returns n unchanged.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -53,11 +54,11 @@ end
 local MOST_KNOWN = 5000 -- results in one generation
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
--- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the results of the current generation. When it is full, it becomes the
--- previous generation, and the old previous generation is dropped. A result found in the previous
--- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts result.size times.
+-- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
+-- of a pattern match. memory.known holds the results of the current generation. When it is full, it
+-- becomes the previous generation, and the old previous generation is dropped. A result found in
+-- the previous generation is added to the current one. So at most 10,000 results are kept, always
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

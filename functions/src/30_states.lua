@@ -20,7 +20,7 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local MOST_KEPT, SMALL = 64, 10000 -- a call that has more states, or reads more bytes or buckets, frees its states at the end
 local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list. The algorithm must then set its own fields.
@@ -35,13 +35,14 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns how many units count as spent if a stored state is impossible under this limit,
--- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
--- cost is above the capacity.
+-- A limit can find a state that it cannot have stored, because the limit was lowered or the clock
+-- was set back. Such a state is called impossible, and is replaced. most_spent returns how many
+-- units count as spent in the new state. This leaves room for exactly this call, or for one unit if
+-- the cost is 0 or above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
--- twice the capacity, so a key denies calls for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It
+-- is at most twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
@@ -52,7 +53,7 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. Every call that loads states calls begin first.
+-- begin starts counting what a call reads. A call must run begin before it loads states.
 function states.begin() read.bytes, read.buckets = 0, 0 end
 
 -- drop frees the states if the call was large.
@@ -110,7 +111,7 @@ end
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
 -- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
@@ -163,13 +164,13 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
---   those that the old state counts as spent, if its algorithm has the function spent
+-- algorithm would grant a second burst, or lock the key. In each rate, these units count as spent:
+--   those that the function spent of the old algorithm returns, if it returns a number
 --   otherwise those that the rate refills before the old state expires
--- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
--- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
--- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
--- returns the error, or nil.
+-- Two rules lower this number. If spent returns how many units are left instead, the rate keeps at
+-- least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
+-- for this call. If the call is denied, its retry_after is the time until the old state expires.
+-- carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -232,11 +233,11 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes; a state that is not longer is written in one piece, because APPEND allocates twice its memory
 local PART = 65536 -- bytes
 
--- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
--- many of them.
+-- copy appends the bytes `first` to `last` of a key's value to parts. If there are more than LONG,
+-- it sets parts.long.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -246,7 +247,7 @@ end
 
 -- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
 -- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
--- nothing. It makes the call fail before SET replaces the value if the user may not run APPEND.
+-- nothing. If the user may not run APPEND, the call fails there, before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end

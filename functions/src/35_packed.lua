@@ -5,9 +5,9 @@
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
---                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
---                                 error if the text is not the algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible (see
+--                                 states.most_spent), the state leaves room for this cost. Returns true, or false and
+--                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
@@ -15,7 +15,7 @@
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
-local HEAD, LAST = 512, '511' -- bytes: most values are shorter
+local HEAD, LAST = 512, '511' -- bytes of the first read; most values are shorter
 local LONG = 8192 -- bytes; the texts in a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
@@ -57,7 +57,7 @@ end
 local function load_empty(limit, at) return read_texts(nil, limit, at, 1, '', 1) end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
--- the beginning of the key's value. The prefix alone is not a state.
+-- the beginning of the state, or all of it. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
@@ -81,8 +81,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
--- an expired block or has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because it follows a
+-- block or an override in the value, or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)

@@ -50,7 +50,7 @@ local function store(key, rate, debt, value, left, now)
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
-    -- SET would store the value in a buffer sized for an earlier, longer argument.
+    -- Not SET, which would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
     local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
@@ -63,8 +63,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
--- is not a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value
+-- that this limit cannot have stored, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -111,8 +111,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read, because the state follows a block that has ended, or
--- has the form of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because it follows a block or an override in the
+-- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks

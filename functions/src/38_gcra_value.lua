@@ -26,8 +26,9 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
--- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
+-- convert implements the function convert of src/35_packed.lua, for values that do not begin with
+-- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
+-- the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
@@ -42,9 +43,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
--- cost is 0, or the key holds anything but a possible state of such a limit, it calls
--- decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua) for a limit in which each T is a whole
+-- number of us. If the cost is 0, or the key holds anything that such a limit cannot have stored,
+-- it calls decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''

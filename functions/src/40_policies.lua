@@ -4,10 +4,10 @@
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
--- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
+-- A canary has as many limits as its policy. They apply to a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
---   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
---           counts what it would have decided
+--   calls   { [0] = denied calls, allowed calls }, counted since the library was loaded on this
+--           server. For a shadow, they are the calls that it would have denied and allowed
 local POLICIES = {--[[@POLICIES@]]}
 
 -- find returns the policy for "@name", or nil and the error.
@@ -56,8 +56,9 @@ local NO_CALLS = { [0] = 0, 0 }
 
 -- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
 -- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
--- one. The second is { name, count, ... } for the shadow policies. Each count includes the calls
--- that the policy and its canary would have denied.
+-- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
+-- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
+-- denied.
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do

@@ -1,12 +1,12 @@
 -- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
--- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
+-- mo and y, and the options zone and from. Dates are in the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
 --           calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
-local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
+local THURSDAY = 3 -- the epoch's day of the week, in days after Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.

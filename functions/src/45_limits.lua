@@ -11,9 +11,10 @@
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the field most.field over all rates (see most), or 0
---   decide      the function that decides on the limit's key, see below
---   form        the functions that load and write the limit's key, see below
+--   asks        what the limit uses of the algorithm's bound for one call (see most, below): the sum, over the rates,
+--               of the field that most.field names. 0 if the algorithm has no bound
+--   decide      the function for calls with this limit alone, see below
+--   form        a table of the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
@@ -26,7 +27,7 @@
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
---   spare     function(state): returns how many units FORCE may charge, including units that do not fit
+--   spare     function(state): returns how many units FORCE may charge: those that fit, and those that may become debt
 --   reset     function(state): returns the time in ms until the rate is full
 --   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
@@ -38,29 +39,32 @@
 --             reply or the error. The default is decisions.one_key. A faster one decides common calls without
 --             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
 --             read them
---   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
+--   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
 --                                             for each rate. An impossible state (see states.most_spent) leaves room
 --                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
---                                             an ended block, or is in another form. found is the result of
---                                             states.look, or its override
---               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
+--               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
+--                                             or an override in the value, or is in another form. found is the
+--                                             result of states.look, or the override in it
+--               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
+--                                             they are full now
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
 --                                             all are full
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
---   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
---   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error, or nil, nil and how many units are left, if that is known. By default, and if it returns
---             nil without an error, as many units count as the new limit refills until the state expires
---   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
---             what and advice, for the errors
+--   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
+--             writes values that do not begin with prefix
+--   spent     function(key, from): returns how many units count as spent if a limit of another algorithm reads the state
+--             at byte `from` of the value. A second result is the error. If the number is not stored, spent returns nil,
+--             nil and how many units are left, if that is known. The units that count as spent are then those that the
+--             new limit refills before the state expires. This is also the default
+--   most      the algorithm's bound for one call: field, the name of a field of its rates; sum, the maximum of that field
+--             added up over all rates of a call; what and advice, texts for the errors
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -269,8 +273,8 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
--- limits are shared and must not be changed. They are kept in limits.known, which
--- numbers.remembered sets, because parsing costs more than deciding. A policy with more than one
--- limit, or with other settings, has the field `limits`: see parse_policy.
+-- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
+-- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
+-- are shared and must not be changed. A policy with more than one limit, or with other settings,
+-- has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)

@@ -24,10 +24,10 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
+local FEW = 5000 -- if the field asks of all limits adds up to at most this, no algorithm's bound is exceeded
 
--- plain is the request of a call without options and policies. All such calls reuse it: new tables
--- would cost them 4 to 9 %.
+-- plain is the request of a call without options and policies. All such calls reuse it: with new
+-- tables, they would take 4 to 9 % longer.
 local plain = { limits = {}, costs = {} }
 
 local request -- the request of the current call

@@ -1,7 +1,7 @@
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
--- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states
--- decide, are charged, and are combined into the reply. Finally, the charged states are written. A
--- call that returns an error has therefore changed nothing.
+-- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states are
+-- compared with the cost, charged, and combined into the reply. Finally, the charged states are
+-- written. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
 -- separate decision: it is charged if it would allow the call, and the call continues in either case.
@@ -15,8 +15,8 @@
 
 local list = states.list
 
--- reply is the reply of a call. All calls share one table, because Redis converts it to integers
--- before the next call begins. A new table for each call costs 4 % of a denied call
+-- reply is the reply to a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. With a new table for each call, a denied call would take 4 % longer
 -- (bench/README.md).
 local reply = {}
 
@@ -100,8 +100,8 @@ local function force(state, units)
   state.free, state.ends_in = math.max(0, state.free), 0
 end
 
--- charge applies verb, which is charge, force or refund, to the states. It skips groups whose field
--- charged is not set. It returns the error, or nil.
+-- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
+-- decide_groups does not charge. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs, groups = request.costs, request.groups
   for i = 1, size do
@@ -240,6 +240,6 @@ local one, keys_of_one = { limits = {}, costs = {}, count = 1 }, {}
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
   keys_of_one[1], one.limits[1], one.costs[1] = key, limit, cost
-  one.head, one.left = head or false, left or false -- nil in a new field would make Lua rehash the table
+  one.head, one.left = head or false, left or false -- not nil: a new field set to nil would make Lua rehash the table
   return (decisions.decide(keys_of_one, one, 'charge'))
 end

@@ -50,8 +50,8 @@ local function parse(text)
   return limit
 end
 
--- limit parses the limit of an override. It returns the limit, or nil and the error. Only a limit of
--- concurrency has the field lease.
+-- limit parses the limit of an override. It returns the limit, or nil and the error. Only a
+-- concurrency limit has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores an override, followed by its states.

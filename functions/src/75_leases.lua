@@ -1,26 +1,26 @@
 -- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
--- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It also
--- lapses if it is not renewed within its lease time, by the server's clock, so a caller that
+-- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It
+-- expires if it is not renewed within its lease time, by the server's clock, so a caller that
 -- crashed does not block others for long.
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
--- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
--- The key expires when the last member lapses.
+-- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
+-- The key expires with the last lease, or when the block ends, whichever is later.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
 -- at which the lease was granted.
 --
--- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its score,
--- numbers.MOST, is above those of all other members, so that reading the last member finds it. The
--- key expires when the last lease, the block and the override have ended.
+-- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
+-- score, numbers.MOST, is above those of all other members, so that reading the last member finds
+-- it. The key expires when the last lease, the block and the override have ended.
 --
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
--- last granted, so callers with different lease times may share a key. A lease with more time left
--- than its own length is overlong, because the clock was set back. An acquire or renew shortens it
--- to its length.
+-- last granted, so callers with different lease times may share a key. If a lease has more time
+-- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
+-- renew shortens it to its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
@@ -28,8 +28,8 @@ local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
+local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
+local MOST_RECORDED = '-1000' -- index, from the end of the set, of the first lease that record_given records
 local LONGEST_ID = 256 -- bytes
 
 -- read_override returns the override in a member, or nil.
@@ -40,13 +40,15 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last reads the last members of a set of leases. It returns when the last lease or the block
--- lapses, in ms since the epoch, or 0 if there is none; the score of the member before it; and the
--- override, or nil. If the key holds anything else, last returns nil and the error.
+-- last reads the last members of a set of leases. It returns three values:
+--   the end of the last lease or of the block, whichever is later, in ms since the epoch; 0 if there is neither
+--   if from is '-2', the score of the member before it
+--   the override, or nil
+-- If the key holds anything else, last returns nil and the error.
 --
 -- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
--- expires when the member before it lapses, so that member's score is checked and returned only with
--- '-2'. Only the recursive call passes override: the override that it has just read.
+-- expires with the member before it. last therefore also reads and checks the score of that member.
+-- Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -72,7 +74,7 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- outlived returns the remaining ms of a key's block, if all leases of the key have expired. It
 -- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
 -- block.
 function leases.outlived(key)
@@ -101,15 +103,15 @@ end
 
 -- set is the data that a call has read from a key:
 --   now      ms since the epoch
---   last     when the last member lapses; 0 if the key holds no set
---   before   the score of the member before the last, for release
+--   last     when the last lease or the block ends, whichever is later; 0 if there is neither
+--   before   the score of the member before that lease or block, for release
 --   override the override, which may have ended, or nil
 --   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
---   lapses   when the lease with this ID lapses, 0 if there is none
+--   lapses   when the lease with this ID expires, 0 if there is none
 --   same     whether the set records one length for all leases, and it is this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
---   live     the number of members that have not lapsed
+--   live     the number of leases that have not expired, plus 1 if the key is blocked
 --   overlong the number of overlong leases
 local set = {}
 
@@ -167,7 +169,7 @@ local function count(key, limit)
   return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
 end
 
--- last_lease returns when the last lease lapses. The result is before now if there is none.
+-- last_lease returns when the last lease expires. If there is no lease, the result is before now.
 local function last_lease(key)
   local override = set.override
   local two = redis.call('ZRANGE', key, override and '-3' or '-2', override and '-2' or '-1', 'WITHSCORES')
@@ -184,9 +186,10 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease was
--- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
--- more would take too long. The other leases do not count as overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease
+-- was granted. It also removes expired leases. It records only the leases that expire last (see
+-- MOST_RECORDED), because recording more would take too long. The other leases do not count as
+-- overlong until they are extended.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
@@ -201,7 +204,7 @@ local function record_given(key)
 end
 
 -- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
--- most AT_ONCE of them, because more would take too long.
+-- most AT_ONCE of them, because shortening more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
   local granted = string.format('-%d', now)
@@ -218,7 +221,7 @@ local function cut_each(key)
   add(key, words)
 end
 
--- drop_each removes lapsed leases and the members that record when they were granted.
+-- drop_each removes expired leases and the members that record when they were granted.
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
@@ -242,8 +245,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease, removes lapsed ones, and returns the reply. others is the number of other
--- leases that are held.
+-- keep stores a lease, removes expired ones, and returns the reply. others is the number of other
+-- held leases.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
@@ -278,9 +281,9 @@ local function keep(key, limit, id, others)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a second
--- one. If renews is true, it only extends a held lease, even while the key is blocked. A lapsed lease
--- stays lost: retry_after is -1.
+-- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a
+-- second one. If renews is true, it only extends a held lease, even while the key is blocked. An
+-- expired lease cannot be renewed: retry_after is -1.
 local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
@@ -373,5 +376,5 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed, even without a lease
 end

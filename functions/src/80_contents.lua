@@ -46,8 +46,8 @@ function contents.of_all(verb, keys, args, want)
 end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
--- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
--- its content; if copies is nil, all keys are.
+-- sets the field size, in bytes, in the content of each key that will be copied. These are the keys
+-- for which copies(content) returns true, or all keys if copies is nil, but not sets of leases.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do

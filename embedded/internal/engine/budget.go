@@ -92,7 +92,7 @@ const maxTick = 2 * time.Millisecond
 func (b *budget) watch() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	seen, quiet := int64(0), 0 // the call at the last check, and the number of checks without a call
+	seen, quiet := int64(0), 0 // b.call at the last check; the number of checks since a call ran
 	var last time.Time
 	var ran time.Duration
 	var heap uint64

@@ -65,7 +65,7 @@ func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) 
 }
 
 // errorText returns the reply for an error value: the err field of a table, or "ERR " and any other
-// value as a string.
+// value as a string. It returns false if v is a table whose err field is not text.
 func errorText(v lua.LValue) (string, bool) {
 	if t, ok := v.(*lua.LTable); ok {
 		return lualib.ToText(t.RawGetString("err"))

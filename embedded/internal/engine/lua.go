@@ -10,8 +10,9 @@ import (
 )
 
 // Maximum depths of nested Lua calls, as in Redis, and of nested pcalls. Each pcall halves the
-// maximum depth of the calls in it, but not below minCalls. A call from a library function or a
-// metamethod takes up to a KiB of Go's stack, and Go ends the process if the stack exceeds 512 MiB.
+// maximum depth of the calls in it, but not below minCalls. The depths are bounded because a call
+// from a library function or a metamethod takes up to a KiB of Go's stack, and Go ends the process
+// if the stack exceeds 512 MiB.
 const (
 	maxCalls  = 20000
 	minCalls  = 200

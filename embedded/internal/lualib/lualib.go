@@ -275,7 +275,7 @@ func baseRawSet(L *lua.LState) int {
 	return 1
 }
 
-const maxResults = 8000 // LUAI_MAXCSTACK minus the used part
+const maxResults = 8000 // Lua's LUAI_MAXCSTACK
 
 func baseUnpack(L *lua.LState) int {
 	t := L.CheckTable(1)

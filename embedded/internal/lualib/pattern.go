@@ -13,8 +13,8 @@ const (
 	maxMatchDepth   = 200 // maximum number of nested matches, as in Redis's Lua
 )
 
-// matcher implements the pattern matching of Lua's C implementation (lstrlib.c), position by
-// position.
+// matcher matches Lua patterns. It follows Lua's C implementation (lstrlib.c) step by step, so that
+// its results are the same.
 type matcher struct {
 	meter
 	src     string

@@ -1,8 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
--- describes the periods of the calendar. Times are in whole milliseconds. The function length
--- returns how long a window that opens now stays open. A call with one key opens a window in
--- decide, and any other call in open.
+-- describes the periods of the calendar. Times are in whole milliseconds. The function decide opens
+-- the windows of calls with one key, and the function open those of all other calls.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -79,8 +78,9 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
--- anything but a count, and windows whose time left is impossible, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
+-- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
+-- period.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')

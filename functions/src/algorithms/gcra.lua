@@ -1,8 +1,8 @@
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
--- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
+-- is allowed if TAT is then at most b*T after now. (golang.org/x/time/rate stores the equivalent
+-- number of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
 -- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is

@@ -8,10 +8,10 @@
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. If n units are in
--- the future, because the clock was set back, one entry at the current time replaces the log, with
--- few enough units to leave room for this call. Another algorithm's state also counts as one entry
--- at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If at least n
+-- units have later times than now, the clock was set back. One entry at the current time then
+-- replaces the log, with few enough units to leave room for this call. Another algorithm's state
+-- also counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -142,7 +142,7 @@ local function refund(state, units)
   state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else the load has added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- otherwise, loading has already added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1

@@ -9,9 +9,10 @@
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
 -- The key expires when the last count has left the window. Times are in whole milliseconds.
 --
--- A new n takes effect at once. Counters of another width (another period or k) count from the
--- beginning of their bucket. If the state was written in the future (the clock was set back), its
--- sum leaves room for just this call.
+-- A new n takes effect at once. A count from a bucket of another width (another period or k) is
+-- added to the bucket in which the old bucket begins. If the state was written in the future (the
+-- clock was set back), the sum of its counts becomes the count of the current bucket, lowered if
+-- necessary to leave room for this call.
 --
 -- Sums of counts are capped at 2^53, because counts that other limits stored may add up to more.
 --

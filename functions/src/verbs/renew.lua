@@ -1,5 +1,5 @@
--- ratelimit_renew extends a held lease. A lapsed lease stays lost: allowed is 0 and retry_after_ms
--- is -1.
+-- ratelimit_renew extends a held lease. An expired lease cannot be renewed: allowed is 0 and
+-- retry_after_ms is -1.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }

@@ -1,5 +1,5 @@
--- ratelimit_reset deletes the keys and everything in them: states, blocks, leases, replies (ONCE) and
--- usage records.
+-- ratelimit_reset deletes the keys and everything in them: states, blocks, overrides, leases,
+-- replies (ONCE) and usage records.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed

@@ -1,4 +1,4 @@
--- ratelimit_take decides a call, and charges its cost if every limit allows it.
+-- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
@@ -6,7 +6,7 @@
 
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
--- decide_with_options decides a request with any options.
+-- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.costs[1]
   local before = request_key and once.read(request_key)
@@ -26,7 +26,7 @@ local function decide_with_options(keys, request)
   return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
 end
 
--- decide_with_usage decides the common call with a usage key: one limit and one unit.
+-- decide_with_usage handles the common call with a usage key: one limit and one unit.
 local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
