@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '35784d1f6591'
+local BUILD_ID = 'adb51644fdec'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -78,14 +78,14 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable returns the error for a key that holds something other than expected. what describes the
--- value's type or length, never its bytes.
+-- unusable returns the error for a key that holds something other than expected. The parameter what
+-- describes the value's type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. If the key has the wrong type, expected
--- is part of the error's text, such as 'is not a string'.
+-- failed returns the error for a command that failed on a key. If the key has the wrong type, the
+-- error's text contains the parameter expected, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure
@@ -144,8 +144,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but text must be decimal digits, as matched by a pattern, or nil. It
--- returns nil for nil.
+-- parse_digits is like parse, but does not check the text, which must be nil, or decimal digits
+-- that a pattern has matched. The digits may follow a minus sign. parse_digits returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -166,9 +166,10 @@ end
 
 local last, last_text = 0, '0'
 
--- argument formats a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
--- a number, longer than string.format. Later versions are fast, so argument returns n unchanged. On
--- Redis 7.0 it reuses the last text, because the first takes of a limit all set the same expiry.
+-- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to
+-- format a number, longer than string.format. The first takes of a limit all set the same expiry,
+-- so argument reuses the last text. Later versions of Redis format numbers fast. For these,
+-- argument returns n unchanged.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -181,11 +182,11 @@ end
 local MOST_KNOWN = 5000 -- results in one generation
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
--- nil and optionally an error; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the results of the current generation. When it is full, it becomes the
--- previous generation, and the old previous generation is dropped. A result found in the previous
--- generation is added to the current one. So at most 10,000 results are kept, always including the
--- last 5,000. If sized is true, a result counts result.size times.
+-- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
+-- of a pattern match. memory.known holds the results of the current generation. When it is full, it
+-- becomes the previous generation, and the old previous generation is dropped. A result found in
+-- the previous generation is added to the current one. So at most 10,000 results are kept, always
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -232,7 +233,7 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- a call with more states, or that reads more bytes or buckets, frees its states
+local MOST_KEPT, SMALL = 64, 10000 -- a call that has more states, or reads more bytes or buckets, frees its states at the end
 local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list. The algorithm must then set its own fields.
@@ -247,13 +248,14 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns how many units count as spent if a stored state is impossible under this limit,
--- because the limit was lowered or the clock was set back. This leaves room for the call, unless its
--- cost is above the capacity.
+-- A limit can find a state that it cannot have stored, because the limit was lowered or the clock
+-- was set back. Such a state is called impossible, and is replaced. most_spent returns how many
+-- units count as spent in the new state. This leaves room for exactly this call, or for one unit if
+-- the cost is 0 or above the capacity.
 function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
 
--- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It is
--- twice the capacity, so a key denies calls for at most two full refills.
+-- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It
+-- is at most twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 ------------------------------------------------------------------- what one call may read
@@ -264,7 +266,7 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. Every call that loads states calls begin first.
+-- begin starts counting what a call reads. A call must run begin before it loads states.
 function states.begin() read.bytes, read.buckets = 0, 0 end
 
 -- drop frees the states if the call was large.
@@ -322,7 +324,7 @@ end
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
 -- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a set of leases that is blocked and whose leases have all lapsed
+--   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
@@ -375,13 +377,13 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. The units that count as spent in a rate are
---   those that the old state counts as spent, if its algorithm has the function spent
+-- algorithm would grant a second burst, or lock the key. In each rate, these units count as spent:
+--   those that the function spent of the old algorithm returns, if it returns a number
 --   otherwise those that the rate refills before the old state expires
--- Two rules lower this number. If the function spent also returns how many units are left, the rate keeps
--- at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room for
--- this call. If the call is denied, its retry_after is the time until the old state expires. carry_over
--- returns the error, or nil.
+-- Two rules lower this number. If spent returns how many units are left instead, the rate keeps at
+-- least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
+-- for this call. If the call is denied, its retry_after is the time until the old state expires.
+-- carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -444,11 +446,11 @@ end
 -- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
 -- for a MB. Long values are therefore copied in parts, which are never joined.
 
-local LONG = 2048 -- bytes: the parts of a shorter value are joined, because APPEND allocates twice the memory
+local LONG = 2048 -- bytes; a state that is not longer is written in one piece, because APPEND allocates twice its memory
 local PART = 65536 -- bytes
 
--- copy appends the bytes `first` to `last` of a key's value to parts. It sets parts.long if there are
--- many of them.
+-- copy appends the bytes `first` to `last` of a key's value to parts. If there are more than LONG,
+-- it sets parts.long.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -458,7 +460,7 @@ end
 
 -- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
 -- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
--- nothing. It makes the call fail before SET replaces the value if the user may not run APPEND.
+-- nothing. If the user may not run APPEND, the call fails there, before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -478,9 +480,9 @@ do
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible under the
---                                 limit, the state leaves room for this cost. Returns true, or false and optionally an
---                                 error if the text is not the algorithm's
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible (see
+--                                 states.most_spent), the state leaves room for this cost. Returns true, or false and
+--                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
 --   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
@@ -488,7 +490,7 @@ do
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
-local HEAD, LAST = 512, '511' -- bytes: most values are shorter
+local HEAD, LAST = 512, '511' -- bytes of the first read; most values are shorter
 local LONG = 8192 -- bytes; the texts in a longer value are read one by one
 local LONGEST_TO_CONVERT = 2048 -- bytes
 
@@ -530,7 +532,7 @@ end
 local function load_empty(limit, at) return read_texts(nil, limit, at, 1, '', 1) end
 
 -- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
--- the beginning of the key's value. The prefix alone is not a state.
+-- the beginning of the state, or all of it. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
@@ -554,8 +556,8 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read, because the state follows
--- an expired block or has to be converted.
+-- load_found loads a state of the limit's algorithm that load cannot read, because it follows a
+-- block or an override in the value, or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -732,7 +734,7 @@ local function store(key, rate, debt, value, left, now)
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
-    -- SET would store the value in a buffer sized for an earlier, longer argument.
+    -- Not SET, which would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
     local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
@@ -745,8 +747,8 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value that
--- is not a possible state of this form, it calls decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value
+-- that this limit cannot have stored, it calls decisions.one_key instead.
 function gcra_expiry.decide(key, limit, cost)
   local rate, left = limit.rate, redis.call('PTTL', key)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
@@ -793,8 +795,8 @@ local function load(key, limit, at, cost, head, left)
   return nil
 end
 
--- load_found loads a state that load cannot read, because the state follows a block that has ended, or
--- has the form of src/38_gcra_value.lua.
+-- load_found loads a state that load cannot read, because it follows a block or an override in the
+-- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
   local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
@@ -847,8 +849,9 @@ function gcra_value.save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
--- convert implements convert in src/35_packed.lua for values that do not begin with "gcra:". Versions
--- before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is the key's expiry.
+-- convert implements the function convert of src/35_packed.lua, for values that do not begin with
+-- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
+-- the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
 end
@@ -863,9 +866,9 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides a call with one key, for a limit in which each T is a whole number of us. If the
--- cost is 0, or the key holds anything but a possible state of such a limit, it calls
--- decisions.one_key instead.
+-- decide implements limit.decide (see src/45_limits.lua) for a limit in which each T is a whole
+-- number of us. If the cost is 0, or the key holds anything that such a limit cannot have stored,
+-- it calls decisions.one_key instead.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -932,10 +935,10 @@ do
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true }
 --
--- A canary has as many limits as its policy. It decides on a share of the keys, in thousandths. Once
+-- A canary has as many limits as its policy. They apply to a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
---   calls   { [0] = denied calls, allowed calls } since the library was loaded on this node. A shadow
---           counts what it would have decided
+--   calls   { [0] = denied calls, allowed calls }, counted since the library was loaded on this
+--           server. For a shadow, they are the calls that it would have denied and allowed
 local POLICIES = {}
 
 -- find returns the policy for "@name", or nil and the error.
@@ -984,8 +987,9 @@ local NO_CALLS = { [0] = 0, 0 }
 
 -- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
 -- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
--- one. The second is { name, count, ... } for the shadow policies. Each count includes the calls
--- that the policy and its canary would have denied.
+-- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
+-- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
+-- denied.
 function policies.counts(names)
   local list, shadows = {}, {}
   for i, name in ipairs(names) do
@@ -1010,14 +1014,14 @@ end
 --@ src/42_calendar.lua
 do
 -- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
--- mo and y, and the options zone and from. Dates are of the proleptic Gregorian calendar.
+-- mo and y, and the options zone and from. Dates are in the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
 --   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
 --           calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
-local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
+local THURSDAY = 3 -- the epoch's day of the week, in days after Monday
 local MOST_ZONE = 18 * 60 -- minutes
 
 -- Months are counted from March of the year 0, so that a leap day is the last day of a year.
@@ -1101,9 +1105,10 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        the sum of the field most.field over all rates (see most), or 0
---   decide      the function that decides on the limit's key, see below
---   form        the functions that load and write the limit's key, see below
+--   asks        what the limit uses of the algorithm's bound for one call (see most, below): the sum, over the rates,
+--               of the field that most.field names. 0 if the algorithm has no bound
+--   decide      the function for calls with this limit alone, see below
+--   form        a table of the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
@@ -1116,7 +1121,7 @@ do
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
---   spare     function(state): returns how many units FORCE may charge, including units that do not fit
+--   spare     function(state): returns how many units FORCE may charge: those that fit, and those that may become debt
 --   reset     function(state): returns the time in ms until the rate is full
 --   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
@@ -1128,29 +1133,32 @@ do
 --             reply or the error. The default is decisions.one_key. A faster one decides common calls without
 --             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
 --             read them
---   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
+--   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
 --                                             for each rate. An impossible state (see states.most_spent) leaves room
 --                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for a value with this limit's own state that also has
---                                             an ended block, or is in another form. found is the result of
---                                             states.look, or its override
---               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
+--               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
+--                                             or an override in the value, or is in another form. found is the
+--                                             result of states.look, or the override in it
+--               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
+--                                             they are full now
 --               save(limit, at)               returns the value that write would store, as a list of parts (see
 --                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
 --                                             all are full
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
---   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
---   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
---             nil and an error, or nil, nil and how many units are left, if that is known. By default, and if it returns
---             nil without an error, as many units count as the new limit refills until the state expires
---   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
---             what and advice, for the errors
+--   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
+--             writes values that do not begin with prefix
+--   spent     function(key, from): returns how many units count as spent if a limit of another algorithm reads the state
+--             at byte `from` of the value. A second result is the error. If the number is not stored, spent returns nil,
+--             nil and how many units are left, if that is known. The units that count as spent are then those that the
+--             new limit refills before the state expires. This is also the default
+--   most      the algorithm's bound for one call: field, the name of a field of its rates; sum, the maximum of that field
+--             added up over all rates of a call; what and advice, texts for the errors
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -1359,10 +1367,10 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsed
--- limits are shared and must not be changed. They are kept in limits.known, which
--- numbers.remembered sets, because parsing costs more than deciding. A policy with more than one
--- limit, or with other settings, has the field `limits`: see parse_policy.
+-- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
+-- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
+-- are shared and must not be changed. A policy with more than one limit, or with other settings,
+-- has the field `limits`: see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
@@ -1435,10 +1443,10 @@ local OPTIONS = {
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-local FEW = 5000 -- no algorithm's bound is exceeded if the limits' asks add up to at most this (see most in src/45_limits.lua)
+local FEW = 5000 -- if the field asks of all limits adds up to at most this, no algorithm's bound is exceeded
 
--- plain is the request of a call without options and policies. All such calls reuse it: new tables
--- would cost them 4 to 9 %.
+-- plain is the request of a call without options and policies. All such calls reuse it: with new
+-- tables, they would take 4 to 9 % longer.
 local plain = { limits = {}, costs = {} }
 
 local request -- the request of the current call
@@ -1661,9 +1669,9 @@ end
 --@ src/60_decisions.lua
 do
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
--- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states
--- decide, are charged, and are combined into the reply. Finally, the charged states are written. A
--- call that returns an error has therefore changed nothing.
+-- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states are
+-- compared with the cost, charged, and combined into the reply. Finally, the charged states are
+-- written. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
 -- separate decision: it is charged if it would allow the call, and the call continues in either case.
@@ -1677,8 +1685,8 @@ do
 
 local list = states.list
 
--- reply is the reply of a call. All calls share one table, because Redis converts it to integers
--- before the next call begins. A new table for each call costs 4 % of a denied call
+-- reply is the reply to a call. All calls share one table, because Redis converts it to integers
+-- before the next call begins. With a new table for each call, a denied call would take 4 % longer
 -- (bench/README.md).
 local reply = {}
 
@@ -1762,8 +1770,8 @@ local function force(state, units)
   state.free, state.ends_in = math.max(0, state.free), 0
 end
 
--- charge applies verb, which is charge, force or refund, to the states. It skips groups whose field
--- charged is not set. It returns the error, or nil.
+-- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
+-- decide_groups does not charge. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs, groups = request.costs, request.groups
   for i = 1, size do
@@ -1902,7 +1910,7 @@ local one, keys_of_one = { limits = {}, costs = {}, count = 1 }, {}
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
   keys_of_one[1], one.limits[1], one.costs[1] = key, limit, cost
-  one.head, one.left = head or false, left or false -- nil in a new field would make Lua rehash the table
+  one.head, one.left = head or false, left or false -- not nil: a new field set to nil would make Lua rehash the table
   return (decisions.decide(keys_of_one, one, 'charge'))
 end
 end
@@ -2024,10 +2032,10 @@ end
 
 --@ src/70_once.lua
 do
--- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
--- key for the time that the caller specifies. Every further call with this key gets the same reply
--- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
--- again.
+-- ONCE makes a retry safe. The reply to a charged call, or to a refund, is stored under the
+-- request's key for the time that the caller specifies. Every further call with this key gets the
+-- same reply and changes nothing. A call that was denied or cost nothing stores nothing, so its
+-- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
 -- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
@@ -2149,8 +2157,8 @@ local function parse(text)
   return limit
 end
 
--- limit parses the limit of an override. It returns the limit, or nil and the error. Only a limit of
--- concurrency has the field lease.
+-- limit parses the limit of an override. It returns the limit, or nil and the error. Only a
+-- concurrency limit has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 -- write stores an override, followed by its states.
@@ -2190,28 +2198,28 @@ end
 --@ src/75_leases.lua
 do
 -- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
--- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It also
--- lapses if it is not renewed within its lease time, by the server's clock, so a caller that
+-- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It
+-- expires if it is not renewed within its lease time, by the server's clock, so a caller that
 -- crashed does not block others for long.
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
--- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
--- The key expires when the last member lapses.
+-- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
+-- The key expires with the last lease, or when the block ends, whichever is later.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
 -- at which the lease was granted.
 --
--- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its score,
--- numbers.MOST, is above those of all other members, so that reading the last member finds it. The
--- key expires when the last lease, the block and the override have ended.
+-- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
+-- score, numbers.MOST, is above those of all other members, so that reading the last member finds
+-- it. The key expires when the last lease, the block and the override have ended.
 --
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
--- last granted, so callers with different lease times may share a key. A lease with more time left
--- than its own length is overlong, because the clock was set back. An acquire or renew shortens it
--- to its length.
+-- last granted, so callers with different lease times may share a key. If a lease has more time
+-- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
+-- renew shortens it to its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
@@ -2219,8 +2227,8 @@ local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- as an index that counts from the end of a set
+local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
+local MOST_RECORDED = '-1000' -- index, from the end of the set, of the first lease that record_given records
 local LONGEST_ID = 256 -- bytes
 
 -- read_override returns the override in a member, or nil.
@@ -2231,13 +2239,15 @@ local function read_override(member)
   return limit and { member = member, ends = ends, limit = limit }
 end
 
--- last reads the last members of a set of leases. It returns when the last lease or the block
--- lapses, in ms since the epoch, or 0 if there is none; the score of the member before it; and the
--- override, or nil. If the key holds anything else, last returns nil and the error.
+-- last reads the last members of a set of leases. It returns three values:
+--   the end of the last lease or of the block, whichever is later, in ms since the epoch; 0 if there is neither
+--   if from is '-2', the score of the member before it
+--   the override, or nil
+-- If the key holds anything else, last returns nil and the error.
 --
 -- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
--- expires when the member before it lapses, so that member's score is checked and returned only with
--- '-2'. Only the recursive call passes override: the override that it has just read.
+-- expires with the member before it. last therefore also reads and checks the score of that member.
+-- Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2263,7 +2273,7 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns the remaining ms of a key's block, if all leases of the key have lapsed. It
+-- outlived returns the remaining ms of a key's block, if all leases of the key have expired. It
 -- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
 -- block.
 function leases.outlived(key)
@@ -2292,15 +2302,15 @@ end
 
 -- set is the data that a call has read from a key:
 --   now      ms since the epoch
---   last     when the last member lapses; 0 if the key holds no set
---   before   the score of the member before the last, for release
+--   last     when the last lease or the block ends, whichever is later; 0 if there is neither
+--   before   the score of the member before that lease or block, for release
 --   override the override, which may have ended, or nil
 --   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
---   lapses   when the lease with this ID lapses, 0 if there is none
+--   lapses   when the lease with this ID expires, 0 if there is none
 --   same     whether the set records one length for all leases, and it is this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
---   live     the number of members that have not lapsed
+--   live     the number of leases that have not expired, plus 1 if the key is blocked
 --   overlong the number of overlong leases
 local set = {}
 
@@ -2358,7 +2368,7 @@ local function count(key, limit)
   return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
 end
 
--- last_lease returns when the last lease lapses. The result is before now if there is none.
+-- last_lease returns when the last lease expires. If there is no lease, the result is before now.
 local function last_lease(key)
   local override = set.override
   local two = redis.call('ZRANGE', key, override and '-3' or '-2', override and '-2' or '-1', 'WITHSCORES')
@@ -2375,9 +2385,10 @@ end
 -- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease was
--- granted. It also removes lapsed leases. It records the MOST_RECORDED leases that lapse last, because
--- more would take too long. The other leases do not count as overlong until they are granted again.
+-- record_given converts a set with one length for all leases into one that records when each lease
+-- was granted. It also removes expired leases. It records only the leases that expire last (see
+-- MOST_RECORDED), because recording more would take too long. The other leases do not count as
+-- overlong until they are extended.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
@@ -2392,7 +2403,7 @@ local function record_given(key)
 end
 
 -- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
--- most AT_ONCE of them, because more would take too long.
+-- most AT_ONCE of them, because shortening more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
   local granted = string.format('-%d', now)
@@ -2409,7 +2420,7 @@ local function cut_each(key)
   add(key, words)
 end
 
--- drop_each removes lapsed leases and the members that record when they were granted.
+-- drop_each removes expired leases and the members that record when they were granted.
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
@@ -2433,8 +2444,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease, removes lapsed ones, and returns the reply. others is the number of other
--- leases that are held.
+-- keep stores a lease, removes expired ones, and returns the reply. others is the number of other
+-- held leases.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
@@ -2469,9 +2480,9 @@ local function keep(key, limit, id, others)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a second
--- one. If renews is true, it only extends a held lease, even while the key is blocked. A lapsed lease
--- stays lost: retry_after is -1.
+-- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a
+-- second one. If renews is true, it only extends a held lease, even while the key is blocked. An
+-- expired lease cannot be renewed: retry_after is -1.
 local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
@@ -2564,7 +2575,7 @@ function leases.call(verb, keys, args)
     calls[reply[1]] = calls[reply[1]] + 1
   end
   if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed; a lease only if reply allows it
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed, even without a lease
 end
 end
 
@@ -2618,8 +2629,8 @@ function contents.of_all(verb, keys, args, want)
 end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
--- adds size, in bytes, to the content of each key. copies reports whether a key is copied, given
--- its content; if copies is nil, all keys are.
+-- sets the field size, in bytes, in the content of each key that will be copied. These are the keys
+-- for which copies(content) returns true, or all keys if copies is nil, but not sets of leases.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -2696,9 +2707,8 @@ end
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
--- describes the periods of the calendar. Times are in whole milliseconds. The function length
--- returns how long a window that opens now stays open. A call with one key opens a window in
--- decide, and any other call in open.
+-- describes the periods of the calendar. Times are in whole milliseconds. The function decide opens
+-- the windows of calls with one key, and the function open those of all other calls.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -2775,8 +2785,9 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- decide implements limit.decide (see src/45_limits.lua). It leaves calls with cost 0, keys that hold
--- anything but a count, and windows whose time left is impossible, to decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
+-- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
+-- period.
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -2844,8 +2855,8 @@ do
 -- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
 -- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
 -- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate stores the equivalent number
--- of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
+-- is allowed if TAT is then at most b*T after now. (golang.org/x/time/rate stores the equivalent
+-- number of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
 -- TAT is stored in one of two ways. For each way, one file loads and writes keys:
 --   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
@@ -2971,10 +2982,10 @@ do
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. If n units are in
--- the future, because the clock was set back, one entry at the current time replaces the log, with
--- few enough units to leave room for this call. Another algorithm's state also counts as one entry
--- at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If at least n
+-- units have later times than now, the clock was set back. One entry at the current time then
+-- replaces the log, with few enough units to leave room for this call. Another algorithm's state
+-- also counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -3105,7 +3116,7 @@ local function refund(state, units)
   state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- else the load has added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- otherwise, loading has already added them
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1
@@ -3227,9 +3238,10 @@ do
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
 -- The key expires when the last count has left the window. Times are in whole milliseconds.
 --
--- A new n takes effect at once. Counters of another width (another period or k) count from the
--- beginning of their bucket. If the state was written in the future (the clock was set back), its
--- sum leaves room for just this call.
+-- A new n takes effect at once. A count from a bucket of another width (another period or k) is
+-- added to the bucket in which the old bucket begins. If the state was written in the future (the
+-- clock was set back), the sum of its counts becomes the count of the current bucket, lowered if
+-- necessary to leave room for this call.
 --
 -- Sums of counts are capped at 2^53, because counts that other limits stored may add up to more.
 --
@@ -3748,8 +3760,8 @@ end
 
 --@ src/verbs/renew.lua
 do
--- ratelimit_renew extends a held lease. A lapsed lease stays lost: allowed is 0 and retry_after_ms
--- is -1.
+-- ratelimit_renew extends a held lease. An expired lease cannot be renewed: allowed is 0 and
+-- retry_after_ms is -1.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
@@ -3763,8 +3775,8 @@ end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset deletes the keys and everything in them: states, blocks, leases, replies (ONCE) and
--- usage records.
+-- ratelimit_reset deletes the keys and everything in them: states, blocks, overrides, leases,
+-- replies (ONCE) and usage records.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
@@ -3786,7 +3798,7 @@ end
 
 --@ src/verbs/take.lua
 do
--- ratelimit_take decides a call, and charges its cost if every limit allows it.
+-- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
@@ -3794,7 +3806,7 @@ do
 
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
--- decide_with_options decides a request with any options.
+-- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.costs[1]
   local before = request_key and once.read(request_key)
@@ -3814,7 +3826,7 @@ local function decide_with_options(keys, request)
   return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
 end
 
--- decide_with_usage decides the common call with a usage key: one limit and one unit.
+-- decide_with_usage handles the common call with a usage key: one limit and one unit.
 local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
