@@ -111,20 +111,19 @@ func TestClientGivesUp(t *testing.T) {
 
 func TestClientHeeds(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		code   codes.Code
-		delay  time.Duration
-		opts   []grpclimit.ClientOption
-		before time.Duration // time for which the key is already blocked
-		want   time.Duration
+		name  string
+		code  codes.Code
+		delay time.Duration
+		opts  []grpclimit.ClientOption
+		want  time.Duration
 	}{
-		{"exhausted", codes.ResourceExhausted, 20 * time.Second, nil, 0, 20 * time.Second},
-		{"unavailable", codes.Unavailable, 20 * time.Second, nil, 0, 20 * time.Second},
-		{"another code", codes.Internal, 20 * time.Second, nil, 0, 0},
-		{"at most ten minutes", codes.ResourceExhausted, 24 * time.Hour, nil, 0, 10 * time.Minute},
-		{"at most", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(5 * time.Second)}, 0, 5 * time.Second},
-		{"nothing blocks", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(0)}, 0, 0},
-		{"below 0", codes.ResourceExhausted, -time.Second, nil, 0, 0},
+		{"exhausted", codes.ResourceExhausted, 20 * time.Second, nil, 20 * time.Second},
+		{"unavailable", codes.Unavailable, 20 * time.Second, nil, 20 * time.Second},
+		{"another code", codes.Internal, 20 * time.Second, nil, 0},
+		{"at most ten minutes", codes.ResourceExhausted, 24 * time.Hour, nil, 10 * time.Minute},
+		{"at most", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(5 * time.Second)}, 5 * time.Second},
+		{"nothing blocks", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(0)}, 0},
+		{"below 0", codes.ResourceExhausted, -time.Second, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			limiter, _ := newLimiter(t)

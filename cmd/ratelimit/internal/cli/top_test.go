@@ -115,7 +115,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 }
 
 // If the server refuses the scan, top and overrides print only an error.
-func TestTopOfAServerThatDies(t *testing.T) {
+func TestTopWithoutScan(t *testing.T) {
 	addr := fakeredis.Run(t, func(words []string) string {
 		switch strings.ToUpper(words[0]) {
 		case "HELLO":
