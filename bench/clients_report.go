@@ -86,7 +86,7 @@ func (r clientsReport) markdown() string {
 			median, _, _ := spread(r.figures[scene][i].rates)
 			return fmt.Sprintf("%s **%.2f**", figures.Count(median), r.ratio(scene, clientContenders[i].name, redisRateName))
 		}))
-		fmt.Fprintf(&out, "\nMicroseconds a call, %s: p50, p99, p99.9:\n\n", keys)
+		fmt.Fprintf(&out, "\nMicroseconds per call for %s (p50 / p99 / p99.9):\n\n", keys)
 		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
 			var cells []string
 			for _, q := range []float64{50, 99, 99.9} {

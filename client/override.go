@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Override puts limit on keys for d from now. During this time, every decision on these keys uses
+// Override applies limit to keys for the duration d. During this time, every decision on these keys uses
 // limit, whatever limit or policy its call names. This applies to takes, peeks and refunds, and to
 // Lease.Acquire and Lease.Renew if limit comes from [Concurrency]. Units that were taken before
 // stay taken, as with any change of a limit. A blocked key stays blocked. With a shadow policy,

@@ -115,7 +115,8 @@ func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	}
 }
 
-// Close refunds only units that cannot have refilled under an override before the refund arrives.
+// An override may refill the key faster than the limit. Close does not refund units that the
+// override may already have refilled when the refund arrives.
 func TestCloseUnderAnOverride(t *testing.T) {
 	for limit, want := range map[client.Limit]string{
 		"100000/d":             "14", // refills one in 864 ms

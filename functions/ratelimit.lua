@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'adb51644fdec'
+local BUILD_ID = 'a7f713d5b5f2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -233,7 +233,9 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- a call that has more states, or reads more bytes or buckets, frees its states at the end
+-- States are kept for the next call, unless this call has more than MOST_KEPT states or reads more than
+-- SMALL bytes or buckets.
+local MOST_KEPT, SMALL = 64, 10000
 local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list. The algorithm must then set its own fields.
@@ -701,8 +703,8 @@ end, {})
 -- holds reports whether a value has the form "gcra" or "gcra-<k>".
 function gcra_expiry.holds(value) return part_of(value) ~= nil end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
--- form.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if this algorithm did not
+-- write the value.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -710,8 +712,8 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
--- value has another form, the debt is nil.
+-- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -734,7 +736,7 @@ local function store(key, rate, debt, value, left, now)
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
-    -- Not SET, which would store the value in a buffer sized for an earlier, longer argument.
+    -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
     local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
@@ -1434,7 +1436,7 @@ do
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
---   composed        its policies with more than one limit or with other settings
+--   composed        its policies with several limits, shadow, track or a canary
 --   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 
@@ -3437,9 +3439,9 @@ do
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken.
 --
--- Two states are replaced by one in which exactly this call fits: an empty bucket whose next tokens
--- would be added later than one full refill from now, and a debt above what FORCE can leave under
--- this limit.
+-- A stored state is invalid under this limit if the bucket is empty and its next tokens are due later
+-- than one full refill from now, or if its debt is larger than FORCE can leave. The bucket then has
+-- just enough tokens for this call.
 
 local PREFIX = 'token_bucket:'
 

@@ -151,7 +151,8 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // not the record of a later build, because lost would then be empty
+	// f.last is not the record of a later build: if it were, judge would have left lost empty.
+	kept := f.last()
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
 	for _, m := range lost {

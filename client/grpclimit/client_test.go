@@ -84,7 +84,7 @@ func TestClientNever(t *testing.T) {
 
 func TestClientWaits(t *testing.T) {
 	for _, limit := range []client.Limit{"10/s burst=1", "leaky_bucket 10/s burst=2"} {
-		limiter := limitertest.Open(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // the server's clock runs
+		limiter := limitertest.Open(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // newLimiter would stop the server's clock
 		c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
 		began := time.Now()
 		for range 2 {

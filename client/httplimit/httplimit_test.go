@@ -187,8 +187,8 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
-// The client's fallback applies before RefuseOnError. A response to a decision of the fallback has
-// no RateLimit field.
+// The client's fallback applies before RefuseOnError. If the fallback decides, the response has no
+// RateLimit field.
 func TestFallbackOfTheClient(t *testing.T) {
 	for _, tt := range []struct {
 		fallback   client.Fallback

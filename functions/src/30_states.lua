@@ -20,7 +20,9 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- a call that has more states, or reads more bytes or buckets, frees its states at the end
+-- States are kept for the next call, unless this call has more than MOST_KEPT states or reads more than
+-- SMALL bytes or buckets.
+local MOST_KEPT, SMALL = 64, 10000
 local large = false -- whether this call must free its states
 
 -- new returns the state at a position in the list. The algorithm must then set its own fields.

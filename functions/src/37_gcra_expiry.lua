@@ -17,8 +17,8 @@ end, {})
 -- holds reports whether a value has the form "gcra" or "gcra-<k>".
 function gcra_expiry.holds(value) return part_of(value) ~= nil end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has another
--- form.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if this algorithm did not
+-- write the value.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -26,8 +26,8 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires within this ms, the value is nil, so that store writes it again. If the
--- value has another form, the debt is nil.
+-- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '127')
@@ -50,7 +50,7 @@ local function store(key, rate, debt, value, left, now)
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
-    -- Not SET, which would store the value in a buffer sized for an earlier, longer argument.
+    -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
     local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))

@@ -15,7 +15,7 @@
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
---   composed        its policies with more than one limit or with other settings
+--   composed        its policies with several limits, shadow, track or a canary
 --   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
 

@@ -176,7 +176,7 @@ func (c *Case) Expected(server string) json.RawMessage {
 }
 
 // Record stores the server's replies. If they differ from all recorded replies, it adds a Difference
-// with the given reason. The replies "null" mean that the case crashed the server.
+// with the given reason. If replies is "null", the case crashed the server.
 func (c *Case) Record(server, replies, reason string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)

@@ -27,7 +27,7 @@ func tabInsert(L *lua.LState, stock lua.LGFunction) int {
 	if L.GetTop() == 3 {
 		at := integer(L, 2)
 		if n := t.Len(); at < 1 || at > n+1 {
-			L.RaiseError("the embedded server refuses table.insert at %d in a table of %d elements: its length would not be Redis's; use t[%d] = v", at, n, at)
+			L.RaiseError("the embedded server refuses table.insert at position %d in a table of length %d: its length would differ from that in Redis; use t[%d] = v", at, n, at)
 		}
 		L.Replace(2, lua.LNumber(at))
 	}

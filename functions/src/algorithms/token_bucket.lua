@@ -7,9 +7,9 @@
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken.
 --
--- Two states are replaced by one in which exactly this call fits: an empty bucket whose next tokens
--- would be added later than one full refill from now, and a debt above what FORCE can leave under
--- this limit.
+-- A stored state is invalid under this limit if the bucket is empty and its next tokens are due later
+-- than one full refill from now, or if its debt is larger than FORCE can leave. The bucket then has
+-- just enough tokens for this call.
 
 local PREFIX = 'token_bucket:'
 

@@ -120,8 +120,8 @@ func (s *specification) describe(x *schema) string {
 	return text
 }
 
-// shape describes the JSON format of a Go type. request is true for the type of a request, which
-// must not have other fields.
+// shape describes the JSON format of a Go type. request is true for the body of a request, which
+// must not have fields that the type lacks.
 func shape(t reflect.Type, request bool) string {
 	switch {
 	case t == reflect.TypeFor[costs]():

@@ -65,7 +65,7 @@ func newGateOn(t *testing.T, url string, trusted ...string) *gate {
 	return g
 }
 
-// ask sends a request from 192.0.2.1. lines alternates names and values of header fields.
+// ask sends a request from 192.0.2.1. lines contains the names and values of header fields, alternately.
 func (g *gate) ask(method, target string, lines ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader("the body of the client's request"))
 	for i := 0; i < len(lines); i += 2 {

@@ -98,8 +98,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestWatcher checks that a Watcher loads a folder when its content changes. A changed symbolic
-// link, as in a ConfigMap of Kubernetes, is a change; a changed time alone is not.
+// TestWatcher checks that a Watcher loads a folder when its content changes. A new target of a
+// symbolic link, as in a Kubernetes ConfigMap, counts as a change. A new modification time does not.
 func TestWatcher(t *testing.T) {
 	content := func(n string) string {
 		return "domain: web\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: " + n + "}}]\n"

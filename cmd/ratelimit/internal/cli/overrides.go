@@ -66,7 +66,7 @@ func (a *app) printOverrides(found overrides.Snapshot) error {
 	if found.More > 0 {
 		text += fmt.Sprintf(" · %s not shown; choose fewer keys with --match", grouped(found.More))
 	}
-	if !found.Complete && found.Looked < found.Keys { // otherwise a server failed, and an error says so
+	if !found.Complete && found.Looked < found.Keys { // if a server failed, its error is printed instead
 		text += " · of " + looked(found.Progress)
 	}
 	if found.Refused > 0 {

@@ -87,8 +87,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A rate that is too high does not lengthen the run. Due decisions without a free worker are
-// counted.
+// A rate that is too high does not lengthen the run. Decisions that are due while no worker is free
+// are counted as not begun.
 func TestRateAboveWhatIsPossible(t *testing.T) {
 	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
 		synctest.Test(t, func(t *testing.T) {
