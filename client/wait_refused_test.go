@@ -62,8 +62,8 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// When the first caller is denied, the client learns when units will be available. Callers that
-// already wait behind it then fail if their deadline is earlier. New callers with an earlier
+// When the first caller is denied, the client learns when units will be available. Callers
+// already waiting behind it then fail if their deadline is before that time. New callers with such a
 // deadline fail immediately, without a request.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {

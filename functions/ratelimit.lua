@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a7f713d5b5f2'
+local BUILD_ID = '108fc2803910'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3430,8 +3430,8 @@ end
 
 --@ src/algorithms/token_bucket.lua
 do
--- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b
--- (default n). A full bucket starts over: the periods begin at the next take.
+-- token_bucket: n tokens are added at the end of each period, up to the capacity b (default n). The
+-- periods begin at the first take. A full bucket starts over: they begin again at the next take.
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.

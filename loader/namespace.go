@@ -143,8 +143,9 @@ func (f *fleet) compose() {
 	}
 }
 
-// newest returns a member that runs the build that was deployed last, according to the records. It
-// returns nil if the records do not show which build that is. runs has one member for each library.
+// newest returns the member of runs whose build was deployed last, according to the records. It
+// returns nil if the records do not show which build that is. Each member of runs has a different
+// library.
 func (f *fleet) newest(runs []*member) *member {
 	var newest *member
 	tie := false

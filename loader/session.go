@@ -155,7 +155,7 @@ func (s *session) look(ctx context.Context, own owned) *fleet {
 	return f
 }
 
-// inspectFleet inspects every node, and compares what it runs with own.
+// inspectFleet inspects every node, and compares the node's library with the one in own.
 func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
 	want := own.artifact
 	f := &fleet{s: s, own: own, want: want, report: Report{Wanted: want.Library}}

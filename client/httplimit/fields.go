@@ -153,7 +153,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 	switch {
 	case result.Allowed:
 		r.Params.Add("t", integer(reset))
-	case result.RetryAfter != client.Never: // equal to Retry-After
+	case result.RetryAfter != client.Never: // t then equals Retry-After
 		r.Params.Add("t", integer(seconds(result.RetryAfter)))
 	}
 	f.put(limitField, f.at[1], httpsfv.List{r})

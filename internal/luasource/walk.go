@@ -31,9 +31,9 @@ type function struct {
 type loop struct{ breaks, closures bool }
 
 const (
-	maxDepth     = 200     // Lua 5.1's limit for nested syntax
-	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
-	maxLocals    = 200     // Lua 5.1's limit for local variables
+	maxDepth     = 200     // Lua 5.1's limit on nested syntax
+	maxCaptured  = 60      // Lua 5.1's limit on variables of outer functions
+	maxLocals    = 200     // Lua 5.1's limit on local variables
 	maxConstants = 1 << 15 // per function; for each new constant, gopher-lua's compiler searches all others
 	maxLooks     = 6e8     // per library; see the field looks
 )

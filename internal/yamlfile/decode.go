@@ -185,7 +185,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 // Null reports whether a node is null or empty.
 func Null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// Kind returns a description of a node's kind, for problems.
+// Kind returns a description of a node's kind, for error messages.
 func Kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

@@ -10,7 +10,7 @@ import (
 type standing struct {
 	index   int // the position of the key, from 1
 	group   int // 0 for the enforced limits; otherwise the position of the shadow policy in the call
-	policy  int // the position of the limit or the policy in the call
+	policy  int // the position in the call of the argument that names the limit: a limit or a policy
 	limit   Limit
 	place   int   // the position of the rate in the limit
 	cost    int64 // the call's cost for this key
@@ -143,8 +143,8 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 	return all, groups, ""
 }
 
-// find sets s.state to the state of the rate in key. If that state is impossible (see moment), find
-// replaces it. room is the number of units that the replacement leaves.
+// find sets s.state to the state that key holds for the rate of s. If the rate could not have produced
+// that state (see the type moment), find replaces it with a state that leaves room units available.
 func (m *Model) find(s *standing, key string, room int64) {
 	if s.limit.never() {
 		s.state = nothing{}

@@ -56,8 +56,9 @@ func Repeat(t *testing.T, wanted int, databases ...Server) {
 // Run runs the steps on an empty server. If the server and the model differ in a step, Run returns
 // an error with the difference and all steps up to it.
 //
-// Run compares replies, the expiries of keys after each call, and each take with a peek just before
-// it. It also checks that denied, rejected and read-only calls leave every key unchanged.
+// After each call, Run compares the replies and the keys' expiries of the server and the model. It
+// compares each take with a peek just before it. It also checks that denied, rejected and read-only
+// calls leave every key unchanged.
 func Run(steps []generate.Step, databases ...Server) error {
 	r := &run{now: generate.StartUS}
 	counts := map[model.Side]model.Counts{} // summed over all databases

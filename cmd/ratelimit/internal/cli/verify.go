@@ -39,7 +39,7 @@ type verifyFailure struct {
 	File    string `json:"file"`
 	Vector  string `json:"vector"`
 	Step    int    `json:"step"`    // number of the step, from 1
-	AfterUS int64  `json:"at_us"`   // the clock, in microseconds after the vector's start
+	AfterUS int64  `json:"at_us"`   // the time of the call, in microseconds since the start of the vector
 	Says    string `json:"problem"` // the call, its reply, and the expected reply
 }
 
