@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,10 +29,13 @@ type process struct {
 	ask   func(context.Context, load) error
 }
 
-// startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names.
+// startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names. The build is
+// static and without debugging information, like the gateway's and like the peer's image.
 func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "peer")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd").CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building envoyproxy/ratelimit: %w\n%s", err, out)
 	}
 	ports, err := freePorts(3)
@@ -45,10 +49,10 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
+// startOurs builds and starts the gateway. The build is that of a release.
 func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "ratelimit-gateway")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Dir = ".."
+	build := exec.CommandContext(ctx, "../../tools/build.sh", runtime.GOOS, runtime.GOARCH, program, "gateway")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the gateway: %w\n%s", err, out)
 	}
