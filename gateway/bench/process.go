@@ -129,16 +129,34 @@ func (p *process) used() time.Duration {
 
 type server string
 
-func (s server) used() time.Duration {
+// ask sends a command and returns the reply.
+func (s server) ask(command string) (string, error) {
 	conn, err := net.Dial("tcp", string(s))
 	if err != nil {
-		return 0
+		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, "INFO cpu\r\nQUIT\r\n")
-	text, _ := io.ReadAll(conn)
+	if _, err := io.WriteString(conn, command+"\r\nQUIT\r\n"); err != nil {
+		return "", err
+	}
+	reply, err := io.ReadAll(conn)
+	return string(reply), err
+}
+
+// withoutSnapshots turns off snapshots. While the server writes one, it takes part of the processor
+// time of whichever service is being measured.
+func (s server) withoutSnapshots() error {
+	reply, err := s.ask(`CONFIG SET save ""`)
+	if err == nil && !strings.HasPrefix(reply, "+OK") {
+		err = fmt.Errorf("CONFIG SET save: %s", strings.TrimSpace(reply))
+	}
+	return err
+}
+
+func (s server) used() time.Duration {
+	text, _ := s.ask("INFO cpu")
 	total := 0.0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "used_cpu_sys" || name == "used_cpu_user" {
 			seconds, _ := strconv.ParseFloat(value, 64)
 			total += seconds

@@ -68,7 +68,7 @@ const (
 	// of the heap grow by as much more between two collections. Without it, the heap is so small
 	// that collections take a fifth of the processor time. The effect of a higher GOGC is similar,
 	// but grows with the configuration files.
-	ballast = 6 << 20
+	ballast = 4 << 20
 )
 
 // Gateway is a running gateway.
