@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 file=$3
 [[ $file = /* ]] || file=$PWD/$file
 # These settings override build flags in the environment, and select Go's default processor
-# variants. -buildvcs records the commit, which `--version` prints.
+# variants. -buildvcs records the commit, which `--version` prints. grpcnotrace leaves out gRPC's
+# tracing pages, which the gateway does not serve. Their templates call methods by name, so with them
+# the linker keeps every method, and the program is 1.6 times as large.
 exec env GOOS="$1" GOARCH="$2" CGO_ENABLED=0 GOFLAGS=-trimpath GOWORK=off GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 \
-	go build -C "${4:-cmd/ratelimit}" -buildvcs=true -ldflags '-s -w' -o "$file" .
+	go build -C "${4:-cmd/ratelimit}" -buildvcs=true -tags grpcnotrace -ldflags '-s -w' -o "$file" .

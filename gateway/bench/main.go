@@ -27,7 +27,7 @@ descriptors:
 `
 
 func main() {
-	redis := flag.String("redis", "127.0.0.1:6379", "host:port of a Redis server for both; the library is put there")
+	redis := flag.String("redis", "127.0.0.1:6379", "host:port of a Redis server for both; the library is put there, and its snapshots are turned off")
 	seconds := flag.Duration("time", 4*time.Second, "length of a turn")
 	rounds := flag.Int("rounds", 3, "turns of each process in each row")
 	empty := flag.String("empty", "", "only serve an empty handler of net/http at this address; the bench starts itself so")
@@ -55,6 +55,9 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "policies.yaml"), []byte("policies:\n  bench:\n    limit: 1000000/s\n"), 0o600); err != nil {
+		return err
+	}
+	if err := server(redis).withoutSnapshots(); err != nil {
 		return err
 	}
 	peer, err := startPeer(ctx, dir, redis)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,10 +29,13 @@ type process struct {
 	ask   func(context.Context, load) error
 }
 
-// startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names.
+// startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names. The build is
+// static and without debugging information, like the gateway's and like the peer's image.
 func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "peer")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd").CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building envoyproxy/ratelimit: %w\n%s", err, out)
 	}
 	ports, err := freePorts(3)
@@ -45,10 +49,10 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
+// startOurs builds and starts the gateway. The build is that of a release.
 func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "ratelimit-gateway")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Dir = ".."
+	build := exec.CommandContext(ctx, "../../tools/build.sh", runtime.GOOS, runtime.GOARCH, program, "gateway")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the gateway: %w\n%s", err, out)
 	}
@@ -125,16 +129,34 @@ func (p *process) used() time.Duration {
 
 type server string
 
-func (s server) used() time.Duration {
+// ask sends a command and returns the reply.
+func (s server) ask(command string) (string, error) {
 	conn, err := net.Dial("tcp", string(s))
 	if err != nil {
-		return 0
+		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, "INFO cpu\r\nQUIT\r\n")
-	text, _ := io.ReadAll(conn)
+	if _, err := io.WriteString(conn, command+"\r\nQUIT\r\n"); err != nil {
+		return "", err
+	}
+	reply, err := io.ReadAll(conn)
+	return string(reply), err
+}
+
+// withoutSnapshots turns off snapshots. While the server writes one, it takes part of the processor
+// time of whichever service is being measured.
+func (s server) withoutSnapshots() error {
+	reply, err := s.ask(`CONFIG SET save ""`)
+	if err == nil && !strings.HasPrefix(reply, "+OK") {
+		err = fmt.Errorf("CONFIG SET save: %s", strings.TrimSpace(reply))
+	}
+	return err
+}
+
+func (s server) used() time.Duration {
+	text, _ := s.ask("INFO cpu")
 	total := 0.0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "used_cpu_sys" || name == "used_cpu_user" {
 			seconds, _ := strconv.ParseFloat(value, 64)
 			total += seconds

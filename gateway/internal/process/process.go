@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -58,8 +59,16 @@ const (
 	idleTime   = 2 * time.Minute      // maximum idle time of an HTTP connection
 
 	// streamWorkers is the number of goroutines that serve gRPC requests one after another. A new
-	// goroutine for each request would have to grow its stack each time.
-	streamWorkers = 256
+	// goroutine for each request would have to grow its stack each time. More than 64 workers take
+	// more memory and save no processor time.
+	streamWorkers = 64
+
+	// ballast is the size of a block of memory that is allocated but never written. The block takes
+	// no resident memory, but the garbage collector counts it as in use, and therefore lets the rest
+	// of the heap grow by as much more between two collections. Without it, the heap is so small
+	// that collections take a fifth of the processor time. The effect of a higher GOGC is similar,
+	// but grows with the configuration files.
+	ballast = 4 << 20
 )
 
 // Gateway is a running gateway.
@@ -81,6 +90,7 @@ type Gateway struct {
 // Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
 // listening with the addresses when both ports are open.
 func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
+	defer runtime.KeepAlive(make([]byte, ballast))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	g := &Gateway{options: options, metrics: metrics.New(registry), health: health.NewServer()}
