@@ -49,19 +49,18 @@ type clientFigures struct {
 	undecided int64 // calls that ended without a decision
 }
 
-func newFigures() *clientFigures { return &clientFigures{latency: newHistogram()} }
-
-// newHistogram returns a histogram of times in ns, from 10 ns to a minute, accurate to within 1 %.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(10, int64(time.Minute), 2)
+// newFigures returns figures whose histogram holds times in ns, from 10 ns to a minute, accurate to
+// within 1 %.
+func newFigures() *clientFigures {
+	return &clientFigures{latency: hdrhistogram.New(10, int64(time.Minute), 2)}
 }
 
 // clientsRunner measures the clients' calls. It is not safe for concurrent use.
 type clientsRunner struct {
-	rounds     int
-	turn       time.Duration
-	histograms []*hdrhistogram.Histogram // one for each goroutine
-	keys       []string                  // without the contenders' prefixes
+	rounds int
+	turn   time.Duration
+	times  [][]time.Duration // for each goroutine, how long each call of its turn took
+	keys   []string          // without the contenders' prefixes
 }
 
 func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -105,9 +104,7 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 // run measures every scene. All contenders take turns, and each round begins with a different
 // contender. The first round is a warm-up and is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
-	for range clientGoroutines[len(clientGoroutines)-1] {
-		r.histograms = append(r.histograms, newHistogram())
-	}
+	r.times = make([][]time.Duration, clientGoroutines[len(clientGoroutines)-1])
 	for i := range distinctKeys {
 		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
 	}
@@ -161,8 +158,7 @@ func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix s
 	start := make(chan struct{})
 	var deadline time.Time
 	for g := range scene.goroutines {
-		histogram, position := r.histograms[g], rand.IntN(len(r.keys))
-		histogram.Reset()
+		times, position := r.times[g][:0], rand.IntN(len(r.keys))
 		all.Go(func() {
 			<-start
 			made, gaveUp, err := int64(0), int64(0), error(nil)
@@ -183,10 +179,11 @@ func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix s
 				case err == nil && !allowed:
 					err = fmt.Errorf("the key %s was denied, and only calls that are allowed are measured", key)
 				case err == nil:
-					err = histogram.RecordValue(max(10, int64(now.Sub(before))))
+					times = append(times, now.Sub(before))
 				}
 				before = now
 			}
+			r.times[g] = times
 			mu.Lock()
 			defer mu.Unlock()
 			calls, undecided = calls+made, undecided+gaveUp
@@ -205,8 +202,12 @@ func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix s
 	}
 	to.calls, to.undecided = to.calls+calls, to.undecided+undecided
 	to.rates = append(to.rates, float64(calls-undecided)/took.Seconds())
-	for _, histogram := range r.histograms[:scene.goroutines] {
-		to.latency.Merge(histogram)
+	for _, times := range r.times[:scene.goroutines] {
+		for _, took := range times {
+			if err := to.latency.RecordValue(max(10, int64(took))); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

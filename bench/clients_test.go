@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -71,7 +69,7 @@ func TestEveryClientDecides(t *testing.T) {
 }
 
 func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
-	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, histograms: []*hdrhistogram.Histogram{newHistogram()}}
+	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, times: make([][]time.Duration, 1)}
 	s := testServer(t)
 	a := must[asker](t)(plain(openRedisRate)(s.url, workload{count: 2, period: time.Hour}))
 	defer a.close()
