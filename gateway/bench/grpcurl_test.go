@@ -7,26 +7,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fullstorydev/grpcurl"
+	"github.com/jhump/protoreflect/grpcreflect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
-// build builds a program and returns its path.
-func build(t *testing.T, dir, source string) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "program")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, source)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building %s: %v\n%s", source, err, out)
-	}
-	return program
-}
-
-// TestGRPCurl checks that grpcurl finds the services by reflection, and gets decisions without a
-// .proto file.
+// TestGRPCurl checks that grpcurl, here as a library, finds the services by reflection, and gets
+// decisions without a .proto file.
 func TestGRPCurl(t *testing.T) {
-	gateway, grpcurl := build(t, "..", "."), build(t, ".", "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	gateway := filepath.Join(t.TempDir(), "gateway")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", gateway)
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the gateway: %v\n%s", err, out)
+	}
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(policies, []byte("policies:\n  api:\n    limit: 1/d\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -47,17 +46,34 @@ func TestGRPCurl(t *testing.T) {
 			addr = found[1]
 		}
 	}
-	ask := func(args ...string) string {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), grpcurl, append([]string{"-plaintext"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("grpcurl %q: %v\n%s", args, err, out)
-		}
-		return string(out)
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer conn.Close()
+	reflection := grpcreflect.NewClientAuto(t.Context(), conn)
+	defer reflection.Reset()
+	source := grpcurl.DescriptorSourceFromServer(t.Context(), reflection)
 	const service = "envoy.service.ratelimit.v3.RateLimitService"
-	if got := ask(addr, "list"); !strings.Contains(got, service+"\n") || !strings.Contains(got, "grpc.health.v1.Health\n") {
-		t.Errorf("the services are\n%s", got)
+	if got, err := grpcurl.ListServices(source); err != nil || !slices.Contains(got, service) || !slices.Contains(got, "grpc.health.v1.Health") {
+		t.Errorf("the services are %q, %v", got, err)
+	}
+	ask := func(question string) string {
+		t.Helper()
+		var out strings.Builder
+		parser, formatter, err := grpcurl.RequestParserAndFormatter(grpcurl.FormatJSON, source, strings.NewReader(question), grpcurl.FormatOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := &grpcurl.DefaultEventHandler{Out: &out, Formatter: formatter}
+		err = grpcurl.InvokeRPC(t.Context(), source, conn, service+"/ShouldRateLimit", nil, handler, parser.Next)
+		if err == nil {
+			err = handler.Status.Err()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", question, err)
+		}
+		return out.String()
 	}
 	question := `{"domain":"web","descriptors":[{"entries":[{"key":"policy","value":"api"},{"key":"user","value":"ann"}]}]}`
 	for _, want := range []string{"OK", "OVER_LIMIT"} {
@@ -72,7 +88,7 @@ func TestGRPCurl(t *testing.T) {
 				DurationUntilReset string
 			}
 		}
-		text := ask("-d", question, addr, service+"/ShouldRateLimit")
+		text := ask(question)
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got.OverallCode != want || len(got.Statuses) != 1 || got.Statuses[0].Code != want ||
 			got.Statuses[0].CurrentLimit.Name != "api" || got.Statuses[0].CurrentLimit.RequestsPerUnit != 1 || !strings.HasSuffix(got.Statuses[0].DurationUntilReset, "s") {
 			t.Errorf("%v\n%s", err, text)
