@@ -66,7 +66,7 @@ func TestContainerOverTLS(t *testing.T) {
 		if user := docker(t, 0, "image", "inspect", "--format", "{{.Config.User}}", image); user != "65532:65532\n" {
 			t.Errorf("the image's user is %q", user)
 		}
-	}, inDocker, standalone)
+	}, inDocker, standalone, prepared(made))
 }
 
 // TestGatewayContainer checks that the gateway deploys the library and becomes ready in its
@@ -86,7 +86,7 @@ func TestGatewayContainer(t *testing.T) {
 		if code := docker(t, 0, "inspect", "--format", "{{.State.ExitCode}} {{.Config.User}}", id); code != "0 65532:65532\n" {
 			t.Errorf("exit code and user: %s; the log:\n%s", code, docker(t, 0, "logs", id))
 		}
-	}, inDocker, standalone)
+	}, inDocker, standalone, prepared(made))
 }
 
 // serveTLS accepts TLS connections and forwards them to a server without TLS.

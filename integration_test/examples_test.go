@@ -11,11 +11,18 @@ import (
 )
 
 // TestTheDocuments runs the examples in the documents on every real server. It uses only one shell,
-// because the tests of package docs use all shells.
+// because the tests of package docs use all shells. Examples that build images run on one server,
+// because the images do not depend on it, and TestContainerOverTLS deploys from one to each server.
 func TestTheDocuments(t *testing.T) {
 	documents := must[[]docs.Document](t)(docs.All(".."))
 	dir := t.TempDir()
 	first := sync.OnceValues(func() (*docs.Clone, error) { return docs.NewClone(context.Background(), "..", dir) })
+	var docker *backend.Backend // the server of the examples that need Docker
+	for _, b := range backends(t) {
+		if docker == nil && inDocker(b)+standalone(b) == "" {
+			docker = b
+		}
+	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		clone := must[*docs.Clone](t)(must[*docs.Clone](t)(first()).Copy(t.Context(), t.TempDir()))
 		for _, document := range documents {
@@ -25,8 +32,10 @@ func TestTheDocuments(t *testing.T) {
 				if example.Server == "none" {
 					continue // the tests of package docs run this example
 				}
-				if example.Needs == "docker" && inDocker(b) != "" {
-					exclude(b, inDocker(b))
+				if example.Needs == "docker" && b != docker {
+					if lack := inDocker(b); lack != "" {
+						exclude(b, lack)
+					}
 					continue
 				}
 				t.Run(example.Name, func(t *testing.T) {
@@ -36,5 +45,5 @@ func TestTheDocuments(t *testing.T) {
 				})
 			}
 		}
-	}, standalone, withClock)
+	}, standalone, withClock, prepared(first))
 }

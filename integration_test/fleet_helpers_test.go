@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 // newBuild returns a build with the given policies.
@@ -62,6 +63,13 @@ func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions
 		t.Fatalf("%v: %+v", err, report)
 	}
 	return report
+}
+
+// deployPolicies deploys the policies in a file.
+func deployPolicies(ctx context.Context, t *testing.T, b *backend.Backend, file string) {
+	t.Helper()
+	read := must[*policies.File](t)(policies.Read(file))
+	deploy(ctx, t, newLoader(t, newClient(t, b)), must[functions.Build](t)(read.Build()))
 }
 
 // newLoader returns a Loader with a timeout that is long enough even for a busy machine.

@@ -153,7 +153,7 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 // removes the lease of a deployer that killed itself.
 func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries []*backend.Node, namespace string, round int, timeout string, dies int, soak bool) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

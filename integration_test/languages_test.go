@@ -49,12 +49,6 @@ func TestLanguages(t *testing.T) {
 	if len(files) != len(languages) {
 		t.Errorf("examples/languages has %v; the table in this test has %d of them", files, len(languages))
 	}
-	command := filepath.Join(t.TempDir(), "ratelimit")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/ratelimit")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
-	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		primaries := primariesOf(ctx, t, b)
@@ -85,10 +79,7 @@ func TestLanguages(t *testing.T) {
 		each("without the library", refused("Function not found"))
 		loadLibrary(ctx, t, b)
 		each("without the policy", refused(`RATELIMIT NOPOLICY "@login"`))
-		deploy := exec.CommandContext(ctx, command, "deploy", "--timeout", "1m", "--redis", "redis://"+b.Addrs()[0], "--policies", "../examples/policies.yaml")
-		if out, err := deploy.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", deploy, err, out)
-		}
+		deployPolicies(ctx, t, b, "../examples/policies.yaml")
 		require(t, b.SetTime(time.Now().UnixMicro()))
 		each("deployed", func(t *testing.T, login func(string) (string, string, error)) {
 			for _, n := range primaries {

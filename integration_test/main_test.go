@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -139,6 +141,16 @@ func inDocker(b *backend.Backend) string {
 	return ""
 }
 
+// prepared returns a need that every backend meets. It calls prepare, which builds what the test runs.
+// eachBackend checks needs before it locks a backend, so other tests use the backends during the
+// build. Pass it last, so that nothing is built if no backend meets the other needs.
+func prepared[T any](prepare func() (T, error)) need {
+	return func(*backend.Backend) string {
+		_, _ = prepare() // the test reports the error
+		return ""
+	}
+}
+
 // eachBackend runs f as a parallel subtest on every backend that meets the needs, after restoring
 // the backend. A backend runs one test at a time. If no backend meets the needs, the test fails,
 // unless the reason is that this system is not Linux or has no Docker engine. In that case the test
@@ -179,6 +191,21 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 	default:
 		t.Fatal("no backend of this run has what the test needs")
 	}
+}
+
+// goBuild returns a function that builds a program on its first call, and returns the program's path.
+// words is a go command without -o, to run in the root module.
+func goBuild(t *testing.T, words ...string) func() (program string, err error) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	return sync.OnceValues(func() (string, error) {
+		build := exec.CommandContext(t.Context(), "go", slices.Insert(slices.Clone(words), len(words)-1, "-o", program)...)
+		build.Dir = ".."
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w\n%s", build, err, out)
+		}
+		return program, nil
+	})
 }
 
 // backends returns all backends, and ends the test if there is none.

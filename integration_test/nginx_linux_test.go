@@ -23,20 +23,15 @@ import (
 // TestNginxWithTheService runs nginx with a service that uses the middleware. The test needs Linux,
 // because Linux lets clients use every address in 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "limit")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the service: %v\n%s", err, out)
-	}
+	built := goBuild(t, "build", "./examples/nginx")
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		loadLibrary(testContext(t), t, b) // the service checks its limit at start
-		service, stop := startLimitService(t, program, "redis://"+strings.Join(b.Addrs(), ","))
+		service, stop := startLimitService(t, must[string](t)(built()), "redis://"+strings.Join(b.Addrs(), ","))
 		get := startNginx(t, "auth_request.conf", "127.0.0.1:8081", service)
 		wantLimits(t, b, get)
 		stop()
 		get("127.0.0.2", "").want(t, http.StatusOK, "/ from 127.0.0.2")
-	}, withClock)
+	}, withClock, prepared(built))
 }
 
 // TestNginxWithLua runs nginx with a Lua script that calls Redis directly.

@@ -120,9 +120,9 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 			}
 		}
 	case large < len(largeStates):
-		value := largeStates[large](s.now)
-		for _, key := range keys {
-			must("SET", key, value, "PX", "50000")
+		must("SET", keys[0], largeStates[large](s.now), "PX", "50000")
+		for _, key := range keys[1:] { // a copy is faster than sending up to 2.4 MB again
+			must("COPY", keys[0], key)
 		}
 	case large == len(largeStates):
 		for _, key := range keys {
