@@ -90,8 +90,13 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 		plain := newLoader(t, as())
 		deploy(ctx, t, plain, oldBuild)
 		steps := stepsOfDeploy(ctx, t, as(), newBuild)
+		turn := 0
 		for i, n := range primaries {
 			for step, command := range steps[n.Addr] {
+				if os.Getenv("RATELIMIT_SOAK") == "" && step%len(primaries) != i {
+					continue
+				}
+				turn++
 				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
 					deploy(ctx, t, plain, oldBuild)
 					l := newLoader(t, as(), atStep(n.Addr, step, func() { aclSet(ctx, t, n, "fleet-deployer", "-@all") }))
@@ -125,6 +130,9 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 			}
 		}
 		deploy(ctx, t, plain, newBuild)
+		if turn < 8 {
+			t.Errorf("only %d steps were tried", turn)
+		}
 	}, ofCluster)
 }
 
