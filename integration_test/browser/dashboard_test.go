@@ -51,6 +51,9 @@ var program = sync.OnceValues(func() (string, error) {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
+	if ctx, err := browser(); err == nil {
+		_ = chromedp.Cancel(ctx)
+	}
 	if path, err := program(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}

@@ -2,9 +2,11 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +23,8 @@ type tab struct {
 	ctx context.Context
 }
 
-func (s *site) open(width, height int64, scheme string) *tab {
-	s.t.Helper()
+// browser starts Chromium once. The context's cancellation ends it.
+var browser = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -31,12 +33,18 @@ func (s *site) open(width, height int64, scheme string) *tab {
 		}
 	}
 	if path == "" {
-		s.t.Fatal("no Chromium here; install one (Debian: apt-get install chromium)")
+		return nil, errors.New("no Chromium here; install one (Debian: apt-get install chromium)")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(longest))
-	ctx, cancel := chromedp.NewExecAllocator(s.t.Context(), options...)
-	s.t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, _ := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ = chromedp.NewContext(ctx)
+	return ctx, chromedp.Do(ctx)
+})
+
+// open opens the page in a new profile, which shares no cookies and no storage with other tabs.
+func (s *site) open(width, height int64, scheme string) *tab {
+	s.t.Helper()
+	ctx, cancel := chromedp.NewContext(redistest.Must[context.Context](s.t)(browser()), chromedp.WithNewBrowserContext())
 	s.t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 2*longest)
 	s.t.Cleanup(cancel)
