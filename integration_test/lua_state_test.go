@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -58,7 +59,9 @@ func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 func TestLuaStateStaysSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		c := newClient(t, b)
+		c := newClient(t, b, func(o *redis.UniversalOptions) { // long enough for a million limits, even on a busy machine
+			o.ReadTimeout, o.WriteTimeout = time.Minute, time.Minute
+		})
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
 		falls(t, c, empty+290<<10)
