@@ -186,15 +186,16 @@ check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
 # tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. Programs that the
-# tests build run without the race detector. The timeout is long, because tests are many times slower on a busy
-# machine. Many tests wait for timers or other programs, so more packages run at once than there are processors. Tests
-# on real servers take longest, so all others run with a lower priority.
+# tests build run without the race detector, and a test with the race detector does not wait 1 s before it exits.
+# The timeout is long, because tests are many times slower on a busy machine. Many tests wait for timers or other
+# programs, so more packages run at once than there are processors. Tests on real servers take longest, so all others
+# run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} module=$2 code=0
 	echo "run  $1"
 	shift 2
 	built "$module" nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- \
-		-exec "env CGO_ENABLED=0 'GOFLAGS=$GOFLAGS'" -vet=off -count=1 -timeout 60m -p 4 "$@" || code=$?
+		-exec "env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 'GOFLAGS=$GOFLAGS'" -vet=off -count=1 -timeout 60m -p 4 "$@" || code=$?
 	echo $code >"$out.status"
 }
 
