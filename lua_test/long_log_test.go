@@ -3,6 +3,7 @@ package lua_test
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,6 +162,35 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 	for limit, want := range map[string]string{"sliding_log 5/d, 5/d": "[1 5 1 0 86400000 1]", "sliding_log 5/d": "[1 5 2 0 86400000 1]"} {
 		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
 			t.Errorf("%s: got %s, want %s", limit, got, want)
+		}
+	}
+}
+
+// TestRefundOfLongLogs checks that a refund changes no key if the logs of all keys are too long to copy.
+func TestRefundOfLongLogs(t *testing.T) {
+	const entries = 110000
+	server := offline{start(t)}
+	log := append([]byte("sliding_log:"), make([]byte, 5)...) // no units before the first entry
+	for i := range uint64(entries) {
+		at := binary.BigEndian.AppendUint64(nil, uint64(server.Time().UnixMicro())-entries+i)
+		sum := binary.BigEndian.AppendUint64(nil, i+1)
+		log = append(append(log, at[1:]...), sum[3:]...)
+	}
+	refund := []string{"FCALL", "ratelimit_refund", "2", "a", "b", "sliding_log 2000/d", "sliding_log 2000/d"}
+	for _, options := range [][]string{nil, {"COST", "1"}} {
+		for _, key := range refund[3:5] {
+			must[any](t)(server.Do("SET", key, string(log), "PX", "86400000"))
+		}
+		// The first call of a limit parses it. Only later calls decide without parsing.
+		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "c", "sliding_log 2000/d"))
+		words := slices.Concat(refund, options)
+		if got, want := textOf(server.Do(words...)), "BADKEYS the keys hold more than 2500000 bytes"; !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", strings.Join(words[5:], " "), got, want)
+		}
+		for _, key := range refund[3:5] {
+			if got := must[any](t)(server.Do("GET", key)); got != string(log) {
+				t.Errorf("%s: the refund changed key %s", strings.Join(words[5:], " "), key)
+			}
 		}
 	}
 }

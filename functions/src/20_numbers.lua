@@ -9,8 +9,11 @@ numbers.MOST = 9007199254740992
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
--- because 2^53 + 1 would round down to 2^53.
+-- because 2^53 + 1 would round down to 2^53. Most texts are short, without zeros in front; for these,
+-- arithmetic converts the text in less time than tonumber.
 function numbers.parse(text)
+  local n = string.find(text, '^[1-9]%d*$') and text + 0
+  if n and n < numbers.MOST then return n end
   text = string.match(text, '^0*(%d+)$')
   if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)

@@ -57,7 +57,7 @@ local function decide(key, limit, cost)
   for i = 1, size do
     local rate, tat = rates[i], now
     if held then
-      tat = tonumber(string.sub(value, at, at + 15))
+      tat = string.sub(value, at, at + 15) + 0
       at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end

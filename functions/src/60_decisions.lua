@@ -40,11 +40,10 @@ local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 -- finds overrides, it loads the keys again.
 local function load(keys, request, verb, again)
   local named, costs, group_of, takes, size, overridden = request.limits, request.costs, request.group_of, verb == 'charge', 0, false
-  local head, left = request.head, request.left
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = named[i], group_of and group_of[i] or ENFORCED, costs[i]
-    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost, head, left)
+    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if other then
       if other.err then return nil, other end
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
@@ -234,12 +233,77 @@ function decisions.decide(keys, request, verb, peeks)
   return whole, charges, passes
 end
 
-local one, keys_of_one = { limits = {}, costs = {}, count = 1 }, {}
+local named, keys_of_one = {}, {} -- named has the limits of decide_plain. Both are reused by the next call
+
+-- decide_plain does the same as decide for a call without options and policies, in less time. It decides
+-- on the first `number` limits in named, with the same cost for each. If there are several, each has one
+-- rate. verb is charge or refund. decide_plain returns the reply or the error, or nil if one of several
+-- keys has an override.
+local function decide_plain(keys, number, cost, verb, peeks, head, left)
+  local size, denied, needed = 0, false, verb == 'charge' and cost or 0
+  states.begin()
+  for i = 1, number do
+    local limit = named[i]
+    local other = limit.form.load(keys[i], limit, size + 1, cost, head, left)
+    if other then
+      if other.err or number > 1 then return other.err and other end
+      limit, named[i] = other, other
+    end
+    size = size + limit.size
+  end
+  for at = 1, size do
+    if needed > list[at].free then denied = true end
+  end
+  if denied then
+    ENFORCED.charged = false
+    for at = 1, size do
+      local state = list[at]
+      state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
+    end
+    sum_up(reply, 1, size)
+  else
+    local retry, longest, binding, least = 0, 0, 1, numbers.MOST
+    for at = 1, size do
+      local state = list[at]
+      local algorithm = state.rate.algorithm
+      local err = cost > 0 and algorithm[verb](state, cost)
+      if err then return err end
+      local free, reset, delay = state.free, state.reset or algorithm.reset(state), state.delay
+      if free < least then least, binding = free, at end
+      if reset > longest then longest = reset end
+      if delay > retry then retry = delay end
+    end
+    decisions.answer(1, list[binding].rate.capacity, least, retry, longest)
+    if number > 1 then reply[6] = binding end
+    for i = 1, cost > 0 and not peeks and number or 0 do
+      named[i].form.write(keys[i], named[i], i)
+    end
+  end
+  return reply
+end
+
+-- several decides on a call that has one limit of one rate for each key, and no other arguments. It
+-- returns the reply or the error, or nil for any other call. verb is charge or refund. If peeks is
+-- true, several writes nothing.
+function decisions.several(keys, args, verb, peeks)
+  local known, number, asked = limits.known, #keys, 0
+  if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
+  for i = 1, number do
+    local limit = known[args[i]]
+    if not limit or not limit.rate or limit.calls then return nil end
+    named[i], asked = limit, asked + limit.asks
+  end
+  clock.now = nil
+  local whole = asked <= requests.FEW and decide_plain(keys, number, 1, verb, peeks)
+  states.drop()
+  return whole
+end
 
 -- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
 -- src/45_limits.lua. It returns the reply or the error.
 function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], one.limits[1], one.costs[1] = key, limit, cost
-  one.head, one.left = head or false, left or false -- not nil: a new field set to nil would make Lua rehash the table
-  return (decisions.decide(keys_of_one, one, 'charge'))
+  keys_of_one[1], named[1] = key, limit
+  local whole = decide_plain(keys_of_one, 1, cost, 'charge', false, head, left)
+  states.drop()
+  return whole
 end

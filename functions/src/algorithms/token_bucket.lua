@@ -92,10 +92,9 @@ local function decide(key, limit, cost)
   local now, capacity = clock.us(), rate.capacity
   local tokens, added = capacity, now
   if value ~= '' then
-    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
-    tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
-    if not tokens or not added then return decisions.one_key(key, limit, cost, value) end
-    tokens, added = refill(rate, tokens, added, now, cost)
+    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
+    if not tokens or tokens + added >= numbers.MOST then return decisions.one_key(key, limit, cost, value) end
+    tokens, added = refill(rate, tokens + 0, added + 0, now, cost)
   end
   local denies, retry = cost > tokens, 0
   if denies then

@@ -46,6 +46,8 @@ redis.register_function{
       elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
         return decide_with_usage(keys, limit)
       end
+      local reply = decisions.several(keys, args, 'charge')
+      if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
