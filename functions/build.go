@@ -135,7 +135,7 @@ func build(sources fs.FS, policies []Policy) (Build, error) {
 	return stamp(text.String(), policies)
 }
 
-// moduleOf returns the name of a source file without directory, number and extension: "limits" for
+// moduleOf returns the name of a source file without its directory, number or extension: "limits" for
 // src/45_limits.lua.
 func moduleOf(name string) string {
 	module := strings.TrimSuffix(path.Base(name), ".lua")

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'f0991603d502'
+local BUILD_ID = 'c0b5ae664cac'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -382,11 +382,10 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. In each rate, these units count as spent:
---   those that the function spent of the old algorithm returns, if it returns a number
---   otherwise those that the rate refills before the old state expires
--- Two rules lower this number. If spent returns how many units are left instead, the rate keeps at
--- least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
+-- algorithm would grant a second burst, or lock the key. If the old algorithm's function `spent`
+-- returns a number, each rate counts that many units as spent. Otherwise, it counts the units that it
+-- refills before the old state expires. Two rules lower this number. If `spent` returns how many units
+-- are left instead, the rate keeps at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
 -- for this call. If the call is denied, its retry_after is the time until the old state expires.
 -- carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
@@ -1897,10 +1896,10 @@ end
 
 local named, keys_of_one = {}, {} -- named has the limits of decide_plain. Both are reused by the next call
 
--- decide_plain does the same as decide for a call without options and policies, in less time. It decides
--- on the first `number` limits in named, with the same cost for each. If there are several, each has one
--- rate. verb is charge or refund. decide_plain returns the reply or the error, or nil if one of several
--- keys has an override.
+-- decide_plain is a faster decide for a call without options or policies. It decides on the first
+-- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
+-- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has
+-- an override. The caller must then free the states.
 local function decide_plain(keys, number, cost, verb, peeks, head, left)
   local size, denied, needed = 0, false, verb == 'charge' and cost or 0
   states.begin()

@@ -46,7 +46,7 @@ func counting(t *testing.T) functions.Build {
 	return build
 }
 
-// TestPolicyCalls checks what ratelimit_info counts for each policy since the library was loaded.
+// TestPolicyCalls checks the counts that ratelimit_info reports for each policy.
 // The calls in a case are separated by semicolons; a call that begins with ! returns an error.
 // Counts that are not listed are 0.
 func TestPolicyCalls(t *testing.T) {

@@ -120,7 +120,7 @@ type Reset struct {
 	Keys  int   `json:"keys"`
 }
 
-// Info is the reply to info.
+// Info is the reply to ratelimit_info.
 type Info struct {
 	Version      string           `json:"version"`
 	Contract     int64            `json:"contract"`

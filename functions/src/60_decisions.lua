@@ -235,10 +235,10 @@ end
 
 local named, keys_of_one = {}, {} -- named has the limits of decide_plain. Both are reused by the next call
 
--- decide_plain does the same as decide for a call without options and policies, in less time. It decides
--- on the first `number` limits in named, with the same cost for each. If there are several, each has one
--- rate. verb is charge or refund. decide_plain returns the reply or the error, or nil if one of several
--- keys has an override.
+-- decide_plain is a faster decide for a call without options or policies. It decides on the first
+-- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
+-- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has
+-- an override. The caller must then free the states.
 local function decide_plain(keys, number, cost, verb, peeks, head, left)
   local size, denied, needed = 0, false, verb == 'charge' and cost or 0
   states.begin()

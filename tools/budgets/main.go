@@ -129,7 +129,7 @@ func draw() (string, error) {
 	return p.String(), nil
 }
 
-// A point is the number of units left at a time. A negative number is debt.
+// A point is the number of units left at a given time. A negative number is debt.
 type point struct{ at, left float64 }
 
 func x(at float64) float64   { return 56 + at/length*(figures.Width-64) }
