@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recorder captures the command that a peer's Go package builds for a decision instead of sending
-// it, so that exactly this command can be sent in a pipeline. All other commands go to the real
-// server. A recorder is not safe for concurrent use.
+// recorder takes the place of a connection to Redis in another limiter's Go package. It records the
+// command that the package sends for a decision, so that the bench can send the same command in a
+// pipeline. All other commands go to the real server. A recorder is not safe for concurrent use.
 type recorder struct {
 	client  *redis.Client // the client that the peer uses
 	real    *redis.Client

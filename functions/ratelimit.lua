@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c0b5ae664cac'
+local BUILD_ID = '77a056b25924'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2264,14 +2264,14 @@ do
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
--- at which the lease was granted.
+-- at which the lease was granted; its length is its expiry minus that time.
 --
 -- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
 -- score, numbers.MOST, is above those of all other members, so that reading the last member finds
 -- it. The key expires when the last lease, the block and the override have ended.
 --
--- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
--- effect at the next acquire or renew. Each lease has its own length, the time for which it was
+-- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
+-- at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. If a lease has more time
 -- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
 -- renew shortens it to its length.
@@ -3416,7 +3416,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- the state that decide passes to wait for each denied call
+local denied = { counts = {} } -- for each denied call, decide calls wait() with this state
 
 -- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
 -- and for a key that holds another kind of state, it calls decisions.one_key.

@@ -32,7 +32,7 @@ func TestBoundsOfACall(t *testing.T) {
 		verb   string
 		keys   int
 		args   []string
-		beyond []string // additional arguments for a call with keys+1 keys
+		beyond []string // arguments to add to args for a call that has one key too many
 		want   string
 	}{
 		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Echo returns a server with echo. echo can wrap net/http middleware.
+// Echo returns a handler built with the Echo framework, which can wrap net/http middleware.
 func Echo(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

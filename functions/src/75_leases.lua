@@ -10,14 +10,14 @@
 -- The set also records how long each lease was granted for, in members with negative scores, which
 -- are never times. If all leases have the same length, the score of the member "length" is minus
 -- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
--- at which the lease was granted.
+-- at which the lease was granted; its length is its expiry minus that time.
 --
 -- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
 -- score, numbers.MOST, is above those of all other members, so that reading the last member finds
 -- it. The key expires when the last lease, the block and the override have ended.
 --
--- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
--- effect at the next acquire or renew. Each lease has its own length, the time for which it was
+-- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
+-- at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. If a lease has more time
 -- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
 -- renew shortens it to its length.

@@ -132,7 +132,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- the state that decide passes to wait for each denied call
+local denied = { counts = {} } -- for each denied call, decide calls wait() with this state
 
 -- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
 -- and for a key that holds another kind of state, it calls decisions.one_key.

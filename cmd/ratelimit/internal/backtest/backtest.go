@@ -43,7 +43,7 @@ type Options struct {
 
 	Key     Key             // key for suggestions
 	Share   float64         // minimum share of keys that a suggested limit never denies, 0 to 1; 0: no suggestions
-	Curves  bool            // draw how many keys and requests a limit of n would deny, for many n
+	Curves  bool            // plot the numbers of keys and requests that a limit of n would deny, for a range of n
 	Periods []time.Duration // periods of suggestions and curves
 
 	Worst    int // length of each list of keys with the most denials or requests

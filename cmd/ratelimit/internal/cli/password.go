@@ -34,7 +34,7 @@ func (a *app) findPassword(ctx context.Context) (err error) {
 		return errors.New("--askpass and --auth-command exclude each other; leave one out")
 	case a.servers.askPassword:
 		a.password, err = a.askPassword(ctx)
-	case a.servers.authCommand != "" && a.servers.timeout > 0: // parseServers refuses other timeouts
+	case a.servers.authCommand != "" && a.servers.timeout > 0: // for other timeouts, parseServers returns an error
 		a.auth = &passwords{command: a.servers.authCommand, timeout: a.servers.timeout, reuse: a.reuse, ctx: ctx}
 		a.auth.user, _, err = a.auth.get(ctx)
 	}
