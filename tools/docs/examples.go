@@ -10,7 +10,7 @@
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0; * matches any
 //	<!-- until: listening -->             text in its output after which the test sends Ctrl-C
 //	<!-- in: examples -->                 the directory of the clone in which it runs
-//	<!-- with: --addr 127.0.0.1:0 -->     arguments to append, to prevent conflicts with other programs
+//	<!-- with: --addr 127.0.0.1:0 -->     arguments to append: to prevent conflicts with other programs, or to save time
 //	<!-- needs: docker -->                a requirement; tests that do not meet it skip the block
 //	<!-- server: none -->                 it needs no server, so tests on real servers skip it
 //	<!-- not run: it takes an hour -->    why no test runs it
