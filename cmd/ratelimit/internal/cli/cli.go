@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -52,6 +53,8 @@ type app struct {
 	pace          pace
 	startEmbedded func() (*embedded.Server, error)
 
+	vectors func() ([]functions.VectorFile, error) // for verify
+
 	timeout time.Duration // default of --timeout
 	reuse   time.Duration // how long the output of --auth-command is used for new connections
 
@@ -75,6 +78,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
 		pace: realPace{make(chan struct{}, 32)}, startEmbedded: func() (*embedded.Server, error) { return embedded.Start() },
+		vectors: functions.LoadVectors,
 		timeout: 5 * time.Second, reuse: 5 * time.Second,
 	}
 }

@@ -117,7 +117,7 @@ func (a *app) verifyBuild(ctx context.Context, checked *policyReport) error {
 // verify runs the vectors. checked is the report on the library's policies, or nil without
 // --policies.
 func (a *app) verify(ctx context.Context, name, text string, checked *policyReport) error {
-	files, err := functions.LoadVectors()
+	files, err := a.vectors()
 	if err != nil {
 		return err
 	}

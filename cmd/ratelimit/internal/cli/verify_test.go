@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +15,18 @@ import (
 )
 
 func TestVerify(t *testing.T) {
-	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
+	t.Run("all vectors", func(t *testing.T) { testVerify(t, functions.LoadVectors, nil) })
+	t.Run("few vectors", func(t *testing.T) { testVerify(t, fewVectors, fewVectors, "--json") })
+}
+
+// vectorsFrom returns vectors for verify.
+type vectorsFrom = func() ([]functions.VectorFile, error)
+
+// testVerify checks the output of verify as text, or as JSON if flags has --json. verify gets its
+// vectors from load, or its own if load is nil, and must run those that want returns.
+func testVerify(t *testing.T, want, load vectorsFrom, flags ...string) {
+	t.Helper()
+	files := must[[]functions.VectorFile](t)(want())
 	vectors, steps := 0, 0
 	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
 	for _, file := range files {
@@ -29,19 +42,29 @@ func TestVerify(t *testing.T) {
 	end := "\nok: " + plural(vectors, "vector") + ", " + plural(steps, "step") + "\n"
 	size := grouped(int64(len(functions.Source()))) + " bytes\n\n"
 
-	t.Run("the library of this program", func(t *testing.T) {
-		run(t, nil, "verify").want(t, exitFine,
-			"ratelimit "+functions.Version()+", build "+functions.BuildID()+": loads, "+size+result+end, "")
-	})
-	t.Run("json", func(t *testing.T) {
-		got := run(t, nil, "verify", "--json")
-		var report verifyReport
-		require(t, json.Unmarshal([]byte(got.stdout), &report))
-		if got.code != exitFine || !report.OK || report.Vectors != vectors || report.Steps != steps || len(report.Files) != len(files) ||
-			len(report.Failures) != 0 || report.Digest != functions.Digest(functions.Source()) {
-			t.Errorf("%+v", got)
-		}
-	})
+	got := verifyWith(t, load, flags...)
+	if len(flags) == 0 {
+		got.want(t, exitFine, "ratelimit "+functions.Version()+", build "+functions.BuildID()+": loads, "+size+result+end, "")
+		return
+	}
+	var report verifyReport
+	require(t, json.Unmarshal([]byte(got.stdout), &report))
+	if got.code != exitFine || !report.OK || report.Vectors != vectors || report.Steps != steps || len(report.Files) != len(files) ||
+		len(report.Failures) != 0 || report.Digest != functions.Digest(functions.Source()) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// verifyWith runs verify with vectors from load, or with its own if load is nil.
+func verifyWith(t *testing.T, load vectorsFrom, flags ...string) outcome {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	a := testApp(nil, &stdout, &stderr)
+	if a.vectors = load; load == nil {
+		a.vectors = newApp(nil, io.Discard, io.Discard).vectors
+	}
+	code := a.execute(t.Context(), append([]string{"verify"}, flags...))
+	return outcome{code, stdout.String(), stderr.String()}
 }
 
 // A library that decides wrongly is detected, and each wrong reply is shown with the right one.
@@ -51,9 +74,13 @@ func TestVerifyFails(t *testing.T) {
 		t.Fatal("the library no longer names COST in this way; spoil another place")
 	}
 	file := libraryFile(t, wrong)
-	got := run(t, nil, "verify", "--library", file)
+	gcra := func() ([]functions.VectorFile, error) {
+		files, err := functions.LoadVectors()
+		return slices.DeleteFunc(files, func(f functions.VectorFile) bool { return f.Name != "gcra" }), err
+	}
+	got := verifyWith(t, gcra, "--library", file)
 	var report verifyReport
-	asJSON := run(t, nil, "verify", "--library", file, "--json")
+	asJSON := verifyWith(t, gcra, "--library", file, "--json")
 	require(t, json.Unmarshal([]byte(asJSON.stdout), &report))
 	if report.OK || len(report.Failures) == 0 {
 		t.Fatalf("%+v", report)
