@@ -111,7 +111,7 @@ func (b *batches) enter(c *caller) (Result, step) {
 		c.entered = 0 // k was made after c arrived, so any denial in k is newer
 	}
 	c.batch = k
-	// If a request sent after c's has completed before c woke, c may use one of its units.
+	// A request that was sent after c arrived may have completed before c woke. Its units serve c, too.
 	if waited && k.completed.serve(now) {
 		return k.result(now), decided
 	}

@@ -80,9 +80,9 @@ func WithPrefix(prefix string) Option {
 //
 // Every call returns within its timeout, regardless of rdb's options. If rdb was made without
 // ContextTimeoutEnabled, has a timeout of -2, is a cluster client with ReadOnly, or is of a type
-// that this package does not know, each call needs an extra goroutine and its own round trip. A
-// call that times out then keeps its connection until rdb's own timeouts expire. If such calls hold
-// all connections, the client notices only after these timeouts that a server is back.
+// that this package does not know, each call needs an extra goroutine and its own round trip. After
+// such a call has timed out, its connection stays in use until rdb's own timeouts expire. If this
+// happens to all connections, the client notices only then that a server is back.
 //
 // With any other rdb, calls share round trips; see [WithoutSharedRoundTrips]. Hooks see calls that
 // share a round trip as a pipeline; in a cluster or a ring, only the hooks of the node's client see

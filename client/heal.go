@@ -17,7 +17,7 @@ const (
 
 // WithHealer restores the library on servers that lost it. If a server replies that it does not
 // have the library, the client calls heal with a client for that server, and then sends the call
-// again. loader.Healer makes such a function. If the application's Redis user may not load
+// again. loader.Healer returns a suitable function. If the application's Redis user may not load
 // functions, leave WithHealer out; errors then say which command to run.
 //
 // heal is called once each time a server loses the library, even if many calls find it missing.
@@ -41,9 +41,8 @@ type healing struct {
 	err   error
 }
 
-// heal restores the library on the server that holds the keys of call. sent is when the call was
-// sent; the server did not have the library then. heal returns nil if the call should be sent
-// again.
+// heal restores the library on the server that holds the keys of call. The server did not have the
+// library when the call was sent, at the time sent. heal returns nil if the call should be sent again.
 func (s *server) heal(ctx *bounded, call *call, sent time.Time) error {
 	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
 	if h == nil {

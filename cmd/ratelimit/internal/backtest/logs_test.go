@@ -51,8 +51,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A policy with several keys makes one decision per request, even if its keys are in the shares of
-// different engines.
+// A policy with several keys makes one decision per request, even if different engines replay the
+// keys.
 func TestSeveralKeys(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}})))
 	opts := options(t, "fixed_window 1/h")
