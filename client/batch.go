@@ -41,10 +41,10 @@ import (
 // the reply. These fields do not reflect units that other processes have taken since.
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
-// not given back, because the limit has refilled since, and they would be available twice. Under
-// gcra, [Client.Close] gives back the unspent units, minus those that may have refilled. Under
-// other algorithms it drops them. If the reply to a request for a batch is lost, none of its units
-// are spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
+// not given back: the limit has refilled since, so they would be available twice. Under gcra,
+// [Client.Close] gives back the unspent units, minus those that may have refilled. Under other
+// algorithms it drops them. If the reply to a request for a batch is lost, none of its units are
+// spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
 // batches in other processes remain valid for up to ttl. Refund does not affect the batch, because
 // its units are already charged. The client measures time by the process's monotonic clock. The
 // client keeps batches for up to 65,536 keys.

@@ -15,7 +15,7 @@ type request struct {
 	want   int64         // units requested
 	done   chan struct{} // nil until a caller waits
 	err    error
-	res    Result // the result, if it is a denial
+	res    Result // the result, if the request was denied
 	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
 	until  time.Time
 	own    bool // err concerns only the caller that sent the request
