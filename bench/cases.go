@@ -13,8 +13,7 @@ import (
 const day = 24 * time.Hour
 
 // Workloads of the cases. Limits for keys in use are large enough for all calls in a case. Limits
-// for absent keys have short periods where possible, so that the keys that calls create expire
-// soon.
+// for absent keys have short periods where possible, so that created keys expire soon.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
 	wholeCost   = workload{keys: inUse, allow: true, count: 60000, period: 10 * time.Hour, cost: 5, prefill: 1000}
@@ -177,8 +176,8 @@ func (b *caseBuilder) several(name string, w workload) {
 		floor("three", 3, w, holds("gcra")))
 }
 
-// option measures a take that has an option, and compares it with the same take without the option
-// and with the floor bare.
+// option adds a case that compares a take that has an option with the same take without it. bare is
+// the floor of the case.
 func (b *caseBuilder) option(name, option string, aim float64, extra func(n int) string, bare contender, works ...workload) {
 	b.add(benchCase{name: name, note: "beside the same call without", work: works[0]},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, option, extra, works...) },
@@ -192,9 +191,9 @@ func (b *caseBuilder) month(name string, aim float64, w, ordinary workload, bare
 		take(b.libraries[0], "tw1", "fixed_window", ordinary).aimed(aim), bare)
 }
 
-// many adds a case that compares calls with many different limits with calls that all have the
-// same limit. Do not use it to compare libraries: each turn would begin with a newly loaded
-// library, which would have to parse every limit again.
+// many adds a case that compares calls under many different limits to calls under one limit. Do not
+// use it to compare libraries: each turn would begin with a newly loaded library, which would have
+// to parse every limit again.
 func (b *caseBuilder) many(name string, limits int, w workload) {
 	b.add(benchCase{name: name, note: "each key has one of them; beside one limit", work: w}, func(lib *library, prefix string) contender {
 		each := make([]contender, limits)

@@ -29,8 +29,8 @@ type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error
 
-	// undecided reports whether an error means that the limiter gave up without a decision, which
-	// is permitted. A nil undecided means that the limiter never gives up.
+	// undecided reports whether an error means that the limiter gave up without a decision. The
+	// benchmark permits this. A nil undecided means that the limiter never gives up.
 	undecided func(error) bool
 }
 

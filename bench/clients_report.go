@@ -58,8 +58,8 @@ func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
-// ratio returns the decisions per second of one contender divided by those of the other: the median
-// over all rounds.
+// ratio returns the median, over all rounds, of one contender's decisions per second divided by the
+// other's.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	rates := func(name string) []float64 {
 		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })
@@ -182,8 +182,7 @@ func (r clientsReport) plots() map[string]string {
 	return plots
 }
 
-// plot draws, for each contender that takes part, a line with a value for each number of
-// goroutines.
+// plot draws a line for each contender that takes part, with a value for each number of goroutines.
 func (r clientsReport) plot(hot bool, says string, text func(float64) string, value func(*clientFigures) float64) string {
 	var goroutines, all []float64
 	for _, n := range clientGoroutines {

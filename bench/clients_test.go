@@ -26,7 +26,7 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
 	}
 	for _, c := range clientContenders {
-		want := 4 // two for distinct keys, and two for the hot key
+		want := 4 // two rows for distinct keys, and two for the hot key
 		if c.hotOnly {
 			want = 2
 		}

@@ -43,12 +43,13 @@ func parseCommandStats(entries map[string]string) (commandStats, error) {
 	return stats, nil
 }
 
-// cost returns the server time in microseconds per decision, for n decisions. before and after are
-// the counters before and after these decisions. A decision is one call to each of the named
-// commands. The time of a script already includes the commands that the script calls. cost returns
-// an error unless the server has counted exactly n calls to each command and no failures. Other
-// counts mean that another program uses the server, or that a contender sends commands that it does
-// not declare. If refuses is true, calls may fail.
+// cost returns the server time per decision, in microseconds. before and after are the counters
+// before and after n decisions. A decision is one call to each of the named commands; the time of a
+// script includes the commands that it calls.
+//
+// If the server did not count exactly n calls to each command, cost returns an error: another
+// program uses the server, or a contender sends commands that it does not declare. A failed call is
+// also an error, unless refuses is true.
 func cost(before, after commandStats, commands []string, n int, refuses bool) (float64, error) {
 	if n <= 0 {
 		return 0, fmt.Errorf("the cost of %d decisions was asked for, want at least 1", n)

@@ -59,9 +59,8 @@ func (c contender) named(name string) contender {
 	return c
 }
 
-// taking returns a copy of the contender. The copy's call takes the workload's cost from a key, and
-// its fill takes the workload's prefill. The function take returns the commands that take units from
-// key number n.
+// taking returns a copy of c whose call takes w.cost units from a key, and whose fill takes
+// w.prefill units. take returns the commands that take units from key number n.
 func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
 	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
 	if w.prefill > 0 {

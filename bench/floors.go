@@ -7,8 +7,8 @@ import (
 )
 
 // floorLibraryName is the name of the library of floors. A floor is a function that makes no
-// decision, so its time is what the rest of a call takes. Some floors run no commands; the others
-// run the fewest commands that a case needs. Their replies are constant.
+// decision, so its time is the minimum for a real call. Some floors run no commands; the others run
+// the fewest commands that a case needs. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `
@@ -126,7 +126,7 @@ register('release', function(key)
 end)
 `
 
-// bare returns a contender that reads and writes nothing.
+// bare returns a contender that sends a command that reads and writes no keys.
 func bare(name, command string, args ...any) contender {
 	return contender{
 		name:     name,

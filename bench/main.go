@@ -20,8 +20,7 @@ import (
 )
 
 func main() {
-	// Catch SIGPIPE too, so that the server is stopped if a program that reads the output, such as
-	// head, exits.
+	// On SIGPIPE, for example when head exits in `bench | head`, the server must be stopped too.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {

@@ -63,7 +63,7 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed leaky_bucket call may have to wait
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] == 0 { // an allowed leaky_bucket call may have a retry_after_ms above 0
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil

@@ -92,9 +92,8 @@ func (b *caseBuilder) ulule(w workload) contender {
 }
 
 // seedCounterScript is the script in the section "Implementation using counter" of the article on
-// which this project is based. The article is about limiting calls to other APIs. KEYS[1] is the
-// counter; ARGV are the window in seconds and the limit. The script returns nil for an allowed call
-// and -1 for a denied one.
+// which this project is based. KEYS[1] is the counter; ARGV are the window in seconds and the
+// limit. The script returns nil for an allowed call and -1 for a denied one.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -219,9 +218,9 @@ func (b *caseBuilder) twoCounters(w workload) contender {
 	return c
 }
 
-// script loads a script and returns a contender that calls the script. The contender's field read
-// is nil, and the caller must set it. args returns the number of keys, the keys and the arguments
-// for key number n. prefill is the number of calls that fill a key.
+// script loads a script and returns a contender that calls the script. The caller must set the
+// contender's field read. args returns the number of keys, the keys and the arguments for key
+// number n. prefill is the number of calls that fill a key.
 func (b *caseBuilder) script(name, text string, prefill int64, args func(n int) []any) contender {
 	sha, err := b.rdb.ScriptLoad(b.ctx, text).Result()
 	b.failed("SCRIPT LOAD", err)

@@ -45,8 +45,8 @@ func (r *recorder) catch(ask func() error) []redis.Cmder {
 	return []redis.Cmder{failed}
 }
 
-// pass calls ask and sends the commands that ask makes to the server. A limiter can then load its
-// script, for example.
+// pass calls ask, and sends the commands that ask makes instead of recording them, for example to
+// load a limiter's script.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()

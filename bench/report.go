@@ -18,7 +18,7 @@ type report struct {
 	Server    string       `json:"server"`
 	Machine   string       `json:"machine"`
 	Libraries []string     `json:"libraries"`
-	Unit      string       `json:"unit"` // of all figures: microseconds or instructions
+	Unit      string       `json:"unit"` // the unit of all figures: microseconds or instructions
 	Plan      plan         `json:"plan"`
 	Seconds   float64      `json:"seconds"`
 	Cases     []caseReport `json:"cases"`
@@ -41,7 +41,7 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least; slower rounds may include other work on the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least, because slower rounds may include other work on the machine
 
 	// Ratio is the time of the case's first row divided by the time of this row. It is nil in the
 	// first row.
@@ -101,8 +101,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim describes r's aim and says whether r met it, or returns "" if r has no aim. A ratio is
-// rounded as in the report before it is compared.
+// aim describes r's aim and says whether r met it, or returns "" if r has no aim. It compares the
+// ratio as rounded in the report.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -43,7 +43,7 @@ gcra (5/m): a note
   another   4.00 (4.00 to 40.00)   0.50          at most 0.30: missed
   floor     1.00 (1.00 to 10.00)   2.00          
 `
-	// Ignore trailing spaces and those that align columns.
+	// Ignore trailing spaces and the alignment of columns.
 	if got := squeeze(text.String()); !strings.HasSuffix(got, squeeze(wantText)) {
 		t.Errorf("the text is\n%s\nwant its end\n%s", got, squeeze(wantText))
 	}

@@ -180,8 +180,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure calls the function calls. It returns the server time in microseconds, or the number of
-// instructions, per decision.
+// measure runs calls, and returns the server time in microseconds, or the number of instructions,
+// per decision.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
 		if err := r.counter.start(ctx); err != nil {
@@ -207,8 +207,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn created. position is the number of the next key. If these
-// keys stayed, the server would double its hash tables in the middle of a later turn.
+// forget deletes the keys that a turn created. Otherwise the server would double its hash tables in
+// the middle of a later turn. position is the number of the next key.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {

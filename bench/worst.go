@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// worstMicroseconds is the maximum server time of a valid call on an otherwise idle machine. The
-// fastest round of a call must not take longer.
+// worstMicroseconds is the maximum server time of a valid call, measured in its fastest round.
+// Slower rounds may include other work on the machine.
 const worstMicroseconds = 10000
 
 // refusable is a command that the library may reject.
@@ -25,8 +25,8 @@ func (c refusable) SetErr(err error) {
 	}
 }
 
-// worst adds a case with the most expensive known valid calls for each verb. It measures each call
-// a few times, each time with a new state.
+// worst adds a case for the most expensive known valid calls of each verb. It measures each call a
+// few times, each time with a new state.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {

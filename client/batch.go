@@ -20,11 +20,11 @@ import (
 // more.
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
-// larger its batch, so that the units are spent within ttl. A request takes at most an eighth of
-// the remaining units, unless more callers than that are waiting, so that processes share the last
-// units. For each key, only one request for a batch is in progress at a time. Other callers wait
-// for its reply, within their contexts and the client's timeout, and share its units, its denial,
-// or its error.
+// larger its batch, so that the units are spent within ttl. To leave units for other processes, a
+// request takes at most an eighth of the remaining units, or one unit for each waiting caller if
+// that is more. For each key, only one request for a batch is in progress at a time. Other callers
+// wait for its reply, within their contexts and the client's timeout, and share its units, its
+// denial, or its error.
 //
 // The following calls never use a batch: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, and a cost of 0 or above
@@ -41,8 +41,8 @@ import (
 // the reply. These fields do not reflect units that other processes have taken since.
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
-// not given back, because the limit has refilled since, and they would be available twice. Under
-// gcra, [Client.Close] gives back the unspent units, less those that may have refilled; under other
+// not given back: the limit has refilled since, so they would be available twice. Under gcra,
+// [Client.Close] gives back the unspent units, minus those that may have refilled. Under other
 // algorithms it drops them. If the reply to a request for a batch is lost, none of its units are
 // spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
 // batches in other processes remain valid for up to ttl. Refund does not affect the batch, because

@@ -52,9 +52,9 @@ func (c *Client) refundBatches() {
 			rate = c.batches.parsed.refillRate(ctx, l.limit, node)
 			perSecond[at] = rate
 		}
-		// A refund may take up to its timeout to arrive. Units that may refill by then are not
-		// refunded. Under an override, units may refill faster than under the limit, so the higher
-		// rate applies.
+		// A refund may take up to the client's timeout to arrive. Units that may refill by then are
+		// not refunded. Under an override, units may refill faster than under the limit, so the
+		// higher rate applies.
 		rate = max(rate, l.rate)
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})

@@ -175,7 +175,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 // policy that the client knew before.
 func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	for name, tt := range map[string]struct {
-		old, new string // a replacement in the library's source code
+		old, new string // old is replaced by new in the library's source code
 		policy   string
 		knows    bool // whether the client has learned the policy before the test
 		asked    int  // number of requests sent for 100 calls; not checked if 0

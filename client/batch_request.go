@@ -15,7 +15,7 @@ type request struct {
 	want   int64         // units requested
 	done   chan struct{} // nil until a caller waits
 	err    error
-	res    Result // the result, if it is a denial
+	res    Result // the result, if the request was denied
 	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
 	until  time.Time
 	own    bool // err concerns only the caller that sent the request
@@ -111,7 +111,8 @@ func (b *batches) enter(c *caller) (Result, step) {
 		c.entered = 0 // k was made after c arrived, so any denial in k is newer
 	}
 	c.batch = k
-	// A request that was sent after c arrived may have completed before c woke. Its units serve c, too.
+	// A later request than c's may have completed before c woke. If so, c may use one of its
+	// reserved units.
 	if waited && k.completed.serve(now) {
 		return k.result(now), decided
 	}
@@ -204,7 +205,7 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
 	// If an allowed call has to wait, the key now has a leaky_bucket. If Shadow is set, the policy
-	// has just become a shadow policy. Units of neither may be batched.
+	// has just become a shadow policy. In both cases, the units must not be batched.
 	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 		k.until = k.sent.Add(b.ttl)
 		r.kept, r.until = min(units-1, k.waiting), k.until

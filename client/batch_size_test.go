@@ -69,8 +69,8 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 		}
 	}
 
-	// The last reply left no units, so the next request is for one, although units have refilled
-	// since. The size then doubles again.
+	// The last reply reported no remaining units, so the next request is for one unit, although
+	// units have refilled since. The size then doubles again.
 	s = newTestbed(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)

@@ -114,7 +114,7 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	}
 	wantSource(t, c, wide, 1, client.SourceBatch)
 	s.wantSent(t, "=1 =1 =1")
-	s.pass(ttl) // no units of the first limit are left
+	s.pass(ttl) // the units of the first limit expire
 	for range 1 + 2 + 4 {
 		if res := allow(t, c, "90000/m", 1); !res.Allowed {
 			t.Error(res)

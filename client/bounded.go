@@ -53,10 +53,9 @@ func (s *server) bounded(ctx context.Context) *bounded {
 		b.deadline, b.timeout = deadline, 0
 	}
 	if s.opened {
-		// The first call to Done comes from go-redis, which only checks whether the context has
-		// ended, so it needs no timer. If the application made the Redis client, its hooks or its
-		// dialer may call Done first and wait on the channel, so every call to Done needs the
-		// timer.
+		// With Open, the first call to Done comes from go-redis, which only checks whether the
+		// context has ended, so it needs no timer. With New, hooks or a dialer of the application
+		// may call Done first and wait on the channel.
 		b.looks = 1
 	}
 	return b
@@ -94,9 +93,9 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// sharedTimers shares timers among calls whose contexts have a nil Done channel, because a timer for
-// each call would use more memory than the rest of the call. Calls whose deadlines lie within a
-// twentieth of the timeout end together, a twentieth of the timeout after the first deadline.
+// sharedTimers shares timers among calls whose contexts have a nil Done channel, because a timer
+// for each call would use more memory than the rest of the call. A timer fires a twentieth of the
+// timeout after its first deadline, and ends all calls whose deadlines lie in between.
 type sharedTimers struct {
 	mu   sync.Mutex
 	next time.Time

@@ -28,10 +28,10 @@ const shortest = 10 * time.Millisecond
 // breakers holds a circuit breaker for each node, so that an unreachable node does not block calls
 // to the others.
 type breakers struct {
-	// node returns the node that holds key; nil if there is only one node.
+	// node returns the node that holds key. The function is nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // whether go-redis knows the nodes; calls to the function node then need no round trip
+	ready    atomic.Bool // whether go-redis knows the nodes; the function node then needs no round trip
 	first    *breaker    // for the only node, or while go-redis does not know the nodes
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
@@ -138,8 +138,8 @@ func (b *breakers) close() {
 	})
 }
 
-// breakerError returns the error to report to the breaker for a call that ended with err. If the
-// call failed, breakerError stores its error, which later errors quote.
+// breakerError returns the error to report to the breaker for a call that ended with err. If err is
+// a failure of the node, breakerError stores it, and openError quotes it.
 func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// settleWithin is how long Settle can repeat a correction after its outcome became unknown.
+// settleWithin is how long Settle repeats a correction whose outcome is unknown, from its first
+// attempt.
 const settleWithin = 10 * time.Minute
 
 // Hold is an estimate that was charged for work whose cost is known only afterwards, such as the
@@ -23,7 +24,7 @@ type Hold struct {
 	once   string // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
-	fixed   bool         // whether the corrections are final: one may have been made, or none was needed
+	fixed   bool         // whether Settle can no longer change actual: a correction may have been made, or none was needed
 	left    []correction // corrections still to be made
 	unknown time.Time    // when left[0] was first sent; zero unless its outcome is unknown
 	err     error        // the error that made the outcome of left[0] unknown
@@ -68,9 +69,9 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
 }
 
-// sameSlot returns a prefix for other keys. The client also puts its own prefix in front of every
-// key. The keys that result are in the same hash slot. sameSlot returns an error if the braces in
-// prefix or key make this impossible.
+// sameSlot returns a prefix for other keys in the hash slot of key. prefix is the client's own
+// prefix of every key. If the braces in prefix or key make this impossible, sameSlot returns an
+// error.
 func sameSlot(prefix, key string) (string, error) {
 	full := prefix + key
 	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
@@ -96,8 +97,8 @@ func (h *Hold) Result() Result { return h.res }
 // The estimate is corrected only once, even if Settle is called several times: later calls return
 // the first outcome and ignore actual. If a reply is lost, Settle retries as [Client.Take] does
 // with an OnceKey. If it then returns [ErrOutcomeUnknown], a later call repeats the same
-// correction, and never makes it twice. This is possible for 10 minutes; after that, Settle keeps
-// returning the error.
+// correction, which takes effect at most once. After 10 minutes, Settle no longer repeats it, and
+// returns the same error.
 //
 // After any other error, the correction was not made, and Settle can be called again. The same is
 // true if Allowed is false because a key is blocked. If some keys get units back and others are

@@ -73,8 +73,8 @@ func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	}
 }
 
-// eachPrimary calls f for every primary, concurrently. name describes the server, as the beginning
-// of a sentence.
+// eachPrimary calls f for every primary, concurrently. name is the beginning of errors about the
+// server: its address and a colon, or "" without a cluster or a ring.
 func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)
@@ -94,8 +94,8 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 }
 
 // inCluster returns an error if node is one of several primaries of a cluster: such a node rejects
-// the keys of the others. Every user may send HELLO. If the user may not send CLUSTER SHARDS,
-// inCluster returns nil.
+// the keys of the others. It returns nil if the user may not send CLUSTER SHARDS; HELLO needs no
+// permission.
 func inCluster(ctx context.Context, node redis.UniversalClient) *Error {
 	hello, err := node.Do(ctx, "HELLO").Result()
 	if err != nil || respmap.Of(hello)["mode"] != "cluster" {
@@ -189,7 +189,7 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	e := newError(ctx, "info", nil, err, false)
 	switch {
 	case e.class == ErrBadLimit && strings.HasSuffix(e.sentence, forLeases):
-		// ratelimit_info rejects limits that are for leases.
+		// ratelimit_info rejects every limit for leases, even a valid one.
 		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
 			return nil
 		} else if err != nil {

@@ -64,7 +64,7 @@ func (c *command) fill(ctx context.Context, call *call) {
 	if len(call.keys) > 0 {
 		c.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	// Otherwise a cluster client fetches the step count from a server. This may take 5 s, and
+	// Without a step count, a cluster client would fetch it from a server, which may take 5 s and
 	// ignores the context.
 	c.SetStepCount(1)
 }

@@ -75,7 +75,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rdb, p := through(t)
 			c := newClient(t, rdb)
-			key := "{b}:" + name // in the slots of the first node
+			key := "{b}:" + name // in a slot of the first node
 			must[client.Result](t)(c.Allow(t.Context(), key, perDay))
 			p.lose(0, false)
 			cancelled, cancel := context.WithCancel(t.Context())

@@ -43,7 +43,7 @@
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
 // first of them sends its call to the server. Callers behind it send theirs at the same time only
-// if the last reply left enough units.
+// if the last reply reported enough remaining units.
 //
 // # Errors
 //

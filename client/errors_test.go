@@ -275,8 +275,8 @@ func TestBadReplies(t *testing.T) {
 	}
 }
 
-// A limit with the name of an option would make the server read the next limit as that option's
-// value.
+// The client rejects a limit that has the name of an option: the server would read the next limit
+// as that option's value.
 func TestOptionAsLimit(t *testing.T) {
 	for _, word := range []client.Limit{"COST", "cost", "UpTo", "Once", "TRACK"} {
 		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}

@@ -11,9 +11,9 @@ import (
 
 // Fallback selects the result of a call that takes units (Allow, AllowN, AllowAtMost, Take) if no
 // server decides. The server may be unreachable, not reply in time, be unable to serve, lack the
-// library, or reject the user. It is [ReturnError], [FailOpen], [FailClosed] or a [LocalLimiter].
-// [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
-// Request.Fallback means the client's Fallback, which is ReturnError by default.
+// library, or reject the user. A Fallback is [ReturnError], [FailOpen], [FailClosed] or a
+// [LocalLimiter]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero
+// value of Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
 // With any Fallback, a call returns an error if its arguments are invalid ([ErrMisconfigured]), for
 // example if the limit cannot be parsed. It also returns an error if its context was canceled or

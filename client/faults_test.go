@@ -44,7 +44,7 @@ const (
 )
 
 // Whatever the fault and the mode, the server executes each call at most once, and the call returns
-// in time. The server executed a call exactly once if the call returns the server's decision.
+// in time. If the call returns the server's decision, the server executed it exactly once.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{

@@ -10,7 +10,7 @@ type Info struct {
 	Version  string   // version of the library, such as "0.1.0"
 	Contract int64    // version of the wire contract; this package supports 1
 	BuildID  string   // changes whenever the library's source changes, policies included
-	Policies []string // names in order, without @
+	Policies []string // sorted names, without @
 
 	// ShadowDenied maps each shadow policy to the number of calls that it would have denied if it
 	// were enforced. The node that replied has counted them since the library was loaded there.

@@ -42,8 +42,8 @@ func (l *Lease) ID() string { return l.id }
 
 // Acquire takes the lease if fewer than n leases of the key are held, where n is the number in the
 // limit. If the lease is already held, Acquire extends it. In the Result, Limit is n, and Remaining
-// is the number of leases that are left. RetryAfter is the longest time until a lease is available.
-// ResetAfter is the time until all leases have expired.
+// is the number of leases that are left. RetryAfter is the time until a lease is available if none
+// is renewed or released. ResetAfter is the time until all leases have expired.
 //
 // The same lease is never taken twice, so Acquire retries up to three times if a reply is lost,
 // unless ctx is done. After [ErrOutcomeUnknown], call it again or call Release.

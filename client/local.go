@@ -22,8 +22,8 @@ import (
 // local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full
 // at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
-// policies. A limit such as "0/m" allows nothing, as on a server. Force charges units that do not
-// fit as debt, down to one burst below empty.
+// policies. A limit such as "0/m" allows nothing, as on a server. With Force, units that do not fit
+// become debt, at most one burst.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
 // in the background after the first decision on the policy, or from [WithLimits]. If the client
@@ -164,7 +164,8 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	return res, nil
 }
 
-// force takes cost tokens from the bucket, down to one burst below empty.
+// force takes cost tokens from the bucket, which can go into debt by at most one burst. The rest of
+// cost is not charged.
 func force(bucket *rate.Limiter, now time.Time, cost int64) {
 	burst := bucket.Burst()
 	units := min(cost, int64(math.Floor(bucket.TokensAt(now)))+int64(burst))

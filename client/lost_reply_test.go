@@ -24,8 +24,8 @@ var lossy = []struct {
 	{"RESP2, connection cut", redis.Options{Protocol: 2}},
 }
 
-// timingOut is a connection whose failed reads report a timeout. It acts like a connection to a
-// silent server, but the test need not wait for a timeout, and a slow machine cannot exceed one.
+// timingOut is a connection on which a failed read reports a timeout, as if the server were silent.
+// So the test needs no real timeout, which a slow machine could exceed.
 type timingOut struct{ net.Conn }
 
 func (c timingOut) Read(b []byte) (int, error) {

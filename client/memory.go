@@ -84,9 +84,9 @@ func (m *memory) recall(a single) (Result, bool) {
 	return res, true
 }
 
-// remember keeps the denial of a call, unless forget was called after the call was sent. sent is
-// when the call was sent, and forgets is the value of m.forgets then. The denial expires as if the
-// server had decided at that time.
+// remember keeps the denial of a call that was sent at the time sent, when m.forgets had the value
+// forgets. If forget was called since, remember does nothing. The denial expires as if the server
+// had decided at the time sent.
 func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {

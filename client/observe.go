@@ -151,8 +151,8 @@ func (o *observers) policy(limits []Limit, decided bool) string {
 	return joined
 }
 
-// errorTypes maps errors to label values. The first match applies, so causes come before their
-// consequences.
+// errorTypes maps errors to label values. The first match applies, so specific errors come before
+// general ones.
 var errorTypes = []struct {
 	class error
 	word  string

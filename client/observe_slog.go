@@ -72,7 +72,7 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 }
 
 func (l *callLog) breaker(change BreakerChange) {
-	level := slog.LevelDebug // for open to half-open and back, which repeat while a node is down
+	level := slog.LevelDebug // for changes between open and half-open, which repeat while a node is down
 	switch {
 	case change.From == "closed":
 		level = slog.LevelWarn

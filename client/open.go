@@ -46,8 +46,8 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err := c.secure(&s.Options); err != nil {
 		return nil, err
 	}
-	// Every call has a deadline. This timeout is for the commands that go-redis sends on its own, for
-	// example to list the nodes of a cluster.
+	// This timeout is only for the commands that go-redis sends on its own, for example to list the
+	// nodes of a cluster. Every call has its own deadline.
 	s.Punctual(max(c.server.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
@@ -86,9 +86,10 @@ func (c *Client) secure(o *redis.Options) error {
 	return nil
 }
 
-// dialer returns a function that dials like dial, but reports a dial error at the first use of the
-// connection. go-redis counts failed dials. After as many failures as the pool has connections, it
-// fails every call without dialing, until a goroutine that dials once a second succeeds.
+// dialer returns a function that dials like dial, but reports a dial error only when the connection
+// is used. Otherwise go-redis would count the errors. After as many errors as the pool has
+// connections, every call fails without dialing until a background goroutine, which dials once a
+// second, succeeds.
 func dialer(dial dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

@@ -71,8 +71,8 @@ func WithLongestBlock(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestBlock(d) }
 }
 
-// OnCallError calls f, instead of logging the error, if a wait that a RetryInfo asks for could not
-// be stored as a block.
+// OnCallError calls f, instead of logging the error, if the client could not block a key for the
+// time in a RetryInfo.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
 		return adapter.Set(&c.onError, f, "OnCallError(nil); give a function, or leave it out for the log")

@@ -230,9 +230,9 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 }
 
 // undecided returns the error for a call without a decision, or nil if the call is allowed. err is
-// the reason why there is no decision. If refuse is above 0, the call fails, and refuse is the
-// retry delay. The call also fails if RefuseMisconfigured applies. It also fails if ctx is done,
-// because the caller may have canceled it to avoid the limit.
+// the reason why there is no decision. The call fails if RefuseMisconfigured applies, or if refuse,
+// the retry delay, is above 0. It also fails if ctx is done, because the caller may have canceled
+// it to avoid the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
 	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

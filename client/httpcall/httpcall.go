@@ -82,8 +82,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError sets a function that is called if a wait that a response asks for could not be stored as
-// a block. The default is to log the error.
+// OnError calls f, instead of logging the error, if the Transport could not block a key for the
+// time that a response asks for.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")

@@ -44,12 +44,13 @@
 //
 // If there is no decision, because no server is reachable or the limit is wrong, the request is
 // allowed: an outage of the limiter should not become an outage of the service. The error goes to
-// [log/slog], at most once a second. [RefuseOnError] answers 503 Service Unavailable instead, and
-// [OnError] receives every error. Retries do not help against a wrong limit: [Middleware.Check]
-// finds it when the program starts. While the program runs, the error is logged separately, and
-// [RefuseMisconfigured] answers 500 Internal Server Error. If the client has a [client.Fallback]
-// other than ReturnError, the fallback applies first. Requests allowed by FailOpen are served
-// without the fields. Requests denied by FailClosed get 503, because they are not over a limit.
+// [log/slog], at most once a second. With [RefuseOnError], the response is 503 Service Unavailable
+// instead. [OnError] receives every error. Retries do not help against a wrong limit:
+// [Middleware.Check] finds it when the program starts. While the program runs, the error is logged
+// separately. With [RefuseMisconfigured], the response is 500 Internal Server Error. If the client
+// has a [client.Fallback] other than ReturnError, the fallback applies first. Requests allowed by
+// FailOpen are served without the fields. Requests denied by FailClosed get 503, because they are
+// not over a limit.
 //
 // # Clients that hang up
 //

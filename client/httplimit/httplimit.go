@@ -61,9 +61,9 @@ func Delay() Option {
 	}
 }
 
-// RefuseOnError answers 503 Service Unavailable with Retry-After if there is no decision. Without
-// this option, a request without a decision is allowed, unless its context has ended. retryAfter
-// must be at least a second.
+// RefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
+// is no decision. Without this option, a request without a decision is allowed, unless its context
+// has ended. retryAfter must be at least a second.
 func RefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
@@ -74,10 +74,10 @@ func RefuseOnError(retryAfter time.Duration) Option {
 	}
 }
 
-// RefuseMisconfigured answers 500 Internal Server Error if there is no decision because of a
-// [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option, a
-// request whose limit is wrong is treated as in an outage. [Middleware.Check] finds a wrong limit
-// when the program starts.
+// RefuseMisconfigured makes the middleware respond with 500 Internal Server Error if there is no
+// decision because of a [client.ErrMisconfigured], such as a wrong limit, which no retry can fix.
+// Without this option, a request whose limit is wrong is treated as in an outage.
+// [Middleware.Check] finds a wrong limit when the program starts.
 func RefuseMisconfigured() Option {
 	return func(m *middleware) error {
 		m.refuseMisconfigured = true
@@ -226,10 +226,10 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.Write(w)
 }
 
-// undecided handles a request without a decision. err is the reason why there is none. undecided
-// rejects the request if refuse is above 0, or if RefuseMisconfigured applies. It also rejects a
-// request whose context has ended, because the client may have ended the context to avoid the
-// limit. It serves any other request. It writes no RateLimit fields.
+// undecided handles a request without a decision. err is the reason why there is none. The request
+// is rejected if RefuseMisconfigured applies, or if refuse, the retry delay, is above 0. It is also
+// rejected if its context has ended, because the client may have ended it to avoid the limit.
+// Otherwise it is served. undecided writes no RateLimit fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {
 	switch {
 	case m.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):

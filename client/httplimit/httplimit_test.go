@@ -306,7 +306,7 @@ func TestDelay(t *testing.T) {
 	var waited time.Duration
 	note := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { waited = time.Since(began) })
 	delaying := newHandler(t, limiter, "leaky_bucket 20/s burst=3", httplimit.Address(), note, httplimit.Delay())
-	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock is stopped
+	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock is stopped, so each wait is longer
 		began = time.Now()
 		checkStatus(t, serve(delaying, get("/")), http.StatusOK)
 		if waited < want {

@@ -21,7 +21,7 @@ func TestBlockShortensNothing(t *testing.T) {
 	} {
 		server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 		other := limitertest.Open(t, server)
-		limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_block", func(context.Context) { // runs after any check that limiter could make before it blocks the key
+		limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_block", func(context.Context) { // so that the other block comes after any check that limiter could make first
 			limitertest.Check(t, other.Block(t.Context(), tt.other, "k"))
 		}))
 		limitertest.Check(t, adapter.Block(t.Context(), limiter, tt.own, []string{"k"}))

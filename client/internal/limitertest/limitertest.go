@@ -71,7 +71,7 @@ func Hooked(t testing.TB, server *embedded.Server, hook Hook, opts ...client.Opt
 	return limiter
 }
 
-// Hook runs around each command of the library. next sends the command.
+// Hook runs around each call to a function of the library. next sends the call.
 type Hook func(ctx context.Context, function string, next func() error) error
 
 // Before returns a Hook that calls f before each call to a function, such as "ratelimit_take".

@@ -12,15 +12,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Calls limits calls to other services. A C describes one call, for example an HTTP request. Make a
+// Calls limits calls to other services. C is the type of a call, such as *http.Request. Make a
 // Calls with [New], and set the other fields before its first use.
 type Calls[C any] struct {
 	adapter.Requests[C]
-	OnError     func(C, error) // receives the error if a block could not be stored
+	OnError     func(C, error) // called if a key could not be blocked
 	wait, block time.Duration
 }
 
-// New returns Calls with the default times. empty is the text of the error for an empty key.
+// New returns a Calls with the default longest wait and longest block. empty is the text of the
+// error for an empty key.
 func New[C any](limiter *client.Client, name string, limit client.Limit, empty string) Calls[C] {
 	return Calls[C]{
 		Requests: adapter.Requests[C]{Limiter: limiter, Name: name, Limit: limit, Empty: errors.New(empty)},
