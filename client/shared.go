@@ -11,9 +11,9 @@ import (
 )
 
 // bench/README.md has the measurements behind these values. go-redis's own AutoPipeliner is not
-// suitable. It ignores contexts. It reads a command's arguments when it queues the command, so it
-// is not known which commands were sent. In a cluster, it sends calls for several nodes together,
-// so all of them wait for one node that hangs.
+// suitable. It ignores contexts. It reads a command's arguments when it queues the command, so the
+// client could not tell which commands were sent. In a cluster, it sends calls for several nodes
+// together, so all of them wait for one node that hangs.
 const (
 	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
 	mostConcurrent  = 2   // round trips per node; with only 1, a hanging connection would stop all calls

@@ -215,8 +215,8 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 	all.Wait()
 }
 
-// If the client is closed while a call waits for a round trip, the error says so: the call's
-// context has not ended, and no Fallback decides.
+// If the client is closed while a call waits for a round trip, the error says so. It is not a
+// context error, and no Fallback decides.
 func TestSharedCallsOfAClientThatIsClosed(t *testing.T) {
 	c := startCrowdOf(t, func(addr string) *client.Client {
 		rdb := connect(t, redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
