@@ -25,8 +25,8 @@ const (
 )
 
 // parsedLimits caches the parsed form of limits. The client itself parses most limits that calls
-// name directly, such as "100/m". It fetches the others, and policies, from a server: policies
-// exist only on servers, and only the server's library can parse every limit.
+// name directly, such as "100/m". It fetches all others from a server: only the library there knows
+// the policies, and can parse every limit.
 type parsedLimits struct {
 	server *server
 	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own

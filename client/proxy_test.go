@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fault is an error that a proxy causes in the reply to a call.
+// fault is a network fault that a proxy simulates.
 type fault int
 
 const (

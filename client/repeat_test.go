@@ -219,8 +219,8 @@ func TestNotAskedAgain(t *testing.T) {
 	}
 }
 
-// A retry that waits for a connection gives up when OnceTTL has passed, because it would be charged
-// again.
+// A retry that waits for a connection gives up when OnceTTL has passed, because from then on it
+// would be charged again.
 func TestRepetitionEndsWithOnceTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{err: io.EOF, sent: true}

@@ -55,9 +55,9 @@ type roundTrip struct {
 	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
-// sharesWith reports whether a call to node may share a round trip with other calls. Probes are
-// sent alone. Calls whose node is not known yet are also sent alone: if they shared a round trip,
-// one unreachable node would delay the calls to other nodes.
+// sharesWith reports whether a call to node may share a round trip with other calls. A call that
+// probes a node whose breaker is open is sent alone. So are calls whose node is not known yet: if
+// they shared a round trip, one unreachable node would delay the calls to other nodes.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }

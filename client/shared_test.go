@@ -16,7 +16,7 @@ import (
 
 // crowd is a server behind a proxy that holds its replies, and a client whose calls share round
 // trips. Some calls are in progress: ShareAbove calls that were sent separately, and two round
-// trips of one call each. Later calls wait for the round trips.
+// trips of one call each. Later calls wait until a round trip ends.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client

@@ -98,8 +98,8 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// passwords gets passwords from a command. New connections use the result of the last run until the
-// duration reuse has passed since that run ended.
+// passwords gets passwords from a command. New connections use the result of the last run, unless
+// that run ended more than reuse ago.
 type passwords struct {
 	command        string
 	timeout, reuse time.Duration

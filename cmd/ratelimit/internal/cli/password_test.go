@@ -137,7 +137,7 @@ func TestPasswordsFromElsewhere(t *testing.T) {
 	}
 }
 
-// A suggested command finds the password in the same way, and contains no secret.
+// A suggested command gets the password from the same source, and contains no secret.
 func TestPasswordsInSuggestions(t *testing.T) {
 	for _, tt := range []struct{ env, command, want string }{
 		{"", "echo secret", " --redis redis://USER@h:1 --auth-command COMMAND"},

@@ -67,7 +67,7 @@ func verifyWith(t *testing.T, load vectorsFrom, flags ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// A library that decides wrongly is detected, and each wrong reply is shown with the right one.
+// verify detects a library that decides wrongly, and shows each wrong reply with the right one.
 func TestVerifyFails(t *testing.T) {
 	wrong := strings.ReplaceAll(functions.Source(), "'COST'", "'KOST'")
 	if wrong == functions.Source() {
