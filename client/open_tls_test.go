@@ -23,7 +23,7 @@ import (
 // node's certificate contains the name or address that the client expects.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
-	cert, key := redistest.CertificateFiles(t, trusted, "first", "127.0.0.1", "localhost") // if both certificates had the same subject, a node would verify against the wrong one
+	cert, key := redistest.CertificateFiles(t, trusted, "first", "127.0.0.1", "localhost") // the subjects differ, because a node finds the issuer of a certificate by its subject
 	otherCert, otherKey := redistest.CertificateFiles(t, trusted, "second", "127.0.0.1")
 	config := &tls.Config{RootCAs: trusted}
 	both := filepath.Join(t.TempDir(), "both.pem")

@@ -36,7 +36,7 @@ func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, key
 
 // EndOverride ends the overrides of keys now, and returns how many of the keys had one. The limits
 // of the calls apply again, and units taken under the override stay taken. Blocks stay. A key without
-// an override counts as 0 and is not an error. In a cluster the keys share a hash tag.
+// an override counts as 0 and is not an error. In a cluster, the keys must share a hash tag.
 func (c *Client) EndOverride(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "override_end", c.server.keys(keys), nil, 0)

@@ -64,7 +64,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// A library older than overrides does not have these functions.
+// A library from before overrides were added does not have these functions.
 func TestOverrideOfAnOlderLibrary(t *testing.T) {
 	text := functions.Source()
 	for _, name := range []string{"'ratelimit_override'", "'ratelimit_override_end'"} {
@@ -99,9 +99,9 @@ func TestOverrideEndsBatches(t *testing.T) {
 	}
 }
 
-// If an override turns a key into a leaky_bucket, every unit has its own wait, so the client
-// requests each unit separately. It drops the unspent units of the first reply that has a wait,
-// here one unit.
+// Under a leaky_bucket, every unit has its own wait. If an override makes a key a leaky_bucket, the
+// client therefore requests each unit separately. It drops one unit: the unspent unit of the first
+// reply that has a wait.
 func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

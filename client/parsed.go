@@ -25,8 +25,8 @@ const (
 )
 
 // parsedLimits caches the parsed form of limits. The client itself parses most limits that calls
-// name directly, such as "100/m". It fetches the others, and policies, from a server: policies
-// exist only on servers, and only the server's library can parse every limit.
+// name directly, such as "100/m". It fetches all others from a server: only the library there knows
+// the policies, and can parse every limit.
 type parsedLimits struct {
 	server *server
 	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own
@@ -181,11 +181,11 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
 // unit of a leaky_bucket has its own wait, and each call under a shadow policy has its own shadow
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
-// does not know which keys belong to it.
+// does not know which keys use it.
 //
-// A policy may be redeployed, so its limits, as reported by the key's node, are valid only for ttl.
-// If calls come more often than once per ttl, the client fetches the limits again in the background
-// before the ttl has passed.
+// A policy may be redeployed, so the limits that the key's node has reported are valid only for
+// ttl. If calls come more often than once per ttl, batchable fetches the limits again in the
+// background before they expire.
 func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
 	if limit[0] != '@' {
 		return true
@@ -256,7 +256,8 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 }
 
 // refillRate returns how many units limit refills per second at its fastest rate. If the limit is
-// unknown, is not gcra, or has several keys, it returns a number so large that no unit is refunded.
+// unknown, is not gcra, or has several keys, it returns a number so large that Close refunds
+// nothing.
 func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
 	keys, err := p.fetch(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {

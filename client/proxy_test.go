@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fault is an error that a proxy causes in the reply to a call.
+// fault is a network fault that a proxy simulates.
 type fault int
 
 const (
@@ -20,7 +20,7 @@ const (
 	cuts            // half of the reply comes, then the connection is closed
 	rubbish         // the client receives bytes that are not a reply
 	doubles         // the reply comes twice
-	announces       // the client receives an array that does not fit in memory
+	announces       // the client receives the header of an array that does not fit in memory
 	holds           // the reply is delayed until release is called
 	hole            // nothing that the client sends reaches the server
 )

@@ -35,7 +35,7 @@ type queue struct {
 type waiter struct {
 	queue    *queue
 	n        int64     // units that the waiter wants
-	deadline time.Time // refused if its turn would come later; zero means no deadline
+	deadline time.Time // the waiter is refused if its turn would come later; zero: no deadline
 	state    placeState
 	until    time.Time     // the waiter sends no call before this time
 	wake     chan struct{} // signals that the waiter may send its call, is refused, or must end its pause
@@ -44,7 +44,7 @@ type waiter struct {
 type placeState int
 
 const (
-	inQueue  placeState = iota // waits for its turn; no call since it joined or last rested
+	inQueue  placeState = iota // waits for its turn to send a call
 	asking                     // may send a call
 	resting                    // was denied, and waits before its next call
 	rejected                   // refused: its turn would come too late or never
@@ -88,9 +88,9 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest makes w, which was denied, and the waiters behind it pause until the given time. Of the
-// waiters behind w, it refuses those with an earlier deadline and those that want more than most
-// units. most is the capacity of the limit, or 0 if unknown.
+// rest makes w, which was denied, and the waiters behind it pause until the given time. It refuses
+// waiters behind w that have an earlier deadline or want more than most units. most is the capacity
+// of the limit, or 0 if unknown.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (q *queue) advance() {
 // first returns the waiters that may call the server at the same time if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
-// rests returns the time at which the last pause of a waiter ends, or the zero Time if no waiter
+// rests returns the time when all pauses of waiters will have ended, or the zero Time if no waiter
 // pauses. New waiters may not send a call before that time. Only the first waiters of a queue can
 // pause, because only they have sent a call.
 func (q *queue) rests() (until time.Time) {
@@ -236,7 +236,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then the limit of only one of the keys, or a LocalLimiter's share
+		if len(t.keys) > 1 || res.Err != nil { // res.Limit is the limit of only one of several keys, or a LocalLimiter's share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)

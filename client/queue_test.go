@@ -43,7 +43,7 @@ func TestWaitingInAQueue(t *testing.T) {
 	leave("a", 2)
 	woken("as many as were left", "b", "c")
 	s.rest(places["b"], time.Now().Add(time.Hour), 9)
-	leave("c", 4) // units were given back in the meantime
+	leave("c", 4) // the reply to c leaves 4 units, because other callers gave units back
 	woken("nobody overtakes who rests")
 	s.nudge("k")
 	s.rested(places["b"])

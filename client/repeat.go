@@ -21,7 +21,7 @@ func (s *server) repeat(ctx *bounded, call *call) (any, error) {
 	if !lost(first) {
 		return reply, err
 	}
-	if call.within > 0 { // a retry executed after 2*call.within could be charged again
+	if call.within > 0 { // 2*call.within is OnceTTL; a later retry could be charged again
 		ctx.shorten(2*call.within - time.Since(began))
 	}
 	for _, pause := range pauses {

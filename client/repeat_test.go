@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// withOnceKey returns a take that may be repeated.
+// withOnceKey returns a request for a take that is charged once, even if it is repeated.
 func withOnceKey(id string) client.Request {
 	return client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{perDay}, OnceKey: "{k}:once:" + id, OnceTTL: time.Minute, UsageKey: "{k}:usage"}
 }
@@ -88,7 +88,7 @@ func TestOnceKeyInCluster(t *testing.T) {
 	direct := flushCluster(t, c)
 	rdb, proxies := proxied(t, c)
 	limiter := newClient(t, rdb)
-	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // the client has learned the slots
+	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // makes the client load the slots
 	req := client.Request{Keys: []string{lowKey}, Limits: []client.Limit{perDay}, OnceKey: lowKey + ":once", OnceTTL: time.Minute}
 	proxies[0].lose(2, false)
 	if got := must[client.Result](t)(limiter.Take(t.Context(), req)); got.Remaining != 9 || proxies[0].seen() != 3 {
@@ -149,7 +149,8 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, "k", perDay)), client.ErrUnavailable)
 }
 
-// After a lost reply, the error from a retry does not say that nothing was counted.
+// After a lost reply, the call may have been counted, so the error from a retry does not say that
+// nothing was counted.
 func TestErrorsAfterALostReply(t *testing.T) {
 	const began = `ratelimit: take "{k}" "{k}:once:a" "{k}:usage": sent, but the reply was lost; it was counted once or not at all (`
 	readonly := answered("READONLY You can't write against a read only replica.")
@@ -218,8 +219,8 @@ func TestNotAskedAgain(t *testing.T) {
 	}
 }
 
-// A retry that waits for a connection gives up when OnceTTL has passed, because it would be charged
-// again.
+// A retry that waits for a connection gives up when OnceTTL has passed, because from then on it
+// would be charged again.
 func TestRepetitionEndsWithOnceTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{err: io.EOF, sent: true}

@@ -132,9 +132,9 @@ func parseInfo(reply any) (Info, bool) {
 	return info, true
 }
 
-// parsePolicyCalls parses the field policy_calls of a reply from ratelimit_info. The field has the
-// name and the numbers of allowed and denied calls for each policy. If the policy has a canary, the
-// canary's share and its numbers of allowed and denied calls follow.
+// parsePolicyCalls parses the field policy_calls of a reply from ratelimit_info. For each policy,
+// the field lists the name and the numbers of allowed and denied calls. If the policy has a canary,
+// the canary's share and its numbers of allowed and denied calls follow.
 func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
 	list, ok := reply.([]any)
 	if !ok {

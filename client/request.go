@@ -45,18 +45,18 @@ type Request struct {
 	// 2^53. A key with cost 0 is not written, and denies only while it is blocked.
 	Costs []int64
 
-	// UpTo takes as many units as fit, from 1 to the single number in Costs, and the same number
-	// from every key. Result.Taken is that number. It is for Take and PeekRequest. To give units
-	// back, set Costs to the number of units taken, and UpTo to false.
+	// UpTo takes as many units as fit, from 1 to the single number in Costs. Every key is charged
+	// the same number, which is Result.Taken. Use UpTo with Take or PeekRequest. To give units back,
+	// set Costs to the number of units taken, and UpTo to false.
 	UpTo bool
 
-	// Each also returns the separate result of each key's limit, in Result.Each. It is for Take,
-	// PeekRequest and Refund. Batches and remembered denials never decide such a call. If the
+	// Each also returns the separate result of each key's limit, in Result.Each. Use it with Take,
+	// PeekRequest or Refund. Batches and remembered denials never decide such a call. If the
 	// library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
-	// Force charges the costs whether or not they fit, because they have been used already. It is for
-	// Take. Units that do not fit are debt, and the key denies calls until the debt is paid off. The
-	// debt lasts for at most two full refills: units beyond that are not charged. The result is
+	// Force charges the costs even if they do not fit, for units that have already been used. Use it
+	// with Take. Units that do not fit are debt, and the key denies calls until the debt is paid off.
+	// The debt lasts for at most two full refills: units beyond that are not charged. The result is
 	// Allowed unless a key is blocked: then nothing is charged. RetryAfter is the wait until one unit
 	// fits.
 	Force bool
@@ -74,9 +74,9 @@ type Request struct {
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
 	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
-	// retries. A minute is long enough if only Take itself retries, which it does only in the first
-	// half of this time. If your program repeats the call too, OnceTTL must be longer than the time
-	// during which the program does so.
+	// retries. Take itself retries only in the first half of OnceTTL; a minute is long enough for
+	// that. If your program also repeats the call, OnceTTL must be longer than the program may keep
+	// repeating it.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
@@ -122,9 +122,8 @@ func (r *Request) keys(verb string) []string {
 	return keys
 }
 
-// args returns the arguments after the keys. It checks only what would change the meaning of other
-// arguments or of the call. For example, the server would read a limit that is named like an option
-// as that option. The server checks everything else.
+// args returns the arguments after the keys. It rejects only what the server would misunderstand,
+// such as a limit with the name of an option. The server checks everything else.
 func (r *Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
@@ -159,7 +158,7 @@ func (r *Request) args(verb string) ([]any, error) {
 	case r.UpTo:
 		return nil, errors.New("BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one")
 	case len(r.Costs) == 0:
-		args = append(args, "COST", "1", "FORCE") // if a cost comes first, the error of an older library names FORCE
+		args = append(args, "COST", "1", "FORCE") // with a cost before FORCE, an older library names FORCE in its error
 	default:
 		args = append(args, "FORCE")
 	}

@@ -35,16 +35,16 @@ type Result struct {
 
 	// RetryAfter is 0 if Allowed, with two exceptions: for leaky_bucket it is how long to wait
 	// before proceeding, and with Force it is the wait until one unit is available. If not Allowed,
-	// it is the shortest wait after which the same call would be allowed (with UpTo: a call for one
-	// unit) if no other call takes units. If several limits deny, it is the longest of their waits.
-	// It is in whole milliseconds, rounded up. It is [Never], which is -1, if the call can never be
-	// allowed; check for Never before you wait. For the HTTP header Retry-After, round it up to
-	// seconds.
+	// it is the shortest wait after which the same call can be allowed, or with UpTo a call for one
+	// unit. Other calls may take the units first. If several limits deny, it is the longest of their
+	// waits. It is in whole milliseconds, rounded up. It is [Never], which is -1, if the call can
+	// never be allowed; check for Never before you wait. For the HTTP header Retry-After, round it up
+	// to seconds.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until all units of every limit of the call are available again if
-	// nothing else is taken, or, if a block denied the call, until the block ends. It is in whole
-	// milliseconds, rounded up, and 0 if all units are available.
+	// nothing else is taken. If a block denied the call, it is the time until the block ends. It is
+	// in whole milliseconds, rounded up, and 0 if all units are available.
 	ResetAfter time.Duration
 
 	// Index is the number of the binding key, counted from 1: the first key that denied, or else

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the last decider of a take. All other calls go to it directly. It sends a call to the
-// Redis server that holds the call's keys:
+// server sends calls to the Redis server that holds their keys. It is the last decider, which gets
+// a take only if no other decider decides. All other calls go to it directly. Its functions:
 //
 //	decide, execute   convert a request into a call, and its reply into a result
 //	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
@@ -169,7 +169,7 @@ func (s *server) try(ctx *bounded, call *call) (reply any, err error) {
 		return s.sendOnce(ctx, nil, call)
 	}
 	sent := false
-	_, _ = node.Execute(func() (any, error) { // these results are only for the breaker
+	_, _ = node.Execute(func() (any, error) { // only the breaker uses the returned results
 		sent = true
 		if node.open.Load() {
 			ctx.shorten(probeFor)

@@ -11,9 +11,9 @@ import (
 )
 
 // bench/README.md has the measurements behind these values. go-redis's own AutoPipeliner is not
-// suitable. It ignores contexts. It reads a command's arguments when it queues the command, so it
-// is not known which commands were sent. In a cluster, it sends calls for several nodes together,
-// so all of them wait for one node that hangs.
+// suitable. It ignores contexts. It reads a command's arguments when it queues the command, so the
+// client could not tell which commands were sent. In a cluster, it sends calls for several nodes
+// together, so all of them wait for one node that hangs.
 const (
 	shareAbove      = 8   // above this number of calls in progress for a node, calls share round trips; below, sharing saves no time
 	mostConcurrent  = 2   // round trips per node; with only 1, a hanging connection would stop all calls
@@ -55,9 +55,9 @@ type roundTrip struct {
 	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
-// sharesWith reports whether a call to node may share a round trip with other calls. Probes are
-// sent alone. Calls whose node is not known yet are also sent alone: if they shared a round trip,
-// one unreachable node would delay the calls to other nodes.
+// sharesWith reports whether a call to node may share a round trip with other calls. A call that
+// probes a node whose breaker is open is sent alone. So are calls whose node is not known yet: if
+// they shared a round trip, one unreachable node would delay the calls to other nodes.
 func (s *server) sharesWith(node *breaker) bool {
 	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }

@@ -16,7 +16,7 @@ import (
 
 // crowd is a server behind a proxy that holds its replies, and a client whose calls share round
 // trips. Some calls are in progress: ShareAbove calls that were sent separately, and two round
-// trips of one call each. Later calls wait for the round trips.
+// trips of one call each. Later calls wait until a round trip ends.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client
@@ -215,8 +215,8 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 	all.Wait()
 }
 
-// If the client is closed while a call waits for a round trip, the error says so: the call's
-// context has not ended, and no Fallback decides.
+// If the client is closed while a call waits for a round trip, the error says so. It is not a
+// context error, and no Fallback decides.
 func TestSharedCallsOfAClientThatIsClosed(t *testing.T) {
 	c := startCrowdOf(t, func(addr string) *client.Client {
 		rdb := connect(t, redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})

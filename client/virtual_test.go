@@ -15,9 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// virtual is a redis.UniversalClient for a server in this process that uses the clock of a synctest
-// bubble: time passes only while all goroutines of the bubble wait. The server itself runs outside
-// the bubble.
+// virtual is a redis.UniversalClient for a server in this process. The server runs outside the
+// synctest bubble, but follows its clock: time passes only while all goroutines of the bubble wait.
 type virtual struct {
 	redis.UniversalClient
 	run    chan func() // functions to execute outside the bubble
@@ -96,7 +95,7 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	var err error
 	v.one.Lock()
 	v.run <- func() {
-		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble begins in 2000, too early for a valid lease
+		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble's clock starts in 2000, and leases are valid only from 2001 on
 		reply, err = v.server.Do(args...)
 	}
 	<-v.ran

@@ -22,9 +22,9 @@ type LimitedError struct {
 	// unknown, and [Never] if the operation needs more units than the limit can ever have.
 	RetryAfter time.Duration
 
-	// Err is the cause of the failure, or nil. It is context.DeadlineExceeded if the wait would
-	// outlast the context, the context's error if the context was canceled or expired during the
-	// wait, or the reason why no server decided (see Result.Err). It can wrap several of these.
+	// Err is the cause of the failure, or nil. It can wrap several of these errors:
+	// context.DeadlineExceeded if the wait would outlast the context, the error of a context that
+	// ended during the wait, and the reason why no server decided (see Result.Err).
 	Err error
 
 	text string
@@ -60,21 +60,20 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
 // first of them calls the server. The others call it at the same time only if the last reply left
-// enough units for all of them. Callers of different Clients are served in no particular order: a
-// caller that was denied retries after RetryAfter. If it is denied again, it also waits for a
-// random time, which is at most RetryAfter, then at most twice that, and so on, but never more than
-// a second.
+// enough units for all of them. Callers of different Clients are served in no particular order. A
+// caller that was denied retries after RetryAfter. After each further denial, it also waits for a
+// random time, whose maximum grows with the number of denials, up to a second.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
 	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
 }
 
 // WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait would end after until or after the deadline of ctx, it
-// returns a [*LimitedError] immediately. If until is the zero Time, only ctx bounds the wait.
+// of its keys. If the wait would end after until or after the deadline of ctx, it returns a
+// [*LimitedError] immediately. If until is the zero Time, only ctx bounds the wait.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
-// error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue of a
-// leaky_bucket: a caller that repeats the request gets the same turn.
+// error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue
+// of a leaky_bucket: a caller that repeats the request gets the same turn.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
 	err := req.check()
@@ -107,10 +106,10 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	return c.reservation(req, res).wait(ctx, until)
 }
 
-// spread returns how long to wait after a denial: the given wait and a random time, which grows
-// with the number of earlier denials but is at most a second and never extends the wait beyond the
-// deadline. If many processes wait for one key, only one of them gets each unit, so the others wait
-// longer after each denial.
+// spread returns how long to wait after a denial: the given wait plus a random time. The maximum of
+// the random time grows with the number of earlier denials, up to a second. It never extends the
+// wait beyond the deadline. So processes that wait for one key do not all retry at once, and send
+// fewer calls after each denial.
 func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	wait = max(wait, time.Millisecond)
 	most := min(min(wait, time.Second)*time.Duration(min(denials, 1000)), time.Second)

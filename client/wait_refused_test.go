@@ -145,7 +145,7 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
 		const limit = "10/m burst=100"
 		must[client.Result](t)(c.Allow(t.Context(), "k", limit))
-		synctest.Wait() // the client has learned the limit
+		synctest.Wait() // the client fetches the limit
 		v.set(func() {
 			v.refuse = func(string, int) (error, error) { return &net.OpError{Op: "dial", Err: errors.New("down")}, nil }
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// served records the order in which callers were served, and how long after the beginning each was
+// served records the order in which callers were served, and the time from the start until each was
 // served.
 type served struct {
 	mu    sync.Mutex

@@ -18,15 +18,15 @@
 //	                                policy and so on; not for failed calls), ratelimit.policy
 //	                                (client.Observation.Policy; only for calls with a policy), and
 //	                                error.type if no server decided
-//	ratelimit.client.breaker.open   number of circuit breakers of clients in this process that stop
-//	                                calls to a node: server.address
+//	ratelimit.client.breaker.open   number of circuit breakers in this process that are open or
+//	                                half-open: server.address
 //
 // The first metric, and the attributes that begin with db, error and server, are stable names of
 // the semantic conventions, version 1.41; the conventions have no names for the rest. Attributes
 // never contain keys, limits or the text of errors.
 //
 // A span is of kind client, has the attributes of the histogram, ratelimit.outcome and
-// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is made after the call has ended,
+// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is created after the call,
 // so any spans of the Redis client are its siblings.
 package otellimit
 
@@ -133,7 +133,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
 }
 
-// isDecision reports whether the operation makes a decision unless it fails.
+// isDecision reports whether the operation returns a decision if it succeeds.
 func isDecision(operation string) bool {
 	switch operation {
 	case "take", "peek", "refund", "acquire", "renew":

@@ -27,7 +27,7 @@ type Options struct {
 	Called map[string]string // for JSON and CSV: maps a requested field, or "time", to its name in the log
 }
 
-// LongestLine is the largest number of bytes in a line.
+// LongestLine is the maximum number of bytes in a line.
 const LongestLine = 1 << 20
 
 // File is one log. It is not safe for concurrent use.

@@ -1,6 +1,6 @@
 package accesslog
 
-// MaxValues is the largest number of values in a Sorter.
+// MaxValues is the maximum number of values in a Sorter.
 const MaxValues = 1 << 20
 
 // Sorter sorts values by time. It keeps each value until another value is later by more than

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MostUnits is the largest number that Units returns. It is the largest cost of a call.
+// MostUnits is the largest number that Units returns, and the maximum cost of a call.
 const MostUnits = 1 << 53
 
 // Units parses the value of a field as a number of units, such as bytes or tokens. Fractions are

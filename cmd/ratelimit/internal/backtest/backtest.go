@@ -2,10 +2,16 @@
 // limit would have denied, when, and how often. The library itself decides, in the engine of
 // package embedded, with the clock set to the time of each request.
 //
-// The files: key.go defines the keys; logs.go reads the log files and merges them by time; pass.go
-// distributes requests to workers, one per core, each with an engine and its share of the keys;
-// decide.go and series.go count the decisions under a limit; windows.go and suggest.go suggest
-// limits; start.go chooses among them; report.go makes the report; page.go and plot.go write it as HTML.
+// The files are
+//
+//	key.go                   defines the keys
+//	logs.go                  reads the log files and merges them by time
+//	pass.go                  gives requests to workers, each with an engine and some of the keys
+//	decide.go, series.go     count the decisions under a limit
+//	windows.go, suggest.go   suggest limits
+//	start.go                 chooses the suggestion to start with
+//	report.go                makes the report
+//	page.go, plot.go         write the report as HTML
 package backtest
 
 import (
@@ -178,7 +184,7 @@ func (r *run) check(t *trial) error {
 	}
 	t.capacity = math.MaxInt64
 	for _, key := range info[at+1].([]any) {
-		for rate := range slices.Chunk(key.([]any)[1:], 3) { // the first number marks shadow policies; then each rate has n, period and capacity
+		for rate := range slices.Chunk(key.([]any)[1:], 3) { // skip the shadow flag; each rate is n, period and capacity
 			t.capacity = min(t.capacity, rate[2].(int64))
 		}
 	}

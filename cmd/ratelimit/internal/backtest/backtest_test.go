@@ -157,7 +157,7 @@ func TestSuggestions(t *testing.T) {
 		report := replay(t, opts, csvOf(hits))
 		came := count(hits)
 		r := ruleOf(opts)
-		if opts.After { // every cost fits whole into a suggested limit, so there is no debt
+		if opts.After { // a suggested limit has room for every cost, so there is no debt
 			r.most, r.debt = math.MaxInt64, false
 		}
 		untouched := func(algorithm string, n, period, burst int64) bool {

@@ -117,7 +117,7 @@ func (d *decider) decide(cost int64) ([]any, error) {
 
 func (d *decider) see(r *event) error {
 	if len(d.slots) > 1 {
-		if !d.mine(uint32(d.number)) { // one engine must have all keys of a decision
+		if !d.mine(uint32(d.number)) { // one engine decides all requests of this trial, because it needs all keys of a decision
 			return nil
 		}
 	} else if !d.mine(r.keys[d.slots[0]] + uint32(d.number)) {

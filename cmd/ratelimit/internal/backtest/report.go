@@ -136,7 +136,8 @@ func (r Result) AboveText() string {
 	return text + "so it can never allow them"
 }
 
-// Untouched describes the effect of a suggested limit on the keys that it must not deny.
+// Untouched describes the keys that a suggested limit must not deny. If costs are charged after
+// requests, these keys also have no debt.
 func (r Result) Untouched() string {
 	if r.Charge == "after" {
 		return "untouched and without debt"

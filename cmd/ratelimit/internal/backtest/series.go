@@ -29,7 +29,7 @@ const mostIntervals = 600
 
 func (s *series) width() int64 { return widths[s.level] }
 
-// add adds the counts of the decisions made at a time, which is in seconds since 1970.
+// add adds n to the interval that contains at, a time in seconds since 1970.
 func (s *series) add(at int64, n Interval) {
 	if len(s.counts) == 0 {
 		s.first, s.last, s.counts = at, at, map[int64]Interval{}

@@ -182,7 +182,7 @@ func (b *bursts) see(r *event) error {
 	return nil
 }
 
-// drain advances s to now, a time in ms. In each r.period until now, r.n units are refilled.
+// drain advances s to now, a time in ms, and refills r.n units per r.period.
 func (s *burst) drain(now int64, r rate) {
 	high, low := bits.Mul64(uint64(now-s.at), uint64(r.n))
 	s.at = now

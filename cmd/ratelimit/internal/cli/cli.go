@@ -85,8 +85,8 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 
 func (a *app) execute(ctx context.Context, args []string) int { return a.report(a.run(ctx, args)) }
 
-// run runs a command line. The errors that it returns contain remedies for Go programs, which
-// explained replaces.
+// run runs a command line. Its errors contain remedies for Go programs; the method explained
+// replaces these remedies.
 func (a *app) run(ctx context.Context, args []string) error {
 	a.args = args
 	root := a.root()

@@ -24,7 +24,7 @@ func completePolicies(cmd *cobra.Command, list func(context.Context) []string) {
 }
 
 // deployedPolicies asks a server for its policies. It returns no names if the server does not reply
-// soon.
+// within two seconds or --timeout.
 func (a *app) deployedPolicies(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, min(a.servers.timeout, 2*time.Second))
 	defer cancel()

@@ -28,7 +28,7 @@ func TestCompletion(t *testing.T) {
 			require(t, os.WriteFile(filepath.Join(home, "policies.yaml"), policies, 0o600))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "script", "-qec", tt.shell, "/dev/null") // in its own terminal
+			cmd := exec.CommandContext(ctx, "script", "-qec", tt.shell, "/dev/null") // script runs the shell in a terminal
 			cmd.Dir = home
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "HOME="+home, "ZDOTDIR="+home,
 				"XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TERM=xterm", "HISTFILE=")

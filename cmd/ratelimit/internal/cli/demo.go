@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// These are the limits and the default of a demo's duration. The shortest demo has room for two
-// bursts, and the longest ends within half a minute.
+// These are the minimum, the default and the maximum of a demo's duration. The shortest demo has
+// room for two bursts, and the longest ends within half a minute.
 const (
 	shortestDemo = 2 * time.Second
 	usualDemo    = 8 * time.Second
@@ -148,7 +148,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		var node *loader.Error // a refusal: the demo's library has no policies, so loading it would remove those of the server
+		var node *loader.Error // the demo's library has no policies, so loading it would remove those of the server
 		errors.As(err, &node)
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
@@ -264,7 +264,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
-	for _, n := range next { // on separate lines: interactive zsh would pass a comment to the command as arguments
+	for _, n := range next { // on separate lines, because interactive zsh would pass a comment after the command as arguments
 		fmt.Fprintf(&text, "%s\n  %s\n", l.prose(faint, n[1]+":"), n[0])
 	}
 	return a.write(text.String())

@@ -93,7 +93,7 @@ func (a *app) printDiagnosis(d loader.Diagnosis) {
 }
 
 // serverList lists addresses in one line. If addrs contains all servers, and there are more than
-// three, it gives only their number.
+// three, it returns only their number.
 func serverList(addrs, all []string) string {
 	if len(addrs) > 3 && len(addrs) == len(all) {
 		return "all " + plural(len(addrs), "server")

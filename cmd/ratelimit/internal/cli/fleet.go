@@ -145,7 +145,7 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
-		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
+		report.Nodes = slices.Clone(report.Nodes) // the returned error has the same nodes; do not change them
 		for i := range report.Nodes {
 			a.explain(&report.Nodes[i])
 		}

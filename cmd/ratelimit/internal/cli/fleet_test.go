@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// otherLibrary writes the library with another version and build ID into a file.
+// otherLibrary writes the library to a file, with another version and build ID.
 func otherLibrary(t *testing.T, version, id string) string {
 	t.Helper()
 	text := strings.Replace(functions.Source(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+version+"'", 1)

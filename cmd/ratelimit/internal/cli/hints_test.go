@@ -102,8 +102,8 @@ func TestHintsNameCommands(t *testing.T) {
 	}
 }
 
-// TestPasswords calls a server without the password that it requires. A word that may be a password
-// is never shown.
+// TestPasswords calls a server that requires a password, without the password. Errors never show a
+// word that may be a password.
 func TestPasswords(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "pw")
 	m := newMessages(t, "passwords", addr, "ADDR")

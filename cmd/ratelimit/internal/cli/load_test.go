@@ -71,7 +71,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// If many keys cause the same error, load prints it once, with the missing flag.
+// If many keys cause the same error, load prints it once, and names the missing flag.
 func TestLoadErrorsOfOneKind(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}})))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))

@@ -112,8 +112,8 @@ func testApp(env []string, stdout, stderr io.Writer) *app {
 	return a
 }
 
-// fewVectors returns only the vectors with the first three calls of each function that succeed, and
-// the first three that fail, because running all vectors takes long. TestVerify runs all.
+// fewVectors returns, for each function, only the vectors with its first three successful calls and
+// its first three failed calls. Running all vectors takes long; only TestVerify does that.
 var fewVectors = sync.OnceValues(func() ([]functions.VectorFile, error) {
 	files, err := functions.LoadVectors()
 	type call struct {

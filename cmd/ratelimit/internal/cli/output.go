@@ -36,7 +36,7 @@ func (a *app) encode(v any, indent string) error {
 	return a.write(printable.JSON(text.String()))
 }
 
-// printf escapes line ends in its arguments, so only the format may contain line ends.
+// printf escapes newlines in its arguments, so only the format can start a new line.
 func (a *app) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch arg := arg.(type) {

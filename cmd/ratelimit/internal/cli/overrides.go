@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	mostOverrides  = 10_000 // maximum number of overrides shown; bounds the memory, because keys may be long
+	mostOverrides  = 10_000 // maximum number of overrides shown; limits memory use, because keys may be long
 	overrideRights = "+scan +type +getrange +zrange +zscore +time +ping"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-// connectionLife is the maximum age of a connection with a password from --auth-command. Each new
-// connection gets a new password, so no connection outlives a token that is valid for at least 5
-// minutes.
+// connectionLife is the maximum age of a connection with a password from --auth-command. A new
+// connection uses a password that is at most a few seconds old, so a token that is valid for 6
+// minutes does not expire while a connection uses it.
 const connectionLife = 5 * time.Minute
 
 // findPassword prompts for the password, or runs --auth-command to get it. It first discards the
@@ -98,8 +98,8 @@ func (a *app) askPassword(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// passwords gets passwords from a command. New connections use the result of the last run until the
-// duration reuse has passed since that run ended.
+// passwords gets passwords from a command. New connections use the result of the last run, unless
+// that run ended more than reuse ago.
 type passwords struct {
 	command        string
 	timeout, reuse time.Duration
@@ -110,7 +110,7 @@ type passwords struct {
 	last *passwordRun
 }
 
-// passwordRun is a run of the command. The other fields are set when done is closed.
+// passwordRun is a run of the command. done is closed after the other fields are set.
 type passwordRun struct {
 	done           chan struct{}
 	ended          time.Time

@@ -61,7 +61,7 @@ func TestAuthCommandThatRotates(t *testing.T) {
 	board := start(t, nil, flags("dashboard", "--listen", "127.0.0.1:0")...)
 	eventually(t, "the dashboard's address", func() bool { return strings.Contains(board.stdout.String(), "Ctrl-C ends it\n") })
 	page, _, _ := strings.Cut(board.stdout.String(), "\n")
-	for _, s := range []*started{watch, top} { // a command may fail if the password changes while it starts
+	for _, s := range []*started{watch, top} { // both must have started: a command may fail if the password changes while it starts
 		eventually(t, "the first look", func() bool { return strings.Contains(s.stdout.String(), "\n") })
 	}
 	for range 3 {
@@ -137,7 +137,7 @@ func TestPasswordsFromElsewhere(t *testing.T) {
 	}
 }
 
-// A suggested command finds the password in the same way, and contains no secret.
+// A suggested command gets the password from the same source, and contains no secret.
 func TestPasswordsInSuggestions(t *testing.T) {
 	for _, tt := range []struct{ env, command, want string }{
 		{"", "echo secret", " --redis redis://USER@h:1 --auth-command COMMAND"},
@@ -260,7 +260,7 @@ func runBriefly(t *testing.T, env []string, args ...string) outcome {
 	}
 }
 
-// An interrupt is not reported as a command that takes too long.
+// An interrupt is not reported as a timeout of the password command.
 func TestInterruptDuringAuthCommand(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	p := &passwords{ctx: ctx, last: &passwordRun{done: make(chan struct{})}}

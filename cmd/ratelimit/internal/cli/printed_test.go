@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// evil is text that a malicious server might send: it sets a terminal's title, with 7-bit and 8-bit
-// escape sequences, changes the direction of text, and is not valid UTF-8.
+// evil is text that a malicious server might send. It contains 7-bit and 8-bit escape sequences,
+// changes the direction of text, and is not valid UTF-8.
 const evil = "\x1b]0;pwned\x07\u009b31m\u202eabc\u2066\x7f\xff\x9b"
 
 // harmful returns part of text that would affect a terminal, or "" if there is none. It ignores our

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	mostRows  = 1000 // bounds the memory of top, because keys may be long
+	mostRows  = 1000 // limits the memory use of top, because keys may be long
 	topRights = "+scan +hmget +time +ping"
 )
 

@@ -30,7 +30,7 @@ var topColumns = []topColumn{
 }
 
 const (
-	shortestKey = 14  // minimum width of the key column; other columns are dropped instead
+	shortestKey = 14  // minimum width of the key column; other columns are dropped to keep it
 	widestKey   = 200 // maximum width of the key column if stdout is not a terminal; longer keys exceed it
 )
 

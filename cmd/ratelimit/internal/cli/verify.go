@@ -141,7 +141,8 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 		name, len(report.Failures), plural(report.Vectors, "vector"))
 }
 
-// runVectors runs every vector on an engine, each with an empty keyspace and its own clock.
+// runVectors runs all vectors on one engine. Each vector starts with an empty keyspace and sets the
+// clock.
 func runVectors(ctx context.Context, name, text string, files []functions.VectorFile) (verifyReport, error) {
 	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}, Rules: []string{}}
 	srv, err := embedded.Start(embedded.WithClusterRules())
@@ -192,7 +193,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	return report, nil
 }
 
-// runVector stops at a vector's first wrong reply, because later replies depend on the same state.
+// runVector runs a vector up to its first wrong reply. Later replies depend on the same state.
 func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)

@@ -22,8 +22,8 @@ func TestVerify(t *testing.T) {
 // vectorsFrom returns vectors for verify.
 type vectorsFrom = func() ([]functions.VectorFile, error)
 
-// testVerify checks the output of verify as text, or as JSON if flags has --json. verify gets its
-// vectors from load, or its own if load is nil, and must run those that want returns.
+// testVerify checks the output of verify as text, or as JSON if flags has --json. verify runs the
+// vectors from load, or its own if load is nil. They must be the vectors that want returns.
 func testVerify(t *testing.T, want, load vectorsFrom, flags ...string) {
 	t.Helper()
 	files := must[[]functions.VectorFile](t)(want())
@@ -67,7 +67,7 @@ func verifyWith(t *testing.T, load vectorsFrom, flags ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// A library that decides wrongly is detected, and each wrong reply is shown with the right one.
+// verify detects a library that decides wrongly, and shows each wrong reply with the right one.
 func TestVerifyFails(t *testing.T) {
 	wrong := strings.ReplaceAll(functions.Source(), "'COST'", "'KOST'")
 	if wrong == functions.Source() {

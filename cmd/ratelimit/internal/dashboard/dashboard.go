@@ -2,9 +2,12 @@
 // `status` show in a terminal, and serves the counts of calls for each policy to Prometheus. It
 // changes nothing. Without viewers, it sends nothing to the servers except to answer HTTP requests.
 //
-// The files: read.go reads keys and policies from the servers; look.go polls the servers and makes
-// the state that the page shows; http.go serves the page, its state, and single keys; metrics.go
-// serves the metrics.
+// The files are
+//
+//	read.go      reads keys and policies from the servers
+//	look.go      polls the servers and makes the state that the page shows
+//	http.go      serves the page, its state, and single keys
+//	metrics.go   serves the metrics
 package dashboard
 
 import (

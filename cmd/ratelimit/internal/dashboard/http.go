@@ -25,10 +25,9 @@ var files embed.FS
 
 // Handler serves the page, its data and the metrics, to GET and HEAD requests only. With a token it
 // serves only clients that send the token: once as /?token=TOKEN, or always as
-// "Authorization: Bearer TOKEN". Without a token it serves only requests to a local host name, so
-// that another site cannot read anything by resolving its own name to a loopback address. It
-// refuses requests that a browser sends on behalf of a page from another site or port, unless they
-// follow a link to the dashboard page (/).
+// "Authorization: Bearer TOKEN". Without a token it serves only requests to a local host name, to
+// prevent DNS rebinding. It refuses requests that a browser sends on behalf of a page from another
+// site or port, unless they follow a link to the dashboard page (/).
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
