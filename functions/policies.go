@@ -31,7 +31,7 @@ type Policy struct {
 type Canary struct {
 	Limits []string // one for each limit of the policy
 	Share  int      // number of keys out of 1000; 1 to 1000
-	Shadow bool     // the canary never denies; it does not depend on Policy.Shadow
+	Shadow bool     // the canary never denies, regardless of Policy.Shadow
 }
 
 // PolicyLimit is the limit of one key of a policy.
@@ -49,8 +49,8 @@ func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Li
 // Effect describes how a changed policy affects keys in use. Package policies determines it.
 type Effect struct {
 	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
-	// Denied reports whether calls that fit the new limit fail after the change, because the library
-	// denies them, or rejects them for what their keys hold or for the number of keys.
+	// Denied reports whether calls that fit the new limit fail after the change. The library denies
+	// them, or returns an error because of what their keys hold, or because of the number of keys.
 	Denied  bool
 	Refused string // why the library rejects the new policy, or ""
 }

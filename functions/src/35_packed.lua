@@ -10,8 +10,8 @@
 --                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
---                                 `read` gets only these, and also key, offset and size: where the whole text is
+--   head                          optional: how many bytes `read` needs of a text in a long value. `read` gets only
+--                                 these, and the position of the whole text: key, offset and size
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 

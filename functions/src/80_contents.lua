@@ -1,5 +1,5 @@
--- This file reads what keys hold, for the verbs that do not decide: reset, block, unblock, override,
--- override_end.
+-- This file reads and changes what keys hold, for the verbs that do not decide: reset, block, unblock,
+-- override, override_end.
 
 local MOST_KEYS = 250
 
@@ -45,9 +45,9 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
--- sets the field size, in bytes, in the content of each key that will be copied. These are the keys
--- for which copies(content) returns true, or all keys if copies is nil, but not sets of leases.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It sets
+-- the field size, in bytes, of each content that will be copied. Sets of leases are not copied. If
+-- copies is not nil, only contents for which copies(content) returns true are copied.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do

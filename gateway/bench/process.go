@@ -143,8 +143,8 @@ func (s server) ask(command string) (string, error) {
 	return string(reply), err
 }
 
-// withoutSnapshots turns off snapshots. While the server writes one, it takes part of the processor
-// time of whichever service is being measured.
+// withoutSnapshots turns off snapshots, because writing one would take processor time from the
+// service that is being measured.
 func (s server) withoutSnapshots() error {
 	reply, err := s.ask(`CONFIG SET save ""`)
 	if err == nil && !strings.HasPrefix(reply, "+OK") {
