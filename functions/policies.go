@@ -187,8 +187,9 @@ func (p Policy) check() error {
 	return errors.New("functions: " + text)
 }
 
-// bake checks policies. It returns them sorted by name, and as the entries of a Lua table, or "" if
-// there are none. Once the entries exceed room bytes, bake only adds up their sizes, for the error.
+// bake checks policies, and returns them sorted by name. The second result is the entries of a Lua
+// table, or "" if there are no policies. Once the entries exceed room bytes, bake only adds up their
+// sizes, for the error.
 func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {
 		return nil, "", nil
@@ -309,9 +310,8 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
-// readPolicy returns the policy in a line that appendLua wrote. It does not check the separators
-// between values while it reads them. It then rejects any line that appendLua would not write in
-// the same way.
+// readPolicy returns the policy in a line that appendLua wrote. It ignores the separators between
+// values, but then rejects any line that appendLua would write in another way.
 func readPolicy(line string) (Policy, bool) {
 	name, rest := literals(strings.TrimPrefix(line, "  ["))
 	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '9a101c4364bb'
+local BUILD_ID = 'c2e32d86f585'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -509,8 +509,8 @@ local function find(key, value, from, pattern)
 end
 
 -- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
--- of value. If size is not nil, value is only the beginning of a long state: the state begins after
--- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
+-- of value. If size is not nil, value is only the beginning of a long state. The key's value then has
+-- size bytes, and the state begins after `offset` bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value
@@ -2712,11 +2712,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
--- keeps its block. If override is nil, the key gets no override. If the state, the block and the
--- override all end by the current millisecond, put deletes the key, because Valkey would delete it
--- at once.
+-- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
+-- override. If the state, the block and the override all end by the current millisecond, put deletes
+-- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0

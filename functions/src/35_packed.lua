@@ -30,8 +30,8 @@ local function find(key, value, from, pattern)
 end
 
 -- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
--- of value. If size is not nil, value is only the beginning of a long state: the state begins after
--- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
+-- of value. If size is not nil, value is only the beginning of a long state. The key's value then has
+-- size bytes, and the state begins after `offset` bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value

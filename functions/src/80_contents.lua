@@ -75,11 +75,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
--- keeps its block. If override is nil, the key gets no override. If the state, the block and the
--- override all end by the current millisecond, put deletes the key, because Valkey would delete it
--- at once.
+-- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
+-- override. If the state, the block and the override all end by the current millisecond, put deletes
+-- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
