@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the container image of ratelimit or ratelimit-gateway. `make container` builds both images. An image
-# contains the static program and the CA certificates that it trusts for rediss://: those of this machine, or those in SSL_CERT_FILE.
+# contains the static program, and CA certificates for rediss://: those of this machine, or those in
+# SSL_CERT_FILE.
 #
 #   docker/container.sh ratelimit|ratelimit-gateway [NAME]    the default is ratelimit-functions/PROGRAM
 set -euo pipefail

@@ -50,9 +50,9 @@ docker version --format '{{.Server.Version}}' >/dev/null 2>&1 ||
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# debian_mirror prints the mirror that this machine's apt uses for Debian itself, or nothing. It
-# asks apt, because apt can read both formats of source lists. Before the first apt-get update, apt
-# knows no origin, so the path has to identify the mirror.
+# debian_mirror prints the mirror that this machine's apt uses for Debian itself, or nothing. It asks apt,
+# because apt can read both formats of source lists. Before the first apt-get update, apt does not know the
+# origin of a mirror, so debian_mirror recognizes a Debian mirror by its path.
 debian_mirror() {
 	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
 		awk -F'|' '($1 == "Debian" && $2 == "Debian") || ($1 == "" && $3 ~ /\/debian\/?$/) { print $3; exit }'
@@ -76,10 +76,10 @@ pull() {
 	say "$1 is $2 from the registry"
 }
 
-# package TAG SUITE SERVER: builds the image from the Debian suite's packages. --variant=extract
-# unpacks the package and its dependencies, but does not run their scripts, because a server process
-# does not need them. dash is for compose.yaml and for users who want a shell. If redis-cli is
-# missing, it is made a link to valkey-cli, as in the official image.
+# package TAG SUITE SERVER: builds the image from the Debian suite's packages. --variant=extract unpacks the
+# package and its dependencies, but does not run their scripts, because a server process does not need them.
+# dash is for compose.yaml and for users who want a shell. If redis-cli is missing, it becomes a link to
+# valkey-cli, as in the official image.
 package() {
 	local tag=$1 suite=$2 server=$3 mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
 	command -v mmdebstrap >/dev/null || fail "no registry answered, and mmdebstrap is missing: apt-get install mmdebstrap debian-archive-keyring"

@@ -58,8 +58,8 @@ func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	expect(t, conn, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:1\r\n:0\r\n")
 	expect(t, first, a)
 
-	// Serving the second waiter pushes to the list q, which serves the first waiter. While q is a
-	// string, both keep waiting.
+	// While q is a string, both commands keep waiting. After RPUSH, BLMOVE moves a to q, and BLPOP
+	// then pops it.
 	first, second = blocked(t, s, 1, "BLPOP q 0\r\n"), blocked(t, s, 2, "BLMOVE from q LEFT RIGHT 0\r\n")
 	send(t, conn, "SET q 1\r\nDEL q\r\nRPUSH from a\r\nEXISTS from q\r\n")
 	expect(t, conn, "+OK\r\n:1\r\n:1\r\n:0\r\n")

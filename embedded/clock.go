@@ -23,10 +23,9 @@ func (c *clock) read() {
 // for expiries.
 func (c *clock) ms() int64 { return c.now.UnixMilli() }
 
-// SetTime stops the server's clock at t. TIME returns t, and keys expire according to t. If the
-// clock moves forward, keys expire as if the time had passed. A key whose expiry equals the clock's
-// millisecond still exists, with a PTTL of 0. It is gone one millisecond later, as on Redis.
-// SetTime panics if t is before 1970.
+// SetTime stops the server's clock at t. TIME returns t, and keys expire according to t. A key
+// whose expiry equals the clock's millisecond still exists, with a PTTL of 0. It is gone one
+// millisecond later, as on Redis. SetTime panics if t is before 1970.
 func (s *Server) SetTime(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,8 +56,8 @@ func cmdBlocking(name string) handler {
 	}
 }
 
-// tryBlocking runs a blocking command without blocking, as miniredis does in MULTI. It reports
-// whether the command got a reply.
+// tryBlocking runs a blocking command in a miniredis transaction, where it does not block. It
+// reports whether the command got a reply.
 func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
 	s.pass(c, "MULTI")
 	if queued := s.passRaw(c, words); !bytes.HasPrefix(queued, []byte("+QUEUED")) {

@@ -13,7 +13,7 @@ type command struct {
 	write    bool
 	noScript bool // whether the command and all its subcommands are forbidden in functions
 	blocking bool
-	amounts  [2]int                       // range of the words that may be offsets or counts
+	amounts  [2]int                       // the entry of the command in the map amounts
 	keys     func(args []string) []string // args excludes the name
 
 	run handler // nil if miniredis runs the command

@@ -173,8 +173,7 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 }
 
 // TestALongReplyIsNotMade checks that a command fails as soon as its reply is too long. The server
-// stops miniredis with a panic, which loses the connection's watched keys, so they count as
-// changed.
+// stops miniredis with a panic. The connection's watched keys are lost, so they count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	must[any](t)(s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...))

@@ -42,7 +42,7 @@
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
 // regardless of the length that the request announces. A malformed request is rejected, as in
 // Redis, and ends its connection. If a client does not read its replies, up to 64 MiB of them are
-// buffered, which may take twice as much of Go's heap. Beyond 64 MiB, the client's commands wait. A
+// buffered, which may take twice as much memory. Beyond 64 MiB, the client's commands wait. A
 // reply above 64 MiB is an error. An offset or a count above 4194304 in SETRANGE, SETBIT, SPOP,
 // LPOS, SRANDMEMBER, HRANDFIELD or ZRANDMEMBER is also an error, because miniredis would need
 // memory or time in proportion to the number. A panic in miniredis becomes an error reply. Close

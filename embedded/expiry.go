@@ -68,7 +68,7 @@ func (s *Server) expire() {
 	for len(*q) > 0 && (*q)[0].at < now {
 		d := heap.Pop(q).(due)
 		if s.expiry.planned[d.dbKey] != d.at {
-			continue // stale, because the key was then queued for an earlier time
+			continue // stale: the key was queued again, for an earlier time
 		}
 		delete(s.expiry.planned, d.dbKey)
 		switch at := s.expiresAt(d.db, d.key); {

@@ -66,7 +66,7 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 			s.engine.CallLimit, s.engine.MemoryLimit = callLimit(row.want), 128<<20
 			if strings.HasPrefix(row.want, tooMuch) {
 				s.engine.MemoryLimit = 16 << 20
-				runtime.GC() // otherwise the heap begins with the garbage of earlier calls, and grows only after it
+				runtime.GC() // otherwise, garbage of earlier calls would count as memory in use before this call
 			}
 			if _, err := s.Do("FCALL", "f", 0); err == nil || !strings.HasPrefix(err.Error(), row.want) {
 				t.Errorf("%.300v, want %s", err, row.want)

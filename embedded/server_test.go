@@ -135,7 +135,7 @@ func TestClock(t *testing.T) {
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
 
-	// Setting the clock back by a year keeps later expiries, and stream IDs continue to grow.
+	// After the clock is set back by a year, keys keep their expiry, and stream IDs still grow.
 	do("OK", "SET", "k", "v", "PX", 1000)
 	s.SetTime(start)
 	do("1700000000000-0", "XADD", "x", "*", "a", 1)

@@ -102,8 +102,8 @@ var withoutPolicies = sync.OnceValues(func() (Build, error) { return build(sourc
 
 // build joins the sources under src: the files in src, sorted by name, and then those in
 // src/algorithms and src/verbs. Each file has its own scope, except the first. A file in src
-// exports to all others through the table named after it, which is declared after the first file:
-// src/45_limits.lua fills `limits`.
+// exports its functions in a table named after it: src/45_limits.lua fills `limits`. These tables
+// are declared at the end of the first file.
 func build(sources fs.FS, policies []Policy) (Build, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit: run `make generate`.\n", Name)

@@ -31,7 +31,7 @@ type Policy struct {
 type Canary struct {
 	Limits []string // one for each limit of the policy
 	Share  int      // number of keys out of 1000; 1 to 1000
-	Shadow bool     // the canary never denies; it does not depend on Policy.Shadow
+	Shadow bool     // the canary never denies, regardless of Policy.Shadow
 }
 
 // PolicyLimit is the limit of one key of a policy.
@@ -49,8 +49,8 @@ func (l PolicyLimit) String() string { return strings.TrimPrefix(l.Key+": "+l.Li
 // Effect describes how a changed policy affects keys in use. Package policies determines it.
 type Effect struct {
 	Keys string // such as "carry over: after 50 units of 100, 50 of 100 are left"
-	// Denied reports whether calls that fit the new limit fail after the change, because the library
-	// denies them, or rejects them for what their keys hold or for the number of keys.
+	// Denied reports whether calls that fit the new limit fail after the change. The library denies
+	// them, or returns an error because of what their keys hold, or because of the number of keys.
 	Denied  bool
 	Refused string // why the library rejects the new policy, or ""
 }
@@ -187,8 +187,9 @@ func (p Policy) check() error {
 	return errors.New("functions: " + text)
 }
 
-// bake checks policies. It returns them sorted by name, and as the entries of a Lua table, or "" if
-// there are none. Once the entries exceed room bytes, bake only adds up their sizes, for the error.
+// bake checks policies, and returns them sorted by name. The second result is the entries of a Lua
+// table, or "" if there are no policies. Once the entries exceed room bytes, bake only adds up their
+// sizes, for the error.
 func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {
 		return nil, "", nil
@@ -309,9 +310,8 @@ func ReadPolicies(text string) ([]Policy, error) {
 	return policies, nil
 }
 
-// readPolicy returns the policy in a line that appendLua wrote. It does not check the separators
-// between values while it reads them. It then rejects any line that appendLua would not write in
-// the same way.
+// readPolicy returns the policy in a line that appendLua wrote. It ignores the separators between
+// values, but then rejects any line that appendLua would write in another way.
 func readPolicy(line string) (Policy, bool) {
 	name, rest := literals(strings.TrimPrefix(line, "  ["))
 	limits, rest := literals(strings.TrimPrefix(rest, "] = { "))

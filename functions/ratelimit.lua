@@ -4,10 +4,9 @@
 --@ src/00_library.lua
 -- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file is the first of the library. The build (functions/build.go) joins the sources in this
--- order: src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its
--- own scope. A file in src exports to all others through the table named after it: src/45_limits.lua
--- fills `limits`.
+-- This file is the first of the library. The build (functions/build.go) joins the sources in this order:
+-- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own scope.
+-- A file in src exports its functions in a table named after it: src/45_limits.lua fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
 -- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
@@ -15,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '77a056b25924'
+local BUILD_ID = 'c2e32d86f585'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -94,9 +93,9 @@ end
 
 --@ src/15_clock.lua
 do
--- This file reads the server's time once per call, so that all limits of a call use the same time,
--- even on Redis 7.0, where the time advances during a call. Each function that uses the time first
--- sets clock.now to nil: ratelimit_take does so itself, and the others by calling requests.read,
+-- This file reads the server's time once per call, so that all limits of a call use the same time, even
+-- on Redis 7.0, where the time advances during a call. Each function that uses the time first sets
+-- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, decisions.several,
 -- contents.of_all or leases.call.
 
 -- us returns the time in whole microseconds since the epoch.
@@ -136,9 +135,9 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
--- because 2^53 + 1 would round down to 2^53. Most texts are short, without zeros in front; for these,
--- arithmetic converts the text in less time than tonumber.
+-- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
+-- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
+-- 0 is faster than tonumber.
 function numbers.parse(text)
   local n = string.find(text, '^[1-9]%d*$') and text + 0
   if n and n < numbers.MOST then return n end
@@ -147,8 +146,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but does not check the text, which must be nil, or decimal digits
--- that a pattern has matched. The digits may follow a minus sign. parse_digits returns nil for nil.
+-- parse_digits is like parse, but does not check the text. The text must be nil, or digits that a
+-- pattern has matched, with or without a minus sign. parse_digits returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -169,10 +168,10 @@ end
 
 local last, last_text = 0, '0'
 
--- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to
--- format a number, longer than string.format. The first takes of a limit all set the same expiry,
--- so argument reuses the last text. Later versions of Redis format numbers fast. For these,
--- argument returns n unchanged.
+-- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is slower than string.format. The first takes of a limit all set the same expiry, so
+-- argument keeps the last text. Later versions of Redis format numbers fast, so argument returns n
+-- unchanged.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -382,12 +381,13 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. If the old algorithm's function `spent`
--- returns a number, each rate counts that many units as spent. Otherwise, it counts the units that it
--- refills before the old state expires. Two rules lower this number. If `spent` returns how many units
--- are left instead, the rate keeps at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
--- for this call. If the call is denied, its retry_after is the time until the old state expires.
--- carry_over returns the error, or nil.
+-- algorithm would grant a second burst, or lock the key. Each rate counts as spent the smallest of
+--   the number that the old algorithm's function `spent` returns. If it returns none, the units that
+--   the rate refills before the old state expires
+--   the capacity, less the units left if `spent` returns these
+--   states.most_spent, if the old state lasts longer than the rate takes to refill
+-- If the call is denied, its retry_after is the time until the old state expires. carry_over returns
+-- the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -489,8 +489,8 @@ do
 --                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
---                                 `read` gets only these, and also key, offset and size: where the whole text is
+--   head                          optional: how many bytes `read` needs of a text in a long value. `read` gets only
+--                                 these, and the position of the whole text: key, offset and size
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
@@ -509,8 +509,8 @@ local function find(key, value, from, pattern)
 end
 
 -- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
--- of value. If size is not nil, value is only the beginning of a long state: the state begins after
--- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
+-- of value. If size is not nil, value is only the beginning of a long state. The key's value then has
+-- size bytes, and the state begins after `offset` bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value
@@ -724,11 +724,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
--- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
--- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
--- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
--- expiry minus left. If value is nil, store sets a relative expiry.
+-- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
+-- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
+-- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
+-- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
+-- nil, the key's expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -1109,8 +1109,8 @@ do
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        what the limit uses of the algorithm's bound for one call (see most, below): the sum, over the rates,
---               of the field that most.field names. 0 if the algorithm has no bound
+--   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
+--               most.field over its rates, or 0 if the algorithm has no bound
 --   decide      the function for calls with this limit alone, see below
 --   form        a table of the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -1157,10 +1157,10 @@ do
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
---   spent     function(key, from): returns how many units count as spent if a limit of another algorithm reads the state
---             at byte `from` of the value. A second result is the error. If the number is not stored, spent returns nil,
---             nil and how many units are left, if that is known. The units that count as spent are then those that the
---             new limit refills before the state expires. This is also the default
+--   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
+--             perhaps an error. It is called when a limit of another algorithm reads the state (see carry_over in
+--             src/30_states.lua). If the number is not stored, spent returns nil, nil and how many units are left, if
+--             known. By default, neither number is known
 --   most      the algorithm's bound for one call: field, the name of a field of its rates; sum, the maximum of that field
 --             added up over all rates of a call; what and advice, texts for the errors
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
@@ -1324,10 +1324,9 @@ local function parse_limit(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- parse_side parses the limits of a policy, or of its canary. It returns
--- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
--- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's field decide with a function that counts calls.
+-- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
+-- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
+-- limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1351,10 +1350,9 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
--- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
--- request. If the policy has a canary, the field canary of this result is the result of parse_side
--- for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For any
+-- other policy it returns the result of parse_side, which src/50_requests.lua adds to a request. For a
+-- policy with a canary, the field canary holds the result of parse_side for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
@@ -1389,7 +1387,7 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- with a block before it, an override begins at byte 42 at the latest
+local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
 
 local form = {
   load = function(key, limit, at, cost)
@@ -1448,7 +1446,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-requests.FEW = 5000 -- if the field asks of all limits adds up to at most this, no algorithm's bound is exceeded
+requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
@@ -1710,7 +1708,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
+    if not takes then cost = 0 end -- a refund, or a call with FORCE, is denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1726,8 +1724,8 @@ local function load(keys, request, verb, again)
   return size
 end
 
--- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It makes
--- this number the cost of these limits and returns it. If the number is 0, the cost is 1.
+-- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It returns this
+-- number, and makes it the cost of these limits. If it is 0, the group denies, and the cost is 1.
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
@@ -1894,12 +1892,12 @@ function decisions.decide(keys, request, verb, peeks)
   return whole, charges, passes
 end
 
-local named, keys_of_one = {}, {} -- named has the limits of decide_plain. Both are reused by the next call
+local named, keys_of_one = {}, {} -- the limits of decide_plain, and the key of one_key; reused by the next call
 
 -- decide_plain is a faster decide for a call without options or policies. It decides on the first
 -- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
--- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has
--- an override. The caller must then free the states.
+-- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has an
+-- override. The caller must call states.drop afterwards.
 local function decide_plain(keys, number, cost, verb, peeks, head, left)
   local size, denied, needed = 0, false, verb == 'charge' and cost or 0
   states.begin()
@@ -2006,8 +2004,8 @@ local function fields(key, ...)
 end
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
--- that count its calls. They are cached because most decisions are made in the same minute as the one
--- before.
+-- that count its calls. They are cached because most decisions fall in the same minute as the previous
+-- one.
 local current, allowed_now, denied_now = 0, '', ''
 
 -- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
@@ -2068,7 +2066,7 @@ end
 -- usage returns the reply of ratelimit_usage.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- for an empty string, an error, which has no entries
+  local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end
@@ -2163,9 +2161,10 @@ do
 -- An override is another limit for a key, until a given time. Every decision on the key uses the
 -- override, whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
 --
--- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
--- the limit and after the part of a block. The key expires when the last of these three parts does.
--- An override that has ended is ignored, and dropped when the state is next written.
+-- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>". In the key's value, an
+-- override comes after the block, if there is one, and before the state of the limit. The key expires
+-- when all three have ended. An override that has ended is ignored, and dropped when the state is next
+-- written.
 --
 -- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
 -- loads the key with the override's limit and returns the override. The decision then uses the
@@ -2636,8 +2635,8 @@ end
 
 --@ src/80_contents.lua
 do
--- This file reads what keys hold, for the verbs that do not decide: reset, block, unblock, override,
--- override_end.
+-- This file reads and changes what keys hold, for the verbs that do not decide: reset, block, unblock,
+-- override, override_end.
 
 local MOST_KEYS = 250
 
@@ -2683,9 +2682,9 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
--- sets the field size, in bytes, in the content of each key that will be copied. These are the keys
--- for which copies(content) returns true, or all keys if copies is nil, but not sets of leases.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It sets
+-- the field size, in bytes, of each content that will be copied. Sets of leases are not copied. If
+-- copies is not nil, only contents for which copies(content) returns true are copied.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -2713,11 +2712,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
--- keeps its block. If override is nil, the key gets no override. If the state, the block and the
--- override all end by the current millisecond, put deletes the key, because Valkey would delete it
--- at once.
+-- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
+-- override. If the state, the block and the override all end by the current millisecond, put deletes
+-- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
@@ -2858,7 +2856,7 @@ local function decide(key, limit, cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
-    states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
+    states.put(key, units, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
     redis.call('PSETEX', key, numbers.argument(left), units)
   end
@@ -2923,7 +2921,7 @@ do
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
 -- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
--- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
+-- If k ticks of the current limit add up to 1 ms (or us) or more, TAT is rounded up.
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
@@ -3416,10 +3414,10 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- for each denied call, decide calls wait() with this state
+local denied = { counts = {} } -- the state that decide passes to wait() for a denied call; reused
 
--- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
--- and for a key that holds another kind of state, it calls decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key if the cost is 0,
+-- if the rate has several buckets, or if the key holds another kind of state.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
@@ -3484,7 +3482,7 @@ end
 --@ src/algorithms/token_bucket.lua
 do
 -- token_bucket: n tokens are added at the end of each period, up to the capacity b (default n). The
--- periods begin at the first take. A full bucket starts over: they begin again at the next take.
+-- periods begin at the first take. Once the bucket is full, they begin again at the next take.
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
@@ -3804,7 +3802,8 @@ end
 
 --@ src/verbs/release.lua
 do
--- ratelimit_release releases a lease. It cannot release another caller's lease, or free a place twice.
+-- ratelimit_release releases a lease. It cannot release another caller's lease. Releasing a lease twice
+-- does nothing.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output 1, or 0 if this ID holds no lease
@@ -3915,7 +3914,7 @@ end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock lifts the blocks of the keys. Units taken before the block count again.
+-- ratelimit_unblock lifts the blocks of the keys. Units that were taken before still count.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked

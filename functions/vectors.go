@@ -36,7 +36,7 @@ type Vector struct {
 // Step is one command at a given time and its result. Exactly one of Reply, Error and ErrorPrefix
 // is set.
 type Step struct {
-	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; by default that of the previous step
+	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; by default, as in the previous step
 	Call        []string        `json:"call"`                   // the command and its arguments
 	Reply       json.RawMessage `json:"reply,omitempty"`        // an integer, a string, null, or an array of these
 	Error       string          `json:"error,omitempty"`        // the complete error reply

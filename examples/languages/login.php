@@ -41,7 +41,7 @@ function take(Redis|RedisCluster $redis, string $request): array
             if (is_array($reply)) {
                 return $reply;
             }
-            $error = $redis->getLastError(); // errors that begin with ERR are here; others are thrown
+            $error = $redis->getLastError(); // getLastError returns errors that begin with ERR; others are thrown
         } catch (RedisException | RedisClusterException $e) {
             $error = $e->getMessage();
         }

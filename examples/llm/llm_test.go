@@ -225,7 +225,7 @@ func TestBudgets(t *testing.T) {
 	<-c.served
 	response := c.send(t.Context(), plain)
 	wantStatus(t, response, http.StatusTooManyRequests, "Content-Type: application/json",
-		`RateLimit: "org";r=19970000;t=43200, "team";r=970000;t=86400, "user";r=0;t=631`, "Retry-After: 631") // a debt of 10,000 and a cost of 516, at a thousand per minute
+		`RateLimit: "org";r=19970000;t=43200, "team";r=970000;t=86400, "user";r=0;t=631`, "Retry-After: 631") // 631 s: a debt of 10,000 and a cost of 516, at 1,000 a minute
 	if got := read(response); got != `{"error":{"code":"rate_limit_exceeded","message":"the budget of the user is used up; try again in 631 s","type":"rate_limit_exceeded"}}`+"\n" {
 		t.Error(got)
 	}

@@ -23,8 +23,8 @@ type chat struct {
 	wantsUsage bool   // whether the client itself requests the usage of a stream
 }
 
-// readChat reads a request. It assumes that a token is about four bytes of a prompt. answer is the
-// estimate for an answer without max_tokens.
+// readChat reads a request. It counts every four bytes of the body as one token of the prompt.
+// answer is the estimate for the answer to a request without max_tokens.
 func readChat(body []byte, answer int64) (c chat, err error) {
 	var fields map[string]json.RawMessage // all fields, because most are forwarded unchanged
 	known := struct {

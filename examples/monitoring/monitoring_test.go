@@ -49,7 +49,7 @@ func scrape(t *testing.T) map[string]map[string][]string {
 		_, _ = unreachable.Allow(t.Context(), "k", "1/d")
 	}
 	_, _ = good.Allow(t.Context(), "k", "nonsense")
-	_, _ = open(embedded.Run(t).Addr()).Allow(t.Context(), "k", "1/d") // without the library
+	_, _ = open(embedded.Run(t).Addr()).Allow(t.Context(), "k", "1/d") // a server without the library
 
 	w := httptest.NewRecorder()
 	metrics.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

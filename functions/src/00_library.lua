@@ -1,9 +1,8 @@
 -- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file is the first of the library. The build (functions/build.go) joins the sources in this
--- order: src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its
--- own scope. A file in src exports to all others through the table named after it: src/45_limits.lua
--- fills `limits`.
+-- This file is the first of the library. The build (functions/build.go) joins the sources in this order:
+-- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own scope.
+-- A file in src exports its functions in a table named after it: src/45_limits.lua fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
 -- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and

@@ -8,9 +8,9 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
--- because 2^53 + 1 would round down to 2^53. Most texts are short, without zeros in front; for these,
--- arithmetic converts the text in less time than tonumber.
+-- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
+-- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
+-- 0 is faster than tonumber.
 function numbers.parse(text)
   local n = string.find(text, '^[1-9]%d*$') and text + 0
   if n and n < numbers.MOST then return n end
@@ -19,8 +19,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but does not check the text, which must be nil, or decimal digits
--- that a pattern has matched. The digits may follow a minus sign. parse_digits returns nil for nil.
+-- parse_digits is like parse, but does not check the text. The text must be nil, or digits that a
+-- pattern has matched, with or without a minus sign. parse_digits returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -41,10 +41,10 @@ end
 
 local last, last_text = 0, '0'
 
--- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to
--- format a number, longer than string.format. The first takes of a limit all set the same expiry,
--- so argument reuses the last text. Later versions of Redis format numbers fast. For these,
--- argument returns n unchanged.
+-- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is slower than string.format. The first takes of a limit all set the same expiry, so
+-- argument keeps the last text. Later versions of Redis format numbers fast, so argument returns n
+-- unchanged.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then

@@ -166,12 +166,13 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. If the old algorithm's function `spent`
--- returns a number, each rate counts that many units as spent. Otherwise, it counts the units that it
--- refills before the old state expires. Two rules lower this number. If `spent` returns how many units
--- are left instead, the rate keeps at least as many. If the old state lasts longer than the rate takes to refill, the rate keeps room
--- for this call. If the call is denied, its retry_after is the time until the old state expires.
--- carry_over returns the error, or nil.
+-- algorithm would grant a second burst, or lock the key. Each rate counts as spent the smallest of
+--   the number that the old algorithm's function `spent` returns. If it returns none, the units that
+--   the rate refills before the old state expires
+--   the capacity, less the units left if `spent` returns these
+--   states.most_spent, if the old state lasts longer than the rate takes to refill
+-- If the call is denied, its retry_after is the time until the old state expires. carry_over returns
+-- the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept

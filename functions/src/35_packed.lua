@@ -10,8 +10,8 @@
 --                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: the number of bytes that `read` needs of a long text. For a long value,
---                                 `read` gets only these, and also key, offset and size: where the whole text is
+--   head                          optional: how many bytes `read` needs of a text in a long value. `read` gets only
+--                                 these, and the position of the whole text: key, offset and size
 --   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
 --                                 form and that expires at expiry (ms)
 
@@ -30,8 +30,8 @@ local function find(key, value, from, pattern)
 end
 
 -- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
--- of value. If size is not nil, value is only the beginning of a long state: the state begins after
--- `offset` bytes of the key's value, which has size bytes. read_texts returns the error, or nil.
+-- of value. If size is not nil, value is only the beginning of a long state. The key's value then has
+-- size bytes, and the state begins after `offset` bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value

@@ -36,11 +36,11 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key. value is the key's value, or nil if store must write the value. If
--- the value does not change, store only sets the expiry. left is the key's PTTL in ms, read earlier
--- in the call. On Redis 7.0, the time advances during a call, so store sets an absolute expiry. It
--- adds the debt to the time at which left was read: now (ms) or, if now is nil, the key's old
--- expiry minus left. If value is nil, store sets a relative expiry.
+-- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
+-- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
+-- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
+-- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
+-- nil, the key's expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then

@@ -11,8 +11,8 @@
 --   size        the number of rates
 --   rate        the rate, if there is only one
 --   capacity    the smallest capacity of the rates
---   asks        what the limit uses of the algorithm's bound for one call (see most, below): the sum, over the rates,
---               of the field that most.field names. 0 if the algorithm has no bound
+--   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
+--               most.field over its rates, or 0 if the algorithm has no bound
 --   decide      the function for calls with this limit alone, see below
 --   form        a table of the functions that load and write the limit's key, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
@@ -59,10 +59,10 @@
 --   stored_as the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
---   spent     function(key, from): returns how many units count as spent if a limit of another algorithm reads the state
---             at byte `from` of the value. A second result is the error. If the number is not stored, spent returns nil,
---             nil and how many units are left, if that is known. The units that count as spent are then those that the
---             new limit refills before the state expires. This is also the default
+--   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
+--             perhaps an error. It is called when a limit of another algorithm reads the state (see carry_over in
+--             src/30_states.lua). If the number is not stored, spent returns nil, nil and how many units are left, if
+--             known. By default, neither number is known
 --   most      the algorithm's bound for one call: field, the name of a field of its rates; sum, the maximum of that field
 --             added up over all rates of a call; what and advice, texts for the errors
 --   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
@@ -226,10 +226,9 @@ local function parse_limit(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- parse_side parses the limits of a policy, or of its canary. It returns
--- { name = "name", limits = parsed limits, calls = counts, keys =, shadow =, track =, share =, size =, asks = },
--- or nil and the error. parse_side adds two fields to the first limit: calls, and span, which is the
--- number of limits. It also replaces the limit's field decide with a function that counts calls.
+-- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
+-- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
+-- limits. It also replaces the limit's field decide with a function that counts calls.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -253,10 +252,9 @@ local function parse_side(name, side, policy)
   return whole
 end
 
--- parse_policy returns the limit itself if the policy has a single limit and no other settings. For
--- any other policy it returns the result of parse_side, which src/50_requests.lua adds to a
--- request. If the policy has a canary, the field canary of this result is the result of parse_side
--- for the canary.
+-- parse_policy returns the limit itself if the policy has a single limit and no other settings. For any
+-- other policy it returns the result of parse_side, which src/50_requests.lua adds to a request. For a
+-- policy with a canary, the field canary holds the result of parse_side for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end

@@ -7,7 +7,7 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- with a block before it, an override begins at byte 42 at the latest
+local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
 
 local form = {
   load = function(key, limit, at, cost)

@@ -25,7 +25,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-requests.FEW = 5000 -- if the field asks of all limits adds up to at most this, no algorithm's bound is exceeded
+requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call

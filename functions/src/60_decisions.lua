@@ -49,7 +49,7 @@ local function load(keys, request, verb, again)
       other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
       named[i], limit, overridden = other, other, true
     end
-    if not takes then cost = 0 end -- only a block denies a refund, or a call with FORCE
+    if not takes then cost = 0 end -- a refund, or a call with FORCE, is denied only by a block
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -65,8 +65,8 @@ local function load(keys, request, verb, again)
   return size
 end
 
--- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It makes
--- this number the cost of these limits and returns it. If the number is 0, the cost is 1.
+-- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It returns this
+-- number, and makes it the cost of these limits. If it is 0, the group denies, and the cost is 1.
 local function fit(size, group, most)
   local fits = most
   for i = 1, size do
@@ -233,12 +233,12 @@ function decisions.decide(keys, request, verb, peeks)
   return whole, charges, passes
 end
 
-local named, keys_of_one = {}, {} -- named has the limits of decide_plain. Both are reused by the next call
+local named, keys_of_one = {}, {} -- the limits of decide_plain, and the key of one_key; reused by the next call
 
 -- decide_plain is a faster decide for a call without options or policies. It decides on the first
 -- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
--- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has
--- an override. The caller must then free the states.
+-- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has an
+-- override. The caller must call states.drop afterwards.
 local function decide_plain(keys, number, cost, verb, peeks, head, left)
   local size, denied, needed = 0, false, verb == 'charge' and cost or 0
   states.begin()

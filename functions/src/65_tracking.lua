@@ -32,8 +32,8 @@ local function fields(key, ...)
 end
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
--- that count its calls. They are cached because most decisions are made in the same minute as the one
--- before.
+-- that count its calls. They are cached because most decisions fall in the same minute as the previous
+-- one.
 local current, allowed_now, denied_now = 0, '', ''
 
 -- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
@@ -94,7 +94,7 @@ end
 -- usage returns the reply of ratelimit_usage.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- for an empty string, an error, which has no entries
+  local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end

@@ -1,9 +1,10 @@
 -- An override is another limit for a key, until a given time. Every decision on the key uses the
 -- override, whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
 --
--- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>", before the state of
--- the limit and after the part of a block. The key expires when the last of these three parts does.
--- An override that has ended is ignored, and dropped when the state is next written.
+-- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>". In the key's value, an
+-- override comes after the block, if there is one, and before the state of the limit. The key expires
+-- when all three have ended. An override that has ended is ignored, and dropped when the state is next
+-- written.
 --
 -- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
 -- loads the key with the override's limit and returns the override. The decision then uses the

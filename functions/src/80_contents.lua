@@ -1,5 +1,5 @@
--- This file reads what keys hold, for the verbs that do not decide: reset, block, unblock, override,
--- override_end.
+-- This file reads and changes what keys hold, for the verbs that do not decide: reset, block, unblock,
+-- override, override_end.
 
 local MOST_KEYS = 250
 
@@ -45,9 +45,9 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It
--- sets the field size, in bytes, in the content of each key that will be copied. These are the keys
--- for which copies(content) returns true, or all keys if copies is nil, but not sets of leases.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil. It sets
+-- the field size, in bytes, of each content that will be copied. Sets of leases are not copied. If
+-- copies is not nil, only contents for which copies(content) returns true are copied.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -75,11 +75,10 @@ local function blocked_until(key, content)
   return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
 end
 
--- put replaces the block and the override of a key, and keeps its state. The block ends at
--- `blocked`, in ms since the epoch. If `blocked` is 0, the key gets no block. If it is nil, the key
--- keeps its block. If override is nil, the key gets no override. If the state, the block and the
--- override all end by the current millisecond, put deletes the key, because Valkey would delete it
--- at once.
+-- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
+-- override. If the state, the block and the override all end by the current millisecond, put deletes
+-- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
   blocked = blocked or blocked_until(key, content)
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0

@@ -30,7 +30,7 @@ type process struct {
 }
 
 // startPeer builds and starts envoyproxy/ratelimit, in the version that go.mod names. The build is
-// static and without debugging information, like the gateway's and like the peer's image.
+// static and without debugging information, like the builds of the gateway and of the peer's image.
 func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "peer")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd")
@@ -49,7 +49,7 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
-// startOurs builds and starts the gateway. The build is that of a release.
+// startOurs builds the gateway like a release, and starts it.
 func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	program := filepath.Join(dir, "ratelimit-gateway")
 	build := exec.CommandContext(ctx, "../../tools/build.sh", runtime.GOOS, runtime.GOARCH, program, "gateway")
@@ -143,8 +143,8 @@ func (s server) ask(command string) (string, error) {
 	return string(reply), err
 }
 
-// withoutSnapshots turns off snapshots. While the server writes one, it takes part of the processor
-// time of whichever service is being measured.
+// withoutSnapshots turns off snapshots, because writing one would take processor time from the
+// service that is being measured.
 func (s server) withoutSnapshots() error {
 	reply, err := s.ask(`CONFIG SET save ""`)
 	if err == nil && !strings.HasPrefix(reply, "+OK") {

@@ -9,9 +9,9 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Version and VersionNum are the Redis version that functions see. If versions of Redis differ,
-// this package behaves like this version: the time does not change during a call, and numbers are
-// written in their shortest form.
+// Version and VersionNum are the Redis version that functions see. The package follows this version
+// where others differ: the time does not change during a call, and numbers are written in their
+// shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204

@@ -85,14 +85,14 @@ func (b *budget) close() { close(b.quit) }
 // idle is the number of milliseconds without a call after which the goroutine ends.
 const idle = 100
 
-// maxTick is the maximum time between two checks that is charged to a call. If more time has
-// passed, the operating system suspended the process.
+// maxTick is the most that one check adds to the time of a call. If the previous check was longer
+// ago, the operating system suspended the process.
 const maxTick = 2 * time.Millisecond
 
 func (b *budget) watch() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	seen, quiet := int64(0), 0 // b.call at the last check; the number of checks since a call ran
+	seen, quiet := int64(0), 0 // seen is b.call at the last check; quiet is the number of checks since a call ran
 	var last time.Time
 	var ran time.Duration
 	var heap uint64

@@ -51,7 +51,7 @@ func parseBase(s string, base int) (float64, bool) {
 		digits = digits[2:]
 	}
 	v, err := strconv.ParseUint(digits, base, 64)
-	if errors.Is(err, strconv.ErrRange) { // v is the largest number, and the digits after the overflow have not been parsed
+	if errors.Is(err, strconv.ErrRange) { // v is the largest number, and not all digits have been checked
 		err, negative = nil, false
 		for i := 0; i < len(digits) && err == nil; i++ {
 			_, err = strconv.ParseUint(digits[i:i+1], base, 64)

@@ -3,8 +3,8 @@ package lualib
 import lua "github.com/yuin/gopher-lua"
 
 // tabSort implements the quicksort of Lua 5.1 (ltablib.c) step by step, because the order of equal
-// elements depends on the steps. In addition, gopher-lua's sort would include trailing elements
-// that were set to nil.
+// elements depends on the steps. gopher-lua's sort would also include trailing elements that were
+// set to nil.
 func tabSort(L *lua.LState) int {
 	t := L.CheckTable(1)
 	s := &sorter{meter: meter{L: L}, t: t}

@@ -44,8 +44,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 		L.Push(lua.LNumber(op(x, y)))
 		return 1
 	}
-	// In Lua, the metamethod of strings is called even if the other operand has a metamethod, and
-	// then calls that metamethod. This loop has the same effect.
+	// In Lua 5.1, strings have no such metamethod, so Lua calls the metamethod of a table operand.
+	// This loop does the same.
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {

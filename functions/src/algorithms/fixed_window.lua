@@ -96,7 +96,7 @@ local function decide(key, limit, cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
-    states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
+    states.put(key, units, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
     redis.call('PSETEX', key, numbers.argument(left), units)
   end

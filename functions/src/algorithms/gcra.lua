@@ -14,7 +14,7 @@
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
 -- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
--- If k ticks of the current limit are 1 ms (or us) or longer, TAT is rounded up to the next ms (or us).
+-- If k ticks of the current limit add up to 1 ms (or us) or more, TAT is rounded up.
 
 local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 

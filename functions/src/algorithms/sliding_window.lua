@@ -132,10 +132,10 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- for each denied call, decide calls wait() with this state
+local denied = { counts = {} } -- the state that decide passes to wait() for a denied call; reused
 
--- decide implements limit.decide (see src/45_limits.lua). For cost 0, for a rate with several buckets,
--- and for a key that holds another kind of state, it calls decisions.one_key.
+-- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key if the cost is 0,
+-- if the rate has several buckets, or if the key holds another kind of state.
 local function decide(key, limit, cost)
   if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
   local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate

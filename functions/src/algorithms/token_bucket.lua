@@ -1,5 +1,5 @@
 -- token_bucket: n tokens are added at the end of each period, up to the capacity b (default n). The
--- periods begin at the first take. A full bucket starts over: they begin again at the next take.
+-- periods begin at the first take. Once the bucket is full, they begin again at the next take.
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.

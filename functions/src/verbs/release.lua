@@ -1,4 +1,5 @@
--- ratelimit_release releases a lease. It cannot release another caller's lease, or free a place twice.
+-- ratelimit_release releases a lease. It cannot release another caller's lease. Releasing a lease twice
+-- does nothing.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output 1, or 0 if this ID holds no lease

@@ -1,4 +1,4 @@
--- ratelimit_unblock lifts the blocks of the keys. Units taken before the block count again.
+-- ratelimit_unblock lifts the blocks of the keys. Units that were taken before still count.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked

@@ -87,10 +87,9 @@ func allowed(r *http.Request, token string) bool {
 	return err == nil && same(given.Value, value(token))
 }
 
-// fromElsewhere reports whether a browser sends the request on behalf of a page from another
-// origin. It returns false for a request that follows a link to the dashboard page (/). For local
-// addresses and over TLS, browsers say in Sec-Fetch-Site whether the page has the same origin.
-// Otherwise they may name its origin in Origin.
+// fromElsewhere reports whether a browser sends the request for a page of another origin, unless
+// the request follows a link to the dashboard page (/). Browsers send Sec-Fetch-Site only to local
+// addresses and over TLS. Without it, Origin may name the page's origin.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":

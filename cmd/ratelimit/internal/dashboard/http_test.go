@@ -60,7 +60,7 @@ func TestOtherSites(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		headers    headers
-		page, rest bool // page: whether / is served; rest: whether all other paths are
+		page, rest bool // page: whether / is served; rest: whether the other paths are served
 	}{
 		{"no browser", headers{}, true, true},
 		{"an address that was typed", headers{site: "none", mode: "navigate", dest: "document"}, true, true},

@@ -31,7 +31,7 @@ type state struct {
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
 	Points   []point            `json:"points"` // rates of each poll, the newest last
-	Top      map[string][]entry `json:"top"`    // usage keys by order
+	Top      map[string][]entry `json:"top"`    // the first usage keys of each sort order
 }
 
 type point struct {
@@ -39,22 +39,23 @@ type point struct {
 	usage.Rate
 }
 
-// policy is a policy, or its canary, with the sum of the calls that the primaries have counted.
+// policy is a row of the page's table of policies: a policy or a canary, and its calls, summed over
+// all primaries.
 type policy struct {
 	Name    string   `json:"name"`
 	Limits  []string `json:"limits"`
 	Shadow  bool     `json:"shadow"`
 	Track   bool     `json:"track"`
-	Share   int64    `json:"canary_share_per_mille"` // 0 for a policy
+	Share   int64    `json:"canary_share_per_mille"` // the canary's share of the keys; 0 if the row is not a canary
 	Counted bool     `json:"counted"`                // false if no primary that replied counts calls
 	usage.Count
 	PerSec usage.Rate `json:"per_second"`
 }
 
-// entry is a usage key.
+// entry is a usage key and its usage.
 type entry struct {
 	Shown string `json:"shown"` // for display
-	Key   string `json:"key"`   // base64url, for requests; "" if it is too long for them
+	Key   string `json:"key"`   // in base64url, for requests to /usage; "" if the key is longer than longestKey
 	usage.Count
 	Cost    int64      `json:"cost"`
 	FirstMS int64      `json:"first_ms"`
@@ -63,7 +64,7 @@ type entry struct {
 }
 
 const (
-	longestKey   = 2048 // maximum length in bytes of a key in a request's address
+	longestKey   = 2048 // maximum length in bytes of a key in a URL
 	longestShown = 80
 	mostPolicies = 500
 )

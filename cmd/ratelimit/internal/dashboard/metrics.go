@@ -10,8 +10,9 @@ import (
 )
 
 // metrics serves the calls for each policy in Prometheus's text format. Each server has its own
-// series, because each counts since it loaded its library: a sum would fall if one server does not
-// reply or starts again at 0, and Prometheus would treat the later rise as new calls.
+// series, because its counts start at 0 whenever it loads the library. A sum over all servers would
+// fall if one of them started again or did not reply. Prometheus would count the later rise as new
+// calls.
 func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {
 	rdb, err := d.connection(r.Context())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {
 	req := client.Request{Keys: keys}
 	for range keys {
-		if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy has limits for all keys
+		if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy contains the limits of all keys
 			break
 		}
 	}

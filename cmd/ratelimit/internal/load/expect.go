@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// ParseExpectation parses a metric, a comparison (<, <=, >, >=, ==, !=) and a value: a duration for
-// latencies, otherwise a number, or a share of all decisions such as 1%.
+// ParseExpectation parses a metric, a comparison (<, <=, >, >=, ==, !=) and a value. The value of a
+// latency is a duration. Other values are numbers, or percentages of all decisions such as 1%.
 func ParseExpectation(text string) (Expectation, error) {
 	parts := expectation.FindStringSubmatch(text)
 	if parts == nil {

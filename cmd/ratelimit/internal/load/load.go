@@ -3,7 +3,7 @@
 //
 // In a closed loop each worker sends its next request after it has a reply, so a slow server gets
 // fewer requests. In an open loop requests are due at fixed times, regardless of the server's
-// speed, and latency counts from the due time: a request that waits for a free worker is slow, too.
+// speed, and latency is measured from the due time, so it includes the wait for a free worker.
 // (Leaving this wait out is the mistake known as coordinated omission.)
 package load
 
@@ -30,7 +30,7 @@ type Options struct {
 	Keys     int                // number of keys
 	Zipf     float64            // Zipf exponent of the keys, above 1; 0: all keys are equally likely
 	Seed     uint64             // seed of the random keys
-	Kind     func(error) string // returns an error's group for counting; by default its text
+	Kind     func(error) string // returns the kind of an error, for Report.Messages; the default is its text
 	Progress func(Progress)     // if not nil, called several times a second
 }
 
@@ -124,7 +124,7 @@ type run struct {
 
 	mu     sync.Mutex
 	report Report
-	kinds  []string // kinds of report.Messages
+	kinds  []string // kinds[i] is the kind of report.Messages[i]
 }
 
 // keys returns a source of random keys for a worker.

@@ -169,7 +169,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	zipf := draw(1.5, 1)
-	if zipf[0] < 4*zipf[2] || zipf[0] > 6*zipf[2] { // (1+2)^1.5 is 5.2
+	if zipf[0] < 4*zipf[2] || zipf[0] > 6*zipf[2] { // the expected ratio is (1+2)^1.5 = 5.2
 		t.Errorf("zipf: the first keys were asked for %d, %d, %d times", zipf[0], zipf[1], zipf[2])
 	}
 	if draw(1.5, 1) != zipf || draw(1.5, 2) == zipf {

@@ -22,7 +22,7 @@ type Step struct {
 
 const stepsOfRamp = 10
 
-// open reports whether decisions are due at set times.
+// open reports whether the run is an open loop.
 func (o Options) open() bool { return o.Rate > 0 || o.Ramp != nil }
 
 // due returns the due time of decision n, relative to the start.

@@ -1,5 +1,5 @@
-// Package lualint checks the source code of a Redis Functions library for rules that no test run
-// can check: commands are named literally, keys come from the caller, the clock is read in one
+// Package lualint checks the source code of a Redis Functions library against rules that no test
+// run can check: commands are named literally, keys come from the caller, the clock is read in one
 // place, and numbers are not formatted by Lua's default (1e+15).
 package lualint
 

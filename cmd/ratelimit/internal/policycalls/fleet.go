@@ -21,8 +21,8 @@ type Fleet struct {
 }
 
 // Policy describes a deployed policy. If the user may not read the library's source code, Limits is
-// nil and Track is false, and a shadow policy and its canary cannot be told apart: if either is a
-// shadow, Shadow is true for both.
+// nil and Track is false. Shadow is then true for both the policy and its canary if either is a
+// shadow, because ratelimit_info does not distinguish them.
 type Policy struct {
 	Name   string
 	Limits []string // such as "10/s" or, with the name of the key, "user: 10/s"

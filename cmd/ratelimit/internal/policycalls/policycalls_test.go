@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// TestMain ignores a go-redis goroutine: a pool that failed to dial retries once a second until it
-// is closed, so the goroutine may end up to a second after the pool is closed.
+// TestMain ignores a goroutine of go-redis. If a pool fails to dial, this goroutine retries once a
+// second. It can therefore outlive the closed pool by a second.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

@@ -18,7 +18,8 @@ function span(ms) {
   return ms < 1000 ? ms + ' ms' : ms < 60000 ? (ms / 1000).toFixed(1) + ' s' : ago(ms)
 }
 
-// say changes an element's text only if it differs, so that a selection stays and a screen reader reads nothing twice.
+// say changes an element's text only if it differs. Otherwise, the user would lose a selection, and a screen reader
+// would read the text again.
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
