@@ -262,7 +262,7 @@ func TestNoDecision(t *testing.T) {
 	port := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	_ = port.Close() // nothing listens
 	down := newGateOn(t, "redis://"+port.Addr().String())
-	for i := range 2000 { // more than the handler keeps
+	for i := range 2000 { // more policies than a Handler caches
 		if answer := down.ask("GET", fmt.Sprintf("/check/p%d/address", i)); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
 			t.Fatalf("%d %s", answer.Code, answer.Body)
 		}
