@@ -95,8 +95,8 @@ func TestBatchesThroughAFailover(t *testing.T) {
 				group.Go(func() { askFor(calling, t, c, key, keys[key]) })
 			}
 		}
-		// busy waits until every key has denied a call since from, and each fast key has allowed at
-		// least two bursts and the refill of one second.
+		// busy waits until every key has denied a call after the time from, and each fast key has
+		// allowed at least two bursts plus the refill of one second.
 		busy := func(from time.Time) {
 			t.Helper()
 			waitFor(ctx, t, "every key to be let through", func() error {

@@ -65,8 +65,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// The node restarts as an empty primary, because cluster-node-timeout is too long for its
-					// replica to take over.
+					// The node restarts as an empty primary. Its replica does not take over, because
+					// cluster-node-timeout is too long.
 					require(t, n.Restart(ctx))
 				})
 			}

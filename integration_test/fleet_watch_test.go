@@ -279,7 +279,7 @@ func TestFleetFailover(t *testing.T) {
 		}
 		killed := time.Now()
 		require(t, dead.Kill(ctx))
-		// The times until the first decision for one of these keys, in ns: with shared round trips
+		// The time in ns until the first decision for one of these keys: with shared round trips,
 		// and without.
 		var decided [2]atomic.Int64
 		tr.watchCalls(func(key string, err error) {

@@ -137,7 +137,7 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads the record kept and then the build want on one node, and reads both back. If kept
+// replace loads a record, kept, and then a build, want, on one node, and reads both back. If kept
 // is the zero record, replace loads only the build.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true

@@ -54,10 +54,10 @@ const (
 )
 
 // Doctor examines every primary and its replicas. It looks for problems that prevent decisions:
-// servers without functions or Lua, a library that is missing or does not respond, and servers that
-// accept no writes. It also looks for causes of later problems: keys of limits that may be evicted,
-// libraries that a restart loses, clocks that differ, replicas that lag, missing permissions, and
-// slots that no primary serves. It changes nothing. In addition to a deployer's permissions, it
+// servers without functions or Lua, slots that no primary serves, a library that is missing or does
+// not respond, and servers that accept no writes. It also looks for causes of later problems: keys
+// of limits that may be evicted, libraries that a restart loses, clocks that differ, replicas that
+// lag, and missing permissions. It changes nothing. In addition to a deployer's permissions, it
 // uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user
 // lacks one of these permissions, the checks that need it are listed as Unchecked.
 //

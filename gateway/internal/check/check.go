@@ -102,7 +102,7 @@ func misconfigured(err error) bool {
 	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
 }
 
-// refusal returns the response to a request whose policy does not exist or cannot decide it. The
+// refusal returns the response if the policy does not exist or cannot be used with one key. The
 // status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}

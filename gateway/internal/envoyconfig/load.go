@@ -173,7 +173,7 @@ func (l *loader) notice(format string, args ...any) {
 	}
 }
 
-// rule decodes rate_limit. If rate_limit has a problem, the rule is incomplete and is not used.
+// rule decodes rate_limit. If rate_limit is invalid, the rule is incomplete, but Load fails.
 func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	var r struct {
 		Limit     *yaml.Node   `yaml:"limit"`

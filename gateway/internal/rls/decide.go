@@ -14,9 +14,9 @@ import (
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
-// together: if one is denied, none is charged. Other descriptors are decided separately, unless
-// AllOrNone is set. A descriptor that takes no units is always decided separately. All descriptors
-// are decided separately if a key occurs twice, or if the keys are on several servers of a cluster.
+// together: if one is denied, none is charged. The others are decided separately or, if AllOrNone
+// is set, together. Descriptors are always decided separately if they take no units, if they share
+// a key, or if their keys are on several servers of a cluster.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	switch {
 	case len(list) > 1:
