@@ -60,9 +60,9 @@ func (a *admissions) since(at time.Time) (n int, denied bool) {
 }
 
 // TestBatchesThroughAFailover checks that batching clients stay within their bound during a
-// failover. In each of 8 clients, 64 goroutines take units of six keys, far more than the limits
-// allow, and then a primary is killed. Three of the limits refill fast, so that callers compete for
-// new units. The other three refill slowly, so that their bursts are spent in large batches. In
+// failover. 8 clients with 64 goroutines each try to take far more units of six keys than the
+// limits allow. Then a primary is killed. Three of the limits refill fast, so that callers compete
+// for new units. The other three refill slowly, so that their bursts are spent in large batches. In
 // every time span of length L, at most burst + rate * (L + ttl) calls may be allowed. For keys of
 // the killed primary, a span that contains the failover may have one more burst, because the new
 // primary may have an older state of the key or none.
@@ -95,8 +95,8 @@ func TestBatchesThroughAFailover(t *testing.T) {
 				group.Go(func() { askFor(calling, t, c, key, keys[key]) })
 			}
 		}
-		// busy waits until every key has denied a call since from, and each fast key has allowed at
-		// least two bursts and the refill of one second.
+		// busy waits until every key has denied a call after the time from, and each fast key has
+		// allowed at least two bursts plus the refill of one second.
 		busy := func(from time.Time) {
 			t.Helper()
 			waitFor(ctx, t, "every key to be let through", func() error {
@@ -124,7 +124,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 			}
 			most := math.Inf(-1)
 			eachSpan(a.all, func(n int, from, to time.Time) {
-				// The server counts in whole milliseconds, so allow one more.
+				// The server counts in whole milliseconds, so one more call may be allowed.
 				due := float64(bursts(from, to)*a.burst) + float64(a.rate)*(to.Sub(from)+ttl).Seconds() + 1
 				most = max(most, float64(n)-due)
 			})

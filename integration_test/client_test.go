@@ -93,9 +93,8 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// upTo makes UPTO takes from two keys, the second of which has fewer units left. Each key is
-// charged the cost, or what the second key has left if that is less. A repeated request is not
-// charged.
+// upTo checks requests with UPTO for two keys. Both keys are charged the cost, but at most what the
+// second key has left, which is less than the first has. A repeated request is not charged.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{

@@ -11,8 +11,8 @@ import (
 )
 
 // TestTheDocuments runs the examples in the documents on every real server. It uses only one shell,
-// because the tests of package docs use all shells. Examples that build images run on one server,
-// because the images do not depend on it, and TestContainerOverTLS deploys from one to each server.
+// because the tests of package docs use all shells. Examples that build images run on one server
+// only. TestContainerOverTLS uses an image with every server.
 func TestTheDocuments(t *testing.T) {
 	documents := must[[]docs.Document](t)(docs.All(".."))
 	dir := t.TempDir()

@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// TestFleetKilledAtEachStep repeats a deployment, and kills one of three primaries at a different step
-// each time. Afterwards all primaries that reply must run the same build, either the new or the old
-// one. The primaries take turns. With RATELIMIT_SOAK, each step is tried with every primary.
+// TestFleetKilledAtEachStep repeats a deployment, and kills one of three primaries at a different
+// step each time. Afterwards all primaries that reply must run the same build, either the new or
+// the old one. Each step is tried with one primary or, with RATELIMIT_SOAK, with every primary.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -65,8 +65,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// The node restarts as an empty primary, because cluster-node-timeout is too long for its
-					// replica to take over.
+					// The node restarts as an empty primary. Its replica does not take over, because
+					// cluster-node-timeout is too long.
 					require(t, n.Restart(ctx))
 				})
 			}
@@ -225,9 +225,9 @@ func TestFleetNodeThatHangs(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetRepairKeepsTheWayBack removes the library from one primary with FUNCTION FLUSH or a restart
-// without persistence, or adds a primary without it. The deployment that loads the library there must keep
-// the record of the previous build on all nodes, so that a rollback still works.
+// TestFleetRepairKeepsTheWayBack deploys the same build again after a primary has lost the library
+// in a FUNCTION FLUSH or a restart, or has joined without it. All nodes must keep the record of the
+// previous build, so that a rollback still works.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

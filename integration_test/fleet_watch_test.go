@@ -55,8 +55,8 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		}
 		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			// After PoolSize failed dials, go-redis dials in the background, even shortly after
-			// Close. No pool has so many failed dials in this test.
+			// High, because after PoolSize failed dials go-redis dials in the background, even
+			// shortly after Close.
 			o.PoolSize = 1000
 		}), opts...))
 		group.Go(func() {
@@ -118,7 +118,7 @@ func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	})
 }
 
-// watchCalls sets f, which runs after each later call that the traffic makes.
+// watchCalls sets the function to run after each call from now on.
 func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -279,7 +279,7 @@ func TestFleetFailover(t *testing.T) {
 		}
 		killed := time.Now()
 		require(t, dead.Kill(ctx))
-		// The times until the first decision for one of these keys, in ns: with shared round trips
+		// The time in ns until the first decision for one of these keys: with shared round trips,
 		// and without.
 		var decided [2]atomic.Int64
 		tr.watchCalls(func(key string, err error) {

@@ -49,7 +49,7 @@ func run(m *testing.M) int {
 		return code
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // a test that waits for a backend also counts as running
+	if err := flag.Set("test.parallel", "1000"); err != nil { // high, because a test that waits for a backend counts as running
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -141,9 +141,9 @@ func inDocker(b *backend.Backend) string {
 	return ""
 }
 
-// prepared returns a need that every backend meets. It calls prepare, which builds what the test runs.
-// eachBackend checks needs before it locks a backend, so other tests use the backends during the
-// build. Pass it last, so that nothing is built if no backend meets the other needs.
+// prepared returns a need that every backend meets. The need calls prepare, which builds what the
+// test runs, before eachBackend locks a backend. So other tests can use the backends during the
+// build. Pass this need last: then nothing is built unless a backend meets the other needs.
 func prepared[T any](prepare func() (T, error)) need {
 	return func(*backend.Backend) string {
 		_, _ = prepare() // the test reports the error
@@ -193,7 +193,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 	}
 }
 
-// goBuild returns a function that builds a program on its first call, and returns the program's path.
+// goBuild returns a function that returns the path of a program. Its first call builds the program.
 // words is a go command without -o, to run in the root module.
 func goBuild(t *testing.T, words ...string) func() (program string, err error) {
 	t.Helper()

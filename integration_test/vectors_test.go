@@ -37,8 +37,8 @@ func TestVectors(t *testing.T) {
 }
 
 // runVectors runs each vector on an empty server. call sends a command to the server that holds the
-// vectors' keys. runVectors turns off the background deletion of expired
-// keys, so that a vector whose clock goes forward and back finds the same keys in every run.
+// vectors' keys. runVectors turns off the background deletion of expired keys, because some vectors
+// set the clock back, and would then find different keys in each run.
 func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []functions.VectorFile, call func(words ...string) (any, error)) {
 	stopActiveExpiry(ctx, t, b)
 	for _, file := range files {

@@ -29,8 +29,8 @@ import (
 // If one primary fails, or ctx is done, Deploy restores the old library on the primaries that it
 // has changed. The Report is complete even if there is an error. The error is then a
 // [*PartialError] that says for each node what was done, what failed and what it runs now; to
-// continue, call Deploy again. The state of a node that died is unknown until it is back. So is the
-// state of a replica that takes over from it.
+// continue, call Deploy again. The state of a node that died is unknown until it is back, and the
+// state of a replica that takes over from it is unknown, too.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -137,7 +137,7 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads the record kept and then the build want on one node, and reads both back. If kept
+// replace loads a record, kept, and then a build, want, on one node, and reads both back. If kept
 // is the zero record, replace loads only the build.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true

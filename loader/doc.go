@@ -1,4 +1,5 @@
-// Package loader puts the ratelimit library on Redis and Valkey servers, and reports which of them run it.
+// Package loader puts the ratelimit library on Redis and Valkey servers, and reports which of them
+// run it.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	l, err := loader.New(rdb)
@@ -17,20 +18,20 @@
 //     compared with the last deployment.
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were. The servers keep
 //     the build that it replaced.
-//   - [Loader.Rollback] restores that build, from any machine, and [Loader.PlanRollback] returns what
-//     that would change.
+//   - [Loader.Rollback] restores the replaced build, from any machine, and [Loader.PlanRollback]
+//     returns what a rollback would change.
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
 //   - [Loader.Repair] does one round of such repairs, and [Healer] lets a client do one.
-//   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns
-//     the minimum permissions that a user needs.
+//   - [Loader.Doctor] finds problems with the servers that prevent decisions, now or later.
+//   - [Rules] returns the minimum permissions that a user needs.
 //
 // A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
 // their whole source code, and leaves a server alone if it already runs the build. A lease on one
 // of the servers prevents two deployments from running at the same time.
 //
-// Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies of
-// one namespace, and keeps everything else.
+// Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies
+// of one namespace, and keeps everything else.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in

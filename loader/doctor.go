@@ -25,7 +25,7 @@ type Finding struct {
 }
 
 // checks lists the values of Finding.Check, the worst first. A cause comes before its consequences:
-// a server that does not reply leaves its slots without a primary.
+// a server that does not reply ("reach") leaves its slots without a primary ("coverage").
 var checks = []string{"reach", "functions", "coverage", "writes", "library", "replicas", "persistence", "eviction", "clock", "rights"}
 
 // Unchecked describes a check that could not be made on some nodes.
@@ -46,7 +46,7 @@ type Diagnosis struct {
 	Unchecked []Unchecked `json:"unchecked"`
 }
 
-// Doctor reports values above these as findings, and also a value equal to replicaSilent.
+// Doctor reports values above these, and silence of at least replicaSilent, as findings.
 const (
 	clockSpread   = 500 * time.Millisecond
 	replicaSilent = 10      // seconds since a replica was last heard from
@@ -54,10 +54,10 @@ const (
 )
 
 // Doctor examines every primary and its replicas. It looks for problems that prevent decisions:
-// servers without functions or Lua, a library that is missing or does not respond, and servers that
-// accept no writes. It also looks for causes of later problems: keys of limits that may be evicted,
-// libraries that a restart loses, clocks that differ, replicas that lag, missing permissions, and
-// slots that no primary serves. It changes nothing. In addition to a deployer's permissions, it
+// servers without functions or Lua, slots that no primary serves, a library that is missing or does
+// not respond, and servers that accept no writes. It also looks for causes of later problems: keys
+// of limits that may be evicted, libraries that a restart loses, clocks that differ, replicas that
+// lag, and missing permissions. It changes nothing. In addition to a deployer's permissions, it
 // uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user
 // lacks one of these permissions, the checks that need it are listed as Unchecked.
 //
@@ -140,8 +140,8 @@ func (x *examination) skip(what, addr, why string) {
 	x.Unchecked = append(x.Unchecked, Unchecked{what, []string{addr}, why})
 }
 
-// failed records an error as a finding. If the error is that a replica cannot be reached, failed
-// changes check to "replicas", because that does not prevent decisions yet.
+// failed records an error as a finding. If a replica cannot be reached, failed changes check from
+// "reach" to "replicas", because decisions do not need the replica.
 func (x *examination) failed(check string, err error, means string) {
 	var e *Error
 	errors.As(err, &e)

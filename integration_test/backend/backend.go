@@ -238,7 +238,7 @@ func (b *Backend) identify(ctx context.Context) error {
 }
 
 // Until calls f every few milliseconds until it returns nil. If ctx is done first, Until returns an
-// error that contains condition, which describes the expected state, and wraps f's last error.
+// error that wraps f's last error. condition describes the expected state in this error.
 func Until(ctx context.Context, condition string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

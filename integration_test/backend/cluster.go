@@ -17,10 +17,10 @@ const (
 	neverFailsMS = "3155760000000" // 100 years
 )
 
-// neverFails holds options that keep a cluster intact while its clock jumps by years. Both
-// cluster-node-timeout, after which a silent node counts as failed, and repl-timeout, after which a
-// replica leaves its primary, use the wall clock. A test of failover sets a lower
-// cluster-node-timeout, and runs in real time.
+// neverFails holds options that keep a cluster intact while its clock jumps by years. Without them,
+// such a jump would exceed cluster-node-timeout, so nodes would count as failed, and repl-timeout,
+// so replicas would disconnect. A test of failover sets a lower cluster-node-timeout, and runs in
+// real time.
 var neverFails = []string{
 	"--cluster-enabled", "yes",
 	"--cluster-node-timeout", neverFailsMS,

@@ -114,7 +114,7 @@ func (s *site) client() *client.Client {
 	return c
 }
 
-// take makes calls that are counted in the usage record key. The first ten are allowed.
+// take makes calls with key as the usage key. The first ten calls are allowed.
 func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()

@@ -23,7 +23,7 @@ type tab struct {
 	ctx context.Context
 }
 
-// browser starts Chromium once. The context's cancellation ends it.
+// browser starts Chromium once, and returns its context.
 var browser = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

@@ -87,7 +87,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // PasswordError reports why no password is available to log in with, and what to do. It wraps no
-// error, because go-redis returns the innermost error of a failed login.
+// error: if it did, go-redis would return the wrapped error instead.
 type PasswordError struct{ Problem, Remedy string }
 
 // Error returns the problem and the remedy in one line.

@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// HangUp makes the server close the connection, if the function that is passed to [Run] returns it.
+// HangUp is the answer, in [Run], that makes the server close the connection.
 const HangUp = "hang up"
 
 // Run runs a server until the test ends. It sends the RESP that answer returns for each command. If

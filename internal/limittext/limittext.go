@@ -20,7 +20,7 @@ type Limit struct {
 // Rate is one rate of a limit.
 type Rate struct {
 	N        int64         // units per period; 0 denies every call
-	Period   time.Duration // length of the longest period: months count as 31 days, years as 366
+	Period   time.Duration // a month counts as 31 days, a year as 366 days
 	Capacity int64         // maximum number of units at once
 }
 

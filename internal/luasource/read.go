@@ -98,9 +98,9 @@ func refusal(text string, err error) error {
 // the expression's tree would be too deep, and the parser needs 1 KiB of memory for each operator.
 const maxWaiting = 1 << 12
 
-// checkTokens rejects code that gopher-lua's parser accepts but Lua 5.1 does not, if the syntax
-// tree does not show the difference. It also rejects code for which the parser would need too much
-// memory.
+// checkTokens rejects code that gopher-lua's parser accepts but Lua 5.1 does not. It looks only for
+// errors that leave no trace in the syntax tree. It also rejects code for which the parser would
+// need too much memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}

@@ -12,7 +12,7 @@ type walker struct {
 	fn        *function
 	depth     int
 	functions int // number of functions, including those that the walk adds
-	looks     int // number of comparisons of constants in gopher-lua's compiler; see maxLooks
+	looks     int // number of comparisons of constants that gopher-lua's compiler will make
 }
 
 // function is the function that the walker is in, or an enclosing function.
@@ -35,7 +35,7 @@ const (
 	maxCaptured  = 60      // Lua 5.1's limit on variables of outer functions
 	maxLocals    = 200     // Lua 5.1's limit on local variables
 	maxConstants = 1 << 15 // per function; for each new constant, gopher-lua's compiler searches all others
-	maxLooks     = 6e8     // per library; see the field looks
+	maxLooks     = 6e8     // per library: comparisons of constants in gopher-lua's compiler
 )
 
 func refuse(line int, format string, args ...any) {

@@ -8,8 +8,8 @@ import (
 )
 
 // Append appends text as a one-line Lua literal. It escapes all bytes except letters, digits and a
-// few punctuation marks. Therefore no text can end the literal early, look like a mark that package
-// functions replaces, or contain invisible characters.
+// few punctuation characters. Therefore no text can end the literal early, look like a placeholder
+// that package functions replaces, or contain invisible characters.
 func Append(b []byte, text string) []byte {
 	b = append(b, '\'')
 	for i := range len(text) {

@@ -19,8 +19,8 @@ import (
 
 // Certificate returns a self-signed certificate for host names and IP addresses, with its Leaf. It
 // is valid from one hour before `from` until 23 hours after it. name is the name of its subject and
-// issuer; it may be empty. A client sends its certificate only to a server that trusts an authority
-// of that name.
+// issuer; it may be empty. A client sends its certificate only if the server trusts an authority
+// named name.
 func Certificate(t testing.TB, name string, from time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

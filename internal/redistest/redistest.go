@@ -135,7 +135,7 @@ func freePort() (string, error) {
 			return "", err
 		}
 		port := listener.Addr().(*net.TCPAddr).Port
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)) // fails above 65535
+		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)) // fails if the port is above 65535
 		_ = listener.Close()
 		if err == nil {
 			return strconv.Itoa(port), bus.Close()

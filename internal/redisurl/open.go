@@ -49,9 +49,8 @@ func (s *Servers) SetProvider(provide func(context.Context) (user, password stri
 	}
 }
 
-// nameUser puts USER into the URL for suggested commands, if the URL has a user name but no
-// password. Parse has put PASSWORD there, because the user name may be a misplaced password; see
-// Alone.
+// nameUser writes USER into s.URL if the URL has a user name but no password. Parse has written
+// PASSWORD there, because that user name may be a misplaced password; see Alone.
 func (s *Servers) nameUser() {
 	if s.Alone != "" {
 		s.URL = strings.Replace(s.URL, ":"+placeholder+"@", "USER@", 1)

@@ -135,9 +135,9 @@ const placeholder = "PASSWORD"
 
 var errEscape = errors.New("write special characters of the password as %xx, such as %2F for / and %2C for a comma")
 
-// splitPassword reports whether the password in rest, a URL without its scheme, contains a character
-// that ends the password. The text after that character would be printed as part of a path, an
-// option or a fragment.
+// splitPassword reports whether the password seems to contain an unescaped /, ? or #. rest is a URL
+// without its scheme. The text after such a character would be parsed as a path, an option or a
+// fragment, and printed.
 func splitPassword(rest string) bool {
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {

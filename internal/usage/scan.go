@@ -42,8 +42,8 @@ func New(limit int, match string, orders ...Order) *Scan {
 // [*scan.NodeError]s, joined. Snapshot includes what these scans found before they failed.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error { return s.keys.Run(ctx, rdb) }
 
-// RunShown calls Run and returns the final Snapshot. While Run runs, it calls show with the current
-// Snapshot each time the duration every has passed.
+// RunShown calls Run and returns the final Snapshot. Until Run returns, it calls show with the
+// current Snapshot at intervals of every.
 func (s *Scan) RunShown(ctx context.Context, rdb redis.UniversalClient, every time.Duration, show func(Snapshot)) (Snapshot, error) {
 	over := make(chan error, 1)
 	go func() { over <- s.Run(ctx, rdb) }()
@@ -100,8 +100,8 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 }
 
 // fields returns the names of the fields to read from a record; functions/STATE.md describes them.
-// minute is the current minute, as a number of minutes since 1970. ratelimit_usage would read the
-// counts of all minutes, which takes the server thirty times as long.
+// minute is the minute in which the scan began, counted from the epoch. ratelimit_usage would read
+// the counts of all minutes, which takes the server thirty times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
@@ -122,7 +122,7 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 		switch {
 		case !isText && value != nil:
 			return r, false, scan.BadReply("got %.60q from HMGET for a value, wanted text", fmt.Sprint(value))
-		case value == nil && i > 2: // no call has been counted yet
+		case value == nil && i > 2: // a missing count is 0
 			continue
 		}
 		var err error

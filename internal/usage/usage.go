@@ -84,7 +84,7 @@ func (r recent) rate(before recent) Rate {
 	case before.minute == r.minute-1:
 		now, then, span = r.counts[0].plus(r.counts[1]), before.counts[0], seconds
 	}
-	// After a reset, the counts of a key are lower than before.
+	// A reset lowers the counts of a key, so a difference may be negative.
 	return Rate{
 		Allowed: float64(max(0, now.Allowed-then.Allowed)) / span.Seconds(), Denied: float64(max(0, now.Denied-then.Denied)) / span.Seconds(),
 	}

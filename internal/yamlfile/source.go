@@ -18,7 +18,8 @@ import (
 // an additional problem says that more follow.
 const MostProblems = 50
 
-// ReadFile returns the content of a file, truncated after mostBytes+1 bytes.
+// ReadFile returns the content of a file, or the first mostBytes+1 bytes if the file is larger than
+// mostBytes.
 func ReadFile(name string, mostBytes int) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

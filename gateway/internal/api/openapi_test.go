@@ -86,7 +86,7 @@ func (s *specification) schema(x *schema) *schema {
 	return x
 }
 
-// describe returns the shape of a schema as text, in the same format as shape.
+// describe describes a schema, in the same words as shape describes a Go type.
 func (s *specification) describe(x *schema) string {
 	switch x = s.schema(x); {
 	case x == nil:
@@ -120,8 +120,8 @@ func (s *specification) describe(x *schema) string {
 	return text
 }
 
-// shape describes the JSON format of a Go type. request is true for the body of a request, which
-// must not have fields that the type lacks.
+// shape describes the JSON form of a Go type. If request is true, t is the type of a request body,
+// in which unknown fields are errors.
 func shape(t reflect.Type, request bool) string {
 	switch {
 	case t == reflect.TypeFor[costs]():
@@ -194,8 +194,8 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
-// TestDocumentHasEveryStatus checks that each example in openapi.yaml gets a decision, that a
-// request can cause each status in openapi.yaml, and that no request causes another status.
+// TestDocumentHasEveryStatus checks that each example in openapi.yaml gets a decision. It also
+// checks that openapi.yaml lists the statuses that requests get, and no others.
 func TestDocumentHasEveryStatus(t *testing.T) {
 	s := load(t)
 	for name, op := range operations {

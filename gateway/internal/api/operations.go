@@ -30,7 +30,7 @@ type answer struct {
 	decision string // for the metrics
 }
 
-// operations maps the last part of a path, which names a function of the library, to its
+// operations maps the name of a library function, which is the last part of a path, to its
 // operation.
 var operations = map[string]operation{
 	"take":    decision((*client.Client).Take, takeRequest.request),
@@ -182,7 +182,7 @@ func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (clie
 	return req, err
 }
 
-// upTo returns req, with a cost of 1 if it has UpTo and no cost. This is the library's default.
+// upTo returns req. If UpTo is set and req has no cost, the cost is 1, the library's default.
 func upTo(req client.Request) client.Request {
 	if req.UpTo && len(req.Costs) == 0 {
 		req.Costs = []int64{1}

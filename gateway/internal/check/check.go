@@ -59,13 +59,13 @@ func New(options Options) (*Handler, error) {
 	return h, nil
 }
 
-// Matches reports whether the handler serves this path. These paths must not go through a ServeMux,
-// because it redirects paths that are not clean, and a proxy needs a decision.
+// Matches reports whether the handler serves this path. Do not serve such paths through a ServeMux:
+// it redirects paths that are not clean, and a proxy needs a decision.
 func Matches(path string) bool {
 	return strings.HasPrefix(path, "/check/") || strings.HasPrefix(path, "/deny403/check/")
 }
 
-// outcome holds the error of a request without a decision.
+// outcome holds the error if a request gets no decision.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -102,7 +102,7 @@ func misconfigured(err error) bool {
 	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
 }
 
-// refusal returns the response to a request whose policy does not exist or cannot decide it. The
+// refusal returns the response if the policy does not exist or cannot be used with one key. The
 // status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
@@ -115,8 +115,8 @@ func refusal(policy string, err error) problem.Problem {
 	return p
 }
 
-// recorder records the status. If denies403 is true, it changes 429 to 403. It discards the response
-// to a configuration error, so that another response can replace it.
+// recorder records the status. If denies403 is true, it changes 429 to 403. After a configuration
+// error, it sends nothing and sets held, so that the handler can send another response.
 type recorder struct {
 	http.ResponseWriter
 	outcome   *outcome

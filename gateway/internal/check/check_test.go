@@ -65,7 +65,8 @@ func newGateOn(t *testing.T, url string, trusted ...string) *gate {
 	return g
 }
 
-// ask sends a request from 192.0.2.1. lines contains the names and values of header fields, alternately.
+// ask sends a request from 192.0.2.1. lines contains the names and values of header fields,
+// alternately.
 func (g *gate) ask(method, target string, lines ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader("the body of the client's request"))
 	for i := 0; i < len(lines); i += 2 {
@@ -262,7 +263,7 @@ func TestNoDecision(t *testing.T) {
 	port := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	_ = port.Close() // nothing listens
 	down := newGateOn(t, "redis://"+port.Addr().String())
-	for i := range 2000 { // more than the handler keeps
+	for i := range 2000 { // more policies than a Handler caches
 		if answer := down.ask("GET", fmt.Sprintf("/check/p%d/address", i)); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "1" {
 			t.Fatalf("%d %s", answer.Code, answer.Body)
 		}
@@ -284,8 +285,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestConcurrentRequests checks that concurrent requests for new paths share handlers without a
-// race, and that they are counted exactly.
+// TestConcurrentRequests checks that concurrent requests for a new path are counted exactly, and
+// cause no data race.
 func TestConcurrentRequests(t *testing.T) {
 	g := newGate(t)
 	var wait sync.WaitGroup

@@ -94,7 +94,7 @@ func segment(n int) httplimit.Key {
 }
 
 // segments returns the segments of the path that an application sees: without percent-encoding, and
-// with dots resolved. So a client cannot get two counts for one path by writing it in two ways.
+// with dots resolved. So all spellings of a path share one count.
 func segments(uri string) []string {
 	text, _, _ := strings.Cut(uri, "?")
 	if plain, err := url.PathUnescape(text); err == nil {

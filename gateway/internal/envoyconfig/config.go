@@ -21,7 +21,7 @@ type Config struct {
 // Rule describes how to decide on a descriptor.
 type Rule struct {
 	Label     string       // for metrics: the rule's domain, keys and values as configured
-	Name      string       // the rule's name, for the field Replaces of other rules; may be empty
+	Name      string       // for responses and for Replaces of other rules; may be empty
 	Limit     client.Limit // empty if Unlimited
 	Count     uint32       // requests_per_unit; 0 if the rule has the field limit instead
 	Unit      rls.RateLimitResponse_RateLimit_Unit

@@ -10,7 +10,7 @@ import (
 
 // Key returns the key on the server for a descriptor of a domain: "domain|key=value|key=value".
 // Special characters are percent-encoded and long values hashed, so that two descriptors never
-// share a key by accident. patterns replaces the values of some entries, by position.
+// share a key by accident. If patterns has an element i, it replaces the value of entry i.
 func Key(domain string, descriptor []*entries.RateLimitDescriptor_Entry, patterns map[int]string) string {
 	var key strings.Builder
 	key.WriteString(keytext.Escape(domain))

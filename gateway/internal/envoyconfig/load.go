@@ -173,7 +173,7 @@ func (l *loader) notice(format string, args ...any) {
 	}
 }
 
-// rule decodes rate_limit. If rate_limit has a problem, the rule is incomplete and is not used.
+// rule decodes rate_limit. If rate_limit is invalid, the rule is incomplete, but Load fails.
 func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	var r struct {
 		Limit     *yaml.Node   `yaml:"limit"`
@@ -238,8 +238,8 @@ func (l *loader) replaced(n *yaml.Node, own string) string {
 }
 
 // Window returns the limit for a rule with a unit: a window aligned with the clock. A count of 0
-// denies every request. If a window has several units, a week is 7 days, a month 30 days and a year
-// 365 days.
+// denies every request. If multiplier is above 1, a week counts as 7 days, a month as 30 days and a
+// year as 365 days.
 func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
 	period := units[unit]
 	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]

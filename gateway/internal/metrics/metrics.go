@@ -46,7 +46,7 @@ func New(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Decided counts a request with one decision; see [Metrics.Count].
+// Decided calls [Metrics.Count] and [Metrics.Took] for a request with one decision.
 func (m *Metrics) Decided(source, name, decision string, began time.Time) {
 	m.Count(source, name, decision)
 	m.Took(source, began)
@@ -58,8 +58,8 @@ func (m *Metrics) Took(source string, began time.Time) {
 }
 
 // Count counts a decision. decision is a word such as "allowed", "denied" or "error". name is a
-// policy with "@", or a string that does not come from a request, because each name is kept. A
-// policy is counted as "unknown" until it has made a decision.
+// policy, such as "@api", or a string that requests cannot choose. Requests can name any policy,
+// and each name takes memory. So the errors of a policy without a decision count as "unknown".
 func (m *Metrics) Count(source, name, decision string) {
 	if strings.HasPrefix(name, "@") {
 		if _, known := m.policies.Load(name); !known {

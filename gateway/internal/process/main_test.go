@@ -89,7 +89,7 @@ func start(t *testing.T, options process.Options) *gateway {
 func (g *gateway) stop() error {
 	g.cancel()
 	err := <-g.ended
-	g.ended <- nil // for the next call
+	g.ended <- nil // for another call of stop
 	return err
 }
 

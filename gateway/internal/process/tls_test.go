@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// proxy returns the TLS configuration of a client with a certificate, and the file of the authority
-// that signed it.
+// proxy returns the TLS configuration of a client with a certificate, and the file of the CA
+// certificate that verifies the client.
 func proxy(t *testing.T, trusted *x509.CertPool) (config *tls.Config, authority string) {
 	t.Helper()
 	cert, key := redistest.CertificateFiles(t, x509.NewCertPool(), "proxy")

@@ -14,9 +14,9 @@ import (
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
-// together: if one is denied, none is charged. Other descriptors are decided separately, unless
-// AllOrNone is set. A descriptor that takes no units is always decided separately. All descriptors
-// are decided separately if a key occurs twice, or if the keys are on several servers of a cluster.
+// together: if one is denied, none is charged. The others are decided separately or, if AllOrNone
+// is set, together. Descriptors are always decided separately if they take no units, if they share
+// a key, or if their keys are on several servers of a cluster.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	switch {
 	case len(list) > 1:
@@ -131,7 +131,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 			continue
 		}
 		if q.result.Allowed = result.Allowed; result.Allowed {
-			continue // only shadow policies would deny
+			continue // the denial comes from a shadow policy
 		}
 		if err := s.alone(ctx, q); err != nil {
 			return false, err
@@ -140,8 +140,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	return result.Allowed, nil
 }
 
-// alone sets the result of a question as if it were the only one in the request. It charges
-// nothing.
+// alone sets the result that q would get as the only question in the request. It charges nothing.
 func (s *Server) alone(ctx context.Context, q *question) error {
 	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
 	if err != nil {
@@ -183,9 +182,8 @@ func (s *Server) uncharged(ctx context.Context, q *question) error {
 	return nil
 }
 
-// overshoot charges the hits of a denied descriptor too, as envoyproxy/ratelimit does, if the limit
-// has a window like that service's. A single hit is not charged, because its denial means that no
-// unit is left.
+// overshoot charges a denied descriptor for its hits, as envoyproxy/ratelimit does, if q.window is
+// set. It does not charge a single hit, because the denial of one hit means that no unit is left.
 func (s *Server) overshoot(ctx context.Context, q *question) error {
 	if !q.window || q.hits < 2 || q.back || q.result.Allowed {
 		return nil

@@ -104,7 +104,7 @@ func (r reference) one(key string, l limitOf, hits int64, back, rule bool) (stri
 	}
 	reply := r.do(model.Take, keys, limits, hits, false, false)
 	allowed := reply[0] == int64(1)
-	if !allowed && rule && hits > 1 { // the hits are charged although they do not fit
+	if !allowed && rule && hits > 1 { // charge the hits although fewer units are left
 		reply[2] = int64(0)
 		defer r.do(model.Take, keys, limits, hits, false, true)
 	}

@@ -15,7 +15,7 @@ import (
 
 type question struct {
 	label string // for metrics
-	name  string // of the rule
+	name  string // name of the rule
 	limit client.Limit
 	key   string
 	hits  int64

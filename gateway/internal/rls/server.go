@@ -100,10 +100,9 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	return response, nil
 }
 
-// bounded returns the context for the calls to Redis. The caller's cancellation does not end it, so
-// a caller that hangs up is charged. If the request has no deadline, or one well after the
-// limiter's timeout, the context has no deadline, so that the limiter needs no timer for the
-// request.
+// bounded returns the context for the calls to Redis. A caller that hangs up does not cancel this
+// context, so it is charged. To save a timer, the context has no deadline if the request has none,
+// or if the limiter's timeout ends well before it.
 func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	deadline = deadline.Add(-s.Margin)

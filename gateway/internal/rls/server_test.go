@@ -275,8 +275,8 @@ func TestOverride(t *testing.T) {
 	b.expect(unknown, "OK | OK 0", "OK | OK 0")
 }
 
-// TestOverridesShareAMetric checks that overrides have one label if there is no configuration,
-// whatever domains clients send.
+// TestOverridesShareAMetric checks that, without a configuration, overrides have the same label in
+// all domains.
 func TestOverridesShareAMetric(t *testing.T) {
 	b := newTestbed(t, "")
 	for i := range 100 {
