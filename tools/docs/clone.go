@@ -129,7 +129,7 @@ func release(dir, proxy string) error {
 }
 
 // programs creates a directory with a redis-cli that connects to the test's server, and with a link
-// to the system's Python, for which the distribution's packages install a Redis client.
+// to the system's Python, which can import the distribution's Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
