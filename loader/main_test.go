@@ -30,8 +30,8 @@ var (
 
 func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
-// startRedis starts a redis-server for the test, and returns its address and a function that stops
-// it early.
+// startRedis starts a redis-server for the test. It returns the address, and a function that stops
+// the server early.
 func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	t.Helper()
 	server := redistest.Run(t, args...)

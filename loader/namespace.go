@@ -32,7 +32,7 @@ func WithNamespace(name string) Option {
 	}
 }
 
-// owned is a build to deploy, with its policies, all of which belong to the Loader's namespace.
+// owned is a build to deploy, with its policies. All policies belong to the Loader's namespace.
 type owned struct {
 	artifact
 	policies []functions.Policy

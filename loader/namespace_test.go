@@ -81,7 +81,7 @@ func TestNamespaces(t *testing.T) {
 		allRun(t, f.addrs, want)
 		return report
 	}
-	deploy(payments, set(t, "payments/api 5/m, payments/b 1/s"), "payments/api 5/m, payments/b 1/s") // also loads the library
+	deploy(payments, set(t, "payments/api 5/m, payments/b 1/s"), "payments/api 5/m, payments/b 1/s") // also loads the library's code
 	report := deploy(search, set(t, "search/x 1/s"), "payments/api 5/m, payments/b 1/s, search/x 1/s")
 	if changes := describeChanges(report.Nodes[0].Changes); changes != "policy search/x added: >1/s\n" {
 		t.Errorf("%s", changes)

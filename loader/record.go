@@ -147,9 +147,9 @@ func (f *fleet) lostPolicies(m *member) []string {
 	})
 }
 
-// common returns the library, and the record, that the nodes had when they were inspected. It
-// ignores nodes that had no library, and nodes whose library is equal to the argument except. It
-// returns false if the libraries of the other nodes differ.
+// common returns the library that the nodes had in common when they were inspected, with its
+// record. It ignores nodes without a library, and nodes whose library is equal to except. It
+// returns false if the other nodes had different libraries.
 func (f *fleet) common(except string) (held, bool) {
 	var found held
 	for _, m := range f.members {

@@ -281,9 +281,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 	return why
 }
 
-// adds reports whether the build only adds policies to the node's library: no record is known, and
-// the library has no policies in the watch's namespace. This happens if all servers lost
-// everything, and the watch of another namespace repaired them first.
+// adds reports whether the build only adds policies to the node's library. It does if no record is
+// known, and the library has no policies in the watch's namespace: all servers lost everything, and
+// the watch of another namespace repaired them first.
 func (f *fleet) adds(m *member) bool {
 	namespace := f.s.l.namespace
 	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0

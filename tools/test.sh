@@ -186,11 +186,11 @@ wait $prepared || give_up
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. Programs that the
-# tests build run without the race detector, and a test with the race detector does not wait 1 s before it exits.
-# The timeout is long, because tests are many times slower on a busy machine. Many tests wait for timers or other
-# programs, so more packages run at once than there are processors. Tests on real servers take longest, so all others
-# run with a lower priority.
+# tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. The tests build
+# other programs without the race detector. A test with the race detector exits at once, instead of after 1 s.
+# The timeout is long, because tests are many times slower on a busy machine. Many tests wait for timers or
+# other programs, so more packages run at once than there are processors. Tests on real servers take longest, so
+# all others run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} module=$2 code=0
 	echo "run  $1"

@@ -73,8 +73,8 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns the time in ms until the rate, which FORCE may have put into debt, has a unit
-// available, or -1 if it never will.
+// debtor returns the time in ms until the rate has a unit available, or -1 if it never will. FORCE
+// may have put the rate into debt.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():

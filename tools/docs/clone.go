@@ -60,7 +60,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		{"git", "init", "-q"},
 		{"git", "--git-dir=.git", "--work-tree=" + root, "add", "-A"},
 		{"git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "all of it"},
-		{"git", "reset", "-q", "--hard"}, // writes the added files
+		{"git", "reset", "-q", "--hard"}, // checks out the added files
 	} {
 		if err := c.must(ctx, words...); err != nil {
 			return nil, err
