@@ -85,8 +85,8 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
 }
 
-// A deployment to a namespace keeps the servers' code, even if the build has other code. So new
-// policies are checked with the servers' code.
+// A deployment to a namespace replaces policies, but not the library's code on the servers. So the
+// effects of new policies are tried with the servers' code, not with the build's.
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

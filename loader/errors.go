@@ -29,9 +29,9 @@ var (
 	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
 	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or a version with a higher contract
 	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
-	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use, although they have units left
+	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use that still have units left
 	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers holds the lease
-	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment took over the lease, or ended while this call waited for it; also an ErrLeased
+	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment took over this call's lease, or ended while this call waited for the lease; also an ErrLeased
 	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
 	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
 	ErrBadBuild        = errors.New("not a build of the library")         // the source code to deploy is not a build of the library
@@ -47,14 +47,14 @@ var (
 var (
 	ErrNoLibrary     = errors.New("no library")                    // the node does not have the library
 	ErrMixedBuilds   = errors.New("mixed builds")                  // the primaries have different builds
-	ErrNoNewest      = fmt.Errorf("no newest: %w", ErrMixedBuilds) // the primaries have different policies of other namespaces, and no record says which are newest; also an ErrMixedBuilds
+	ErrNoNewest      = fmt.Errorf("no newest: %w", ErrMixedBuilds) // the primaries differ in the policies of other namespaces, and no record says which were deployed last; also an ErrMixedBuilds
 	ErrNotPersistent = errors.New("not persistent")                // the node saves nothing to disk
 	ErrSlots         = errors.New("slots are not served")          // the cluster does not serve all slots
 )
 
-// Error says what is wrong with one node, or with a call, and what to do. errors.Is matches the
-// Err values above, and the error from the connection or the context. errors.As finds the server's
-// reply, a redis.Error.
+// Error describes a problem of one node, or of the whole call, and what to do about it. errors.Is
+// matches its class, which is one of the Err values above, and the error of the connection or of
+// the context. errors.As finds the server's error reply, a redis.Error.
 type Error struct {
 	Class   error  // one of the Err values, or nil
 	Addr    string // the node, or "" if the error is not about a single node
@@ -158,8 +158,8 @@ func failure(c *conn, step string, err error) *Error {
 	return c.fail(step, nil, err, "", "refuses %s: %s", step, replyText(err))
 }
 
-// unreachable returns the error for a step that got no reply or a reply that no Redis server sends,
-// or for Sentinels that do not name the primary.
+// unreachable returns the error for a step without a valid reply, or for Sentinels that do not name
+// the primary.
 func unreachable(c *conn, step string, err error) *Error {
 	class := ErrUnreachable
 	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {
@@ -206,8 +206,7 @@ func downgrade(c *conn, running, wanted Library) *Error {
 }
 
 // removesPolicies returns the error for a build that lacks policies of the node. names lists these
-// policies. runs is the beginning of the message after the address: "runs", or other words if the
-// node has lost the library.
+// policies. runs is the verb of the message: "runs" or "lost the library, which had".
 func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {

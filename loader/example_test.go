@@ -101,7 +101,7 @@ func ExampleWithTrace() {
 
 	l, err := loader.New(rdb, loader.WithTrace(func(s loader.Step) {
 		if strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ") {
-			fmt.Println(s.Command) // s.Addr is the server
+			fmt.Println(s.Command) // s.Addr is the server's address
 		}
 	}))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// version returns a small build with a version and a build ID. It loads much faster than the library,
-// for tests that look only at which build runs where.
+// version returns a stub of the library with the given version and build ID. It loads much faster
+// than the library, for tests that only check which build each server runs.
 func version(v, id string) loader.Text {
 	return loader.Text("#!lua name=ratelimit\nlocal VERSION = '" + v + "'\nlocal CONTRACT = 1\nlocal BUILD_ID = '" + id + "'\n" +
 		"redis.register_function{function_name = 'ratelimit_take', callback = function() return VERSION end}\n" +
@@ -30,8 +30,7 @@ func libraryAs(v, id string) loader.Text {
 	return loader.Text(strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+v+"'", 1))
 }
 
-// three holds three servers that one deployment covers: their addresses, and functions that stop
-// them.
+// three holds the addresses of three servers in one ring, and functions that stop the servers.
 type three struct {
 	addrs []string
 	stop  []func()
@@ -181,8 +180,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 	}
 }
 
-// reportsUnknown reports whether r has an error for the node at addr, and does not rule out that
-// the node runs the build.
+// reportsUnknown reports whether r has an error for the node at addr and, according to r, the node
+// may run the build.
 func reportsUnknown(r loader.Report, addr, build string) bool {
 	for _, n := range r.Nodes {
 		if n.Addr == addr {

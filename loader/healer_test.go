@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Repair loads a lost library, and does not change a server that a watch would not change.
+// A Healer loads a lost library, and does not replace a newer build.
 func TestRepairOnce(t *testing.T) {
 	ctx := t.Context()
 	addr, stop := startRedis(t)

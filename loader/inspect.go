@@ -31,8 +31,8 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 // that were loaded by hand, even if build is not the build that was deployed. If no node has a
 // record, Drift compares with build.
 //
-// Report.Wanted is the build that was deployed last. If no node runs it and it is not build, only
-// its Digest is set.
+// Report.Wanted is the build that was deployed last. If that is not the argument build, and no node
+// runs it, only its Digest is set.
 func (l *Loader) Drift(ctx context.Context, build Build) (Report, error) {
 	otherwise, err := l.readBuild(build)
 	if err != nil {
@@ -55,12 +55,12 @@ func (f *fleet) status() (Report, error) {
 	return f.report, f.err(opStatus)
 }
 
-// wantLast makes the last deployment the wanted build. It returns false if no node has a record of
-// a deployment.
+// wantLast sets the wanted build to that of the last deployment. It returns false if no node has a
+// record of a deployment.
 func (f *fleet) wantLast() bool {
 	f.want = artifact{} // otherwise f.last would accept any record that names the caller's build
 	last := f.last()
-	if last.deployment == 0 { // last considers no record valid: use the newest one
+	if last.deployment == 0 { // no record is valid (see fleet.last): use the newest one
 		for _, m := range f.members {
 			if m.record.deployment > last.deployment {
 				last = m.record

@@ -20,9 +20,9 @@ import (
 // A lease prevents two deployments to the same servers from running at the same time. It is a
 // library on one node, the leader (see fleet.leader), that says who deploys and until when. Each
 // lease has its own library name, but all register the same function name. Function names are
-// unique on a server, so only one lease can be loaded. A deployment renews and releases only the
-// library with its own lease's name. If its lease has expired and another deployment has taken
-// over, the other lease stays. Because a lease is a library, it needs no key.
+// unique on a server, so only one lease can be loaded. A deployment renews and deletes its lease by
+// the library name, so it never deletes the lease of a deployment that has taken over. Because a
+// lease is a library, it needs no key.
 const (
 	leasePrefix   = leaseFunction + "_"
 	leaseFunction = functions.Name + "_lease"

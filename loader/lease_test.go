@@ -138,9 +138,9 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A deployment takes into account what another deployment did after the inspection and before the
-// lease was taken. It does not replace a newer version that it missed in the inspection, and it
-// records what it actually replaced.
+// A deployment reads the nodes again after it has taken the lease. So it does not replace a newer
+// version that was loaded since the inspection, and it records the library that it actually
+// replaces.
 func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -159,8 +159,8 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	}
 }
 
-// A rollback undoes the deployment that it has inspected. If another deployment came in between,
-// the rollback fails, unless the servers now run the build that it would restore.
+// A rollback undoes the deployment that it found in its inspection. If another deployment has ended
+// since then, the rollback fails, unless the servers already run the build to restore.
 func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -293,8 +293,8 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A deployment that waits for another one waits for the given time, checks five times a second, and
-// then says who is deploying.
+// Deploy waits for another deployment's lease for the given time, and retries five times a second.
+// It then fails with ErrLeased.
 func TestWaitForLeaseEnds(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -46,8 +46,8 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
-// A first deployment loads the record before the library. Another deployment at that time waits for
-// the lease, and does not assume that the library was lost.
+// A first deployment loads the record before the library. Another deployment that finds only the
+// record then waits for the lease, and does not assume that the library was lost.
 func TestRecordOfADeploymentInProgress(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

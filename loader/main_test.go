@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// After many failed dials, a go-redis pool dials once a second in the background. This goroutine
-// can outlive the pool's Close by a second.
+// After many failed dials, a go-redis pool starts a goroutine that dials once a second. The
+// goroutine can run for up to a second after the pool is closed.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -30,8 +30,8 @@ var (
 
 func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
-// startRedis starts a redis-server for the test, and returns its address and a function that stops
-// it early.
+// startRedis starts a redis-server for the test. It returns the address, and a function that stops
+// the server early.
 func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	t.Helper()
 	server := redistest.Run(t, args...)

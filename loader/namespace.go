@@ -10,10 +10,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A Loader works for one namespace, which WithNamespace sets. The default is "": the library's code
-// and the policies without a namespace belong to it. A deployment replaces only what belongs to its
-// namespace, and takes everything else from the nodes. Therefore, a deployment determines what the
-// nodes should run after it has read them, and again when it has the lease.
+// A Loader works for one namespace, which WithNamespace sets. The default, "", owns the library's
+// code and the policies without a namespace. A deployment replaces only what its namespace owns,
+// and keeps everything else that the nodes have. So it determines the library to load after it has
+// read the nodes, and again when it has the lease.
 
 // WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
 // and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
@@ -32,7 +32,7 @@ func WithNamespace(name string) Option {
 	}
 }
 
-// owned is a build to deploy, with its policies, all of which belong to the Loader's namespace.
+// owned is a build to deploy, with its policies. All policies belong to the Loader's namespace.
 type owned struct {
 	artifact
 	policies []functions.Policy
@@ -85,15 +85,15 @@ func (w owned) over(base, namespace string) (string, error) {
 	return functions.Rebuild(w.text, append(others, w.policies...))
 }
 
-// compose determines what all nodes should run, from the build and from what they run now. If nodes
-// run different builds, compose uses the build of the newest deployment. If the newest deployment
-// is unknown, and the builds lead to different results, the nodes get an error.
+// compose determines the library that all nodes should run, from the build and from what the nodes
+// run now. If the nodes run different libraries, compose uses that of the newest deployment. If the
+// newest deployment is unknown, and the results would differ, compose sets an error on the nodes.
 func (f *fleet) compose() {
 	if f.own.text == "" {
 		return
 	}
 	namespace := f.s.l.namespace
-	var runs []*member // for each library on the nodes that over accepts as base, one member that runs it
+	var runs []*member // one member for each different library that over accepts as base
 	bases, found := map[string]error{}, map[string]bool{}
 	for _, m := range f.members {
 		if _, seen := bases[m.text]; m.node.Err != nil || m.text == "" || !m.node.Running.ours() || seen {
@@ -185,9 +185,9 @@ func (s *session) over(own owned, base, namespace string) (artifact, error) {
 	return want, nil
 }
 
-// explained reports whether a deployment explains why the node's policies of other namespaces
-// differ from those in f.base. It does if the node's record describes the library that the node
-// runs, or f.base. Otherwise the library may have been loaded by hand.
+// explained reports whether a recorded deployment is the reason that the node's policies of other
+// namespaces differ from those in f.base. This is so if the node's record names the library that
+// the node runs, or f.base. Otherwise the library may have been loaded by hand.
 func (f *fleet) explained(m *member) bool {
 	return m.record.deployed == m.node.Running.Digest || m.record.deployed == functions.Digest(f.base)
 }
@@ -195,7 +195,7 @@ func (f *fleet) explained(m *member) bool {
 // namespaceRecord is the part of a record about the last deployment of one namespace.
 type namespaceRecord struct {
 	Deployment int64              `json:"deployment"` // number of the deployment
-	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", whose record has the whole library
+	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", because record.replaced has the whole library
 }
 
 // namespaceRecords returns a record's entries for namespaces, by name.
@@ -224,8 +224,8 @@ func (r record) deploymentOf(namespace string) int64 {
 	return all[namespace].Deployment
 }
 
-// previous returns the library that a rollback would load on a node. For a watch, which does not
-// need it, the result is empty.
+// previous returns the library that a rollback would load on a node. In a watch, it returns an
+// empty Library, because a watch does not need it.
 func (s *session) previous(found held) Library {
 	namespace := s.l.namespace
 	back := owned{policies: found.record.namespaceRecords()[namespace].Replaced}

@@ -14,8 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// set returns a build with the given policies. Their names and limits are separated by commas:
-// "payments/api 5/m, search/x 1/s".
+// set returns a build with the policies in a text such as "payments/api 5/m, search/x 1/s".
 func set(t testing.TB, policies string) functions.Build {
 	t.Helper()
 	var list []functions.Policy
@@ -82,7 +81,7 @@ func TestNamespaces(t *testing.T) {
 		allRun(t, f.addrs, want)
 		return report
 	}
-	deploy(payments, set(t, "payments/api 5/m, payments/b 1/s"), "payments/api 5/m, payments/b 1/s") // also loads the library
+	deploy(payments, set(t, "payments/api 5/m, payments/b 1/s"), "payments/api 5/m, payments/b 1/s") // also loads the library's code
 	report := deploy(search, set(t, "search/x 1/s"), "payments/api 5/m, payments/b 1/s, search/x 1/s")
 	if changes := describeChanges(report.Nodes[0].Changes); changes != "policy search/x added: >1/s\n" {
 		t.Errorf("%s", changes)
@@ -192,8 +191,8 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The next deployment, of any namespace, completes a deployment that was left incomplete. The
-// newest record identifies the newer library. If no record does, nothing is written.
+// A deployment of any namespace completes an earlier one that reached only some servers. The
+// records show which library is newer. If they do not, nothing is written.
 func TestNamespacesOfServersThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -409,8 +408,8 @@ func nearlyTooLarge(t *testing.T) string {
 	return text
 }
 
-// A record with namespaces can be read like a record without them. A new record keeps the entries
-// of the namespaces that its deployment does not change.
+// The function ratelimit_previous returns the replaced library even if the record has entries for
+// namespaces. A new record keeps the entries of the namespaces that its deployment does not change.
 func TestRecordsOfNamespaces(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// An option implements the option types of the calls that accept it, so other calls do not compile.
+// An option implements the interfaces of the calls that accept it, so passing it to another call
+// does not compile.
 func TestOptionsFitTheirCalls(t *testing.T) {
 	calls := map[string]reflect.Type{
 		"Deploy": reflect.TypeFor[loader.DeployOption](), "Plan": reflect.TypeFor[loader.PlanOption](),

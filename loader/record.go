@@ -13,10 +13,10 @@ import (
 )
 
 // recordName is the name of a library and of its only function. A deployment loads this library
-// beside the ratelimit library on each primary. It records the deployed build, the number of the
-// deployment, and the library that was replaced. The replaced library is therefore replicated and
-// persisted like the current one, and a rollback from any machine can find it. Reading the record
-// needs no key and no additional permission.
+// beside the ratelimit library on each primary. The library records the deployed build, the number
+// of the deployment, and the library that was replaced. The replaced library is therefore
+// replicated and persisted like the current one, and a rollback from any machine can find it.
+// Reading the record needs no key and no additional permission.
 const recordName = functions.Name + "_previous"
 
 // record is the content of the library that recordName names.
@@ -70,8 +70,8 @@ func readRecord(code string) record {
 }
 
 // last returns the record of the last deployment found on the nodes, or the zero record if there is
-// none. A record can be left over from a deployment that failed or was undone by hand. Therefore a
-// record is valid only if it names the build that its node runs or the wanted build, or if its node
+// none. A node may still have the record of a deployment that failed or was undone by hand. So a
+// record counts only if it names the wanted build or the build that its node runs, or if its node
 // has no library. If a watch remembers a later deployment, last returns the record of that
 // deployment.
 func (f *fleet) last() record {
@@ -90,11 +90,10 @@ func (f *fleet) last() record {
 	return last
 }
 
-// records returns a function that makes each node's record for a deployment at atMS. If the build
-// is the last one deployed, and either some nodes still run it or no node has a library, this
-// deployment is only a repair: the last record stays as it was. Otherwise a record holds the
-// library that a rollback would restore. For a node without a library, that is the library that the
-// deployment replaces on the other nodes.
+// records returns a function that makes the record of each node for a deployment at atMS. The
+// deployment is only a repair if the build is the last one deployed, and some node still runs it or
+// no node has a library. A repair keeps the last record. Any other deployment without a namespace
+// records the library that it replaces on the node or, if the node has none, on the other nodes.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
@@ -117,8 +116,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next = next.with("", namespaceRecord{Deployment: next.deployment})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		// No library is left to replace. The best alternative is the library that the last
-		// deployment replaced.
+		// No node has a library to replace. Record the library that the last deployment replaced.
 		common.text = last.replaced
 	}
 	return func(m *member) record {
@@ -149,9 +147,9 @@ func (f *fleet) lostPolicies(m *member) []string {
 	})
 }
 
-// common returns the library, and the record, that the nodes had when they were inspected. It
-// ignores nodes that had no library, and nodes whose library is equal to the argument except. It
-// returns false if the libraries of the other nodes differ.
+// common returns the library that the nodes had in common when they were inspected, with its
+// record. It ignores nodes without a library, and nodes whose library is equal to except. It
+// returns false if the other nodes had different libraries.
 func (f *fleet) common(except string) (held, bool) {
 	var found held
 	for _, m := range f.members {

@@ -85,8 +85,8 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	}
 }
 
-// If all servers but an empty one already run a build, a deployment of that build replaces nothing.
-// So there is no build to roll back to.
+// If one server is empty and all others already run a build, a deployment of that build replaces
+// nothing. So there is no build to roll back to.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

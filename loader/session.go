@@ -21,7 +21,7 @@ type session struct {
 
 	reads map[string]*lastRead // a watch's last read of each node, by address; nil if this is not a watch
 	last  record               // the last deployment that a watch has seen, even if no node still has its record
-	left  map[string]bool      // addresses of nodes that a watch must not change before its build is deployed
+	left  map[string]bool      // addresses of nodes that a watch left unchanged; it may change them only after its build is deployed
 	base  string               // source code of the library that a watch last used as fleet.base
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of the old and the new library, and by policy
@@ -40,7 +40,7 @@ type lastRead struct {
 	uses int // number of rounds that have reused held
 
 	// settled reports whether the record matches the library, or there is no record. Otherwise a
-	// deployment is incomplete, and its next step may not change list.
+	// deployment is incomplete, and its next step may leave list unchanged.
 	settled bool
 }
 
@@ -137,8 +137,8 @@ type fleet struct {
 	s   *session
 	own owned // the build to deploy or to restore; empty for Delete
 	// base is the source code of the library from which want takes what own does not contain, such
-	// as policies of other namespaces. It is "" if there is no such library, or if the nodes have
-	// several and the newest is unknown.
+	// as policies of other namespaces. It is "" if no node has a library, or if the nodes have
+	// several libraries and the newest is unknown.
 	base    string
 	want    artifact // what each node should run
 	report  Report
@@ -192,11 +192,10 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 	return members
 }
 
-// replaceReplicas removes each node that reports that it is a replica, and adds the node's primary
-// if it is missing. The cluster's list of primaries contains such a node if the list is outdated,
-// for example after a failover. A replica stays if its primary is unknown, or if the primary is
-// listed and also reports that it is a replica. The report must then show that the keys have no
-// primary.
+// replaceReplicas replaces each node that reports that it is a replica by its primary. Such a node
+// is in the cluster's list of primaries if the list is outdated, for example after a failover. A
+// replica stays if its primary is unknown, or is listed and also reports that it is a replica. The
+// report then shows that the keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {

@@ -55,9 +55,9 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //
 // A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
 // reason: another build was deployed after this one; any node runs a newer version or a higher
-// contract; the node itself runs an unrelated library; a deployment is under way. So a forgotten
-// watch never restores an older build, even if all nodes have lost the newer one: as long as it
-// runs, it remembers the last deployment and the nodes that it left as they are.
+// contract; the node itself runs an unrelated library; a deployment is under way. As long as it
+// runs, a watch remembers the last deployment and the nodes that it left as they are. So a
+// forgotten watch never restores an older build, even if all nodes have lost the newer one.
 //
 // The watch repairs each problem once. If the same problem comes back at once, because someone else
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
@@ -151,7 +151,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	// f.last is not the record of a later build: if it were, judge would have left lost empty.
+	// f.last cannot be the record of a later build here: judge would have refused every repair.
 	kept := f.last()
 	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
 	w.s.forget()
@@ -161,8 +161,7 @@ func (w *watch) round(ctx context.Context) {
 }
 
 // sees reports whether a node should be repaired now. If the node needs no repair or must not be
-// repaired, sees reports an event instead. verdict is the reason why the node must be left as it
-// is, or nil.
+// repaired, sees also calls say. verdict is the reason why the node must be left as it is, or nil.
 func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
@@ -256,9 +255,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither. If
-		// the node has lost another build, laterBuild reports that build. If a probe would fail,
-		// the load fails.
+		// f.check would also look for lost policies and probe the node. A watch needs neither:
+		// laterBuild reports a later build that the node has lost, and a load fails for the same
+		// reasons as a probe.
 		refusal := f.refusal(ctx, m, options{})
 		switch {
 		case refusal != nil:
@@ -282,16 +281,16 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 	return why
 }
 
-// adds reports whether the build only adds policies to the node's library: no record is known, and
-// the library has no policies in the watch's namespace. This happens if all servers lost
-// everything, and the watch of another namespace repaired them first.
+// adds reports whether the build only adds policies to the node's library. It does if no record is
+// known, and the library has no policies in the watch's namespace: all servers lost everything, and
+// the watch of another namespace repaired them first.
 func (f *fleet) adds(m *member) bool {
 	namespace := f.s.l.namespace
 	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0
 }
 
 // remember keeps the last deployment found on the nodes. A deployment that was undone is forgotten
-// once all nodes run the build again.
+// once all nodes run the watch's build again.
 func (f *fleet) remember() {
 	before := f.s.last
 	f.s.last = record{}

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// watchOf starts a watch of one server. The function that it returns runs one round, and checks the
-// number of events of a kind so far and the error of the last one.
+// watchOf starts a watch of one server. The returned function runs one round. It then checks how
+// many events of the given kind the watch has sent so far, and the error of the last one.
 func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, class error) {
 	t.Helper()
 	clock := newTestClock()

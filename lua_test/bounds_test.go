@@ -151,9 +151,8 @@ func TestManyLeasesAreCut(t *testing.T) {
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases. All but one
 // expire too far in the future, as after the clock was set back. If all leases have the same
-// length, a single call shortens them all. Otherwise, each call shortens 2000. When a key gets its
-// first lease of another length, the library records the time of the grant for 1000 of the other
-// leases.
+// length, a single call shortens them all. Otherwise, each call shortens 2000. The first call with
+// another length also records the grant times of 1000 leases.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

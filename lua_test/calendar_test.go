@@ -51,7 +51,7 @@ var calendarLimits = []struct {
 }
 
 // windowEnd returns the end of the window that contains now, computed with package time. If the
-// period is a month, from is the day on which windows begin.
+// period is a month, from is the day of the month on which windows begin.
 func windowEnd(period string, from int, now time.Time) time.Time {
 	midnight := func(year int, month time.Month, day int) time.Time {
 		return time.Date(year, month, day, 0, 0, 0, 0, now.Location())

@@ -41,8 +41,9 @@ func (d database) Do(words ...string) (any, error) {
 }
 
 // TestDatabasesAreSeparate checks that keys of the same name in two databases have independent
-// states, even right after a call on one of the keys was denied. A library serves all databases of
-// a server, and Lua code cannot find out which database a call uses.
+// states, even right after a call on one of the keys was denied. The library serves all databases
+// of a server and cannot find out which one a call uses, so it must not remember a key's state by
+// the name of the key.
 func TestDatabasesAreSeparate(t *testing.T) {
 	server := offline{start(t)}
 	other := secondDatabase(t, server)

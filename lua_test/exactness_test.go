@@ -133,9 +133,9 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 	return 1 + random.Int64N(r.Capacity())
 }
 
-// pause returns a random time to wait before the next take, in microseconds. The average is
-// slightly less than the time to refill the take's cost, or lower, so that all pauses together take
-// at most 26 years.
+// pause returns a random time to wait before the next take, in µs. The average is slightly shorter
+// than the time in which cost units are refilled. It is shorter still if all pauses together could
+// otherwise exceed 26 years.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))

@@ -107,7 +107,7 @@ func TestALongTextBesideAnother(t *testing.T) {
 	}
 }
 
-// bigEndian returns the lowest bytes of number in big-endian order. The argument bytes is how many.
+// bigEndian returns number in big-endian order, in the given number of bytes.
 func bigEndian(bytes int, number uint64) string {
 	return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
 }

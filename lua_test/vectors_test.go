@@ -21,9 +21,9 @@ func start(t testing.TB) *embedded.Server {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
-// TestVectors runs the vectors twice, once for each way in which the library can read the time. The
-// offline engine reports that it is Redis 7.2, so the test changes the library's text to run them
-// as on an older server.
+// TestVectors runs all vectors twice, because the library reads the time differently before Redis
+// 7.2. The offline engine reports that it is Redis 7.2, so for the second run the test sets
+// CLOCK_STANDS in the library to false.
 func TestVectors(t *testing.T) {
 	files := must[[]functions.VectorFile](t)(functions.LoadVectors())
 	t.Run("with policies", func(t *testing.T) {

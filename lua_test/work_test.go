@@ -12,8 +12,8 @@ import (
 )
 
 // TestWorkOfTheWorstCalls checks that no call in worst.Calls causes more work than worst.Bound. It
-// leaves out the large ones, which take too long. The library may reject a call that has Beyond
-// set. `bench --only worst` measures how long all these calls take.
+// skips the calls with Large, which take too long. The library may reject the calls with Beyond.
+// `bench --only worst` measures how long all these calls take.
 func TestWorkOfTheWorstCalls(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(counted.Library(mutated(t, functions.Source()))),
 		embedded.WithTime(time.UnixMicro(1700000000000000)))}

@@ -197,7 +197,7 @@ func (t *trial) about(text string) (aboutLimit, error) {
 	case len(parsed.rates) > 0:
 		return aboutLimit{capacity: parsed.capacity()}, nil
 	}
-	n, err := strconv.ParseInt(strings.Fields(text)[1], 10, 64) // concurrency n lease=30s
+	n, err := strconv.ParseInt(strings.Fields(text)[1], 10, 64) // such as "concurrency 100 lease=30s"
 	return aboutLimit{leases: true, capacity: n}, err
 }
 

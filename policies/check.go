@@ -41,7 +41,7 @@ func (f *File) Check() (Findings, error) {
 	}
 	defer func() { _ = server.Close() }()
 	var found Findings
-	for rest := f.Policies; len(rest) > 0; { // one file at a time, because each position belongs to a file
+	for rest := f.Policies; len(rest) > 0; { // one file at a time, because the positions of problems belong to a file
 		name := cmp.Or(rest[0].file, f.Name)
 		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name)}
 		for len(rest) > 0 && cmp.Or(rest[0].file, f.Name) == name {

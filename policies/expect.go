@@ -14,8 +14,8 @@ import (
 )
 
 // decisionFields lists the names of a decision's fields. The first nine are the elements of the
-// reply, in order. With up_to, taken and would_taken are the values of allowed and would_allowed.
-// The last one, error, is an error reply.
+// reply, in order. In a call with up_to, taken and would_taken are the units in the elements
+// allowed and would_allowed. error is an error reply.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 

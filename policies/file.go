@@ -45,7 +45,7 @@ func Parse(name string, content []byte) (*File, error) {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
-		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the document
+		case f.Policies == nil && root.Kind == yaml.MappingNode: // if the policies are not indented, they are fields of the document
 			s.Problems = nil
 			s.Wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case isTests(root):

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// parser is Lua code that adds a function to the library, so that limits are parsed in one place.
+// parser is Lua code that adds a function to the library, so that only the library parses limits.
 // The function returns a parsed limit: the algorithm's name and, for each rate, the fields of the
 // Go type rate in order. A concurrency limit has no rates.
 const parser = `
@@ -45,7 +45,7 @@ type rate struct {
 	capacity int64
 	buckets  int64
 	aligned  bool  // align=clock
-	shift    int64 // ms by which the windows begin before multiples of the period since the epoch
+	shift    int64 // how many ms before a multiple of the period since the epoch each window begins
 	months   int64 // length of a window in calendar months, or 0
 	from     int64 // the day of the month on which a window of calendar months begins
 }

@@ -26,33 +26,34 @@ func redundantRates(l limit) []string {
 	return redundant
 }
 
-// implied reports whether b allows every call that a allows. If the bounds of the algorithm are not
-// exact, implied may return false although b allows them all.
+// implied reports whether rate b allows every call that rate a allows. For some algorithms it uses
+// an approximate bound, and may return false although b allows all these calls.
 func implied(algorithm string, a, b rate) bool {
 	equal := a
 	equal.text = b.text
 	if equal == b {
 		return true
 	}
-	// periods is the maximum number of windows of a whose units can count in one window of b. For
-	// algorithms with windows, b allows every call that a allows if b.n is at least periods * a.n.
+	// periods is the maximum number of windows of rate a whose units can count in one window of
+	// rate b. For algorithms with windows, b allows every call that a allows if b.n is at least
+	// periods * a.n.
 	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
 		return slower(a, b) && a.capacity <= b.capacity
 	case "token_bucket":
-		// Both refill in steps, at different times: b may be a whole step behind when a has just
-		// refilled.
+		// Both rates refill in steps, at different times. When rate a has just refilled, rate b may
+		// be a whole step behind.
 		return slower(a, b) && b.capacity-b.n >= a.capacity+a.n
 	case "sliding_log":
 	case "fixed_window":
 		if !nested(a, b) {
-			periods++ // a window of a can begin before a window of b and end within it
+			periods++ // a window of rate a can begin before a window of rate b and end within it
 		}
 	case "sliding_window":
 		// A window's start is accurate to one bucket, and a bucket may be as long as the period. So
-		// b may count the units of two of its periods, and a may allow the units of one additional
-		// period.
+		// rate b may count the units of two of its periods, and rate a may allow the units of one
+		// additional period.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false

@@ -129,7 +129,7 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 	var reply []int64
 	var each [][]int64
 	var refused error
-	first := map[int64]int64{} // by outcome (0: denied, 1: allowed), the number of the first call with it
+	first := map[int64]int64{} // by outcome (0: denied, 1: allowed), the number of the first call with that outcome
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run")

@@ -34,8 +34,8 @@ if grep -q '^replace' "$module/go.mod"; then
 	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
 fi
 
-# The tests may take ten times as long as without a change. gremlins measures this time in a run
-# without changes, so the run must not use cached results.
+# gremlins stops the tests after ten times their usual duration. It measures that duration in a run without
+# changes, so this run must not use cached results.
 export GOFLAGS="${GOFLAGS:-} -count=1"
 arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
 for file in ${FILES:-}; do

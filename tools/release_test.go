@@ -88,8 +88,8 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	}
 }
 
-// standIn replaces the go command. It writes the target platform to the output file. The second
-// build sets GOCACHE; its output for the platform in $DIFFERS is different.
+// standIn replaces the go command. It writes the target platform to the output file. In the second
+// build, which sets GOCACHE, the output for the platform in $DIFFERS is different.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 purpose=${1:?say docker, local or images}
 
 has() { command -v "$1" >/dev/null 2>&1; }
-can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages are for the distribution's Python, Ruby and so on
+can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # with the distribution's own Python, Ruby and so on, which use the packages
 headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 
 missing=()  # Debian packages to install
@@ -46,7 +46,7 @@ else
 			need haproxy "HAProxy"
 			services+=(haproxy)
 		fi
-		[ -e /usr/lib/apache2/modules/mod_lua.so ] || need apache2-bin "Apache with mod_lua" # without its service
+		[ -e /usr/lib/apache2/modules/mod_lua.so ] || need apache2-bin "Apache with mod_lua" # this package has no service
 		[ -e /usr/share/lua/5.3/socket/http.lua ] || need lua-socket "lua-socket"
 	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
@@ -85,7 +85,7 @@ if [ "$(id -u)" != 0 ]; then
 		exit 1
 	}
 	root=(sudo)
-	[ -t 0 ] || root=(sudo -n) # nobody can type a password
+	[ -t 0 ] || root=(sudo -n) # without a terminal, nobody can type a password
 fi
 echo "set-up: installing ${missing[*]}"
 

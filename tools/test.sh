@@ -73,8 +73,9 @@ prepare() {
 	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
 }
 
-# On a new machine, compiling takes minutes. So there are only two sets of build settings: with the race detector,
-# and without it. Without it, they are those of tools/build.sh, which tests also use to build programs.
+# On a new machine, compiling takes minutes. So there are only two sets of build settings: with the race
+# detector, and without it. The settings without it are those of tools/build.sh, which tests also use to build
+# programs.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
 
 modules=()
@@ -90,8 +91,8 @@ prepared=$!
 
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
-# Compile the packages once. Otherwise each of several concurrent test runs would compile the same
-# packages. go vet reports the errors.
+# Compile the packages once. Otherwise each of several concurrent test runs would compile the same packages.
+# Errors are ignored here, because go vet reports them.
 for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
 
 # single lists packages and modules whose code and tests start no goroutine. Their tests run without the race
@@ -103,9 +104,9 @@ single_modules=(./examples/gateway ./integration_test/browser)
 slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
 
 # built MODULE COMMAND...: runs a command in a module, with the build settings of the module's tests. The race
-# detector needs cgo. The detector is off in gopher-lua, which starts no goroutine. Only embedded/internal/engine
-# calls gopher-lua, so the detector finds concurrent calls there. Gin without nomsgpack needs a package that takes
-# half a minute to compile.
+# detector needs cgo. It is off in gopher-lua, which starts no goroutine. It still finds concurrent calls of
+# gopher-lua, in embedded/internal/engine, the only caller. Gin without the tag nomsgpack needs a package that
+# takes half a minute to compile.
 without_race= # another module to build without the race detector
 built() {
 	local m=$1 cgo=1 flags="$GOFLAGS -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
@@ -185,11 +186,11 @@ wait $prepared || give_up
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. Programs that the
-# tests build run without the race detector, and a test with the race detector does not wait 1 s before it exits.
-# The timeout is long, because tests are many times slower on a busy machine. Many tests wait for timers or other
-# programs, so more packages run at once than there are processors. Tests on real servers take longest, so all others
-# run with a lower priority.
+# tests LABEL MODULE ARGUMENTS...: runs go test once, without go vet, which is a separate check. The tests build
+# other programs without the race detector. A test with the race detector exits at once, instead of after 1 s.
+# The timeout is long, because tests are many times slower on a busy machine. Many tests wait for timers or
+# other programs, so more packages run at once than there are processors. Tests on real servers take longest, so
+# all others run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} module=$2 code=0
 	echo "run  $1"
@@ -208,7 +209,7 @@ integration() {
 		backend=local
 		tools/setup.sh local || return
 	fi
-	RATELIMIT_TEST_BACKEND=$backend RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test ./integration_test -parallel 4 ./... # on four backends
+	RATELIMIT_TEST_BACKEND=$backend RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test ./integration_test -parallel 4 ./... # on up to four backends at a time
 }
 
 # rest: runs the tests of all modules except the largest two.

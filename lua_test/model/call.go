@@ -39,8 +39,8 @@ type Call struct {
 	Lease   string
 }
 
-// decided returns a copy of the call in which a canary replaces each policy whose canary decides.
-// The policy's first key in the call selects the policy or its canary.
+// decided returns a copy of the call in which a canary replaces its policy if it applies to the
+// policy's first key.
 func (c Call) decided() Call {
 	c.Limits = slices.Clone(c.Limits)
 	first := 0

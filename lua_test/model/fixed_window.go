@@ -6,7 +6,7 @@ func init() {
 	Algorithms["fixed_window"] = &Algorithm{
 		Options: map[string]func(r Rate) []string{
 			"align": func(r Rate) []string {
-				if r.calendar() { // in most draws, because the library rejects these limits without align=clock
+				if r.calendar() { // listed six times, so that most draws have it: the library rejects these limits without it
 					return []string{"align=clock", "align=clock", "align=clock", "align=clock", "align=clock", "align=clock"}
 				}
 				return []string{"align=clock"}

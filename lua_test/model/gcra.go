@@ -18,7 +18,7 @@ var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 // time: the time at which the rate is full again.
 type gcra struct {
 	b        int64
-	interval *big.Rat // T, in µs
+	interval *big.Rat // T, the emission interval, in µs
 	unit     int64    // the unit of the clock, in µs
 	q        int64    // the denominator of T/unit
 	now      int64    // the current time in µs, rounded down to a multiple of unit
@@ -39,7 +39,8 @@ func (r Rate) newState(at moment) gcra {
 	return g
 }
 
-// countable reports whether 2bp is at most 2^53, where p is the numerator of t.
+// countable reports whether a debt of 2b intervals t can be counted exactly. With t = p/q, the debt
+// is 2bp units of 1/q, which must be at most 2^53.
 func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCount/(2*g.b))) <= 0 }
 
 // roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if
@@ -123,7 +124,7 @@ func (g gcra) read(old gcra) *big.Rat {
 
 func (g gcra) left() int64 { return max(0, g.b-ceil(over(g.debt, g.interval))) }
 
-// owes returns the largest c for which D + cT + T is at most 2bT.
+// owes returns how many units FORCE can take: the largest c for which D + cT + T is at most 2bT.
 func (g gcra) owes() int64 { return floor(minus(whole(2*g.b-1), over(g.debt, g.interval))) }
 
 func (g gcra) take(c int64) state {

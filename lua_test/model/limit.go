@@ -158,7 +158,7 @@ type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates
 	room    int64 // units left in the state that replaces an impossible state
-	kept    bool  // whether to keep an impossible state, as for the wait that FORCE reports
+	kept    bool  // whether to keep an impossible state, to compute the wait that FORCE reports
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }

@@ -9,8 +9,8 @@ import (
 // standing describes one rate of one key during a decision.
 type standing struct {
 	index   int // the position of the key, from 1
-	group   int // 0 for the enforced limits; otherwise the position of the shadow policy in the call
-	policy  int // the position in the call of the argument that names the limit: a limit or a policy
+	group   int // 0 for the enforced limits; otherwise the number of the shadow policy in the call, from 1
+	policy  int // the position in the call of the limit or policy that the rate belongs to
 	limit   Limit
 	place   int   // the position of the rate in the limit
 	cost    int64 // the call's cost for this key
@@ -73,8 +73,8 @@ func (s *standing) wait(us int64) int64 {
 	return s.after(us, s.cost)
 }
 
-// debtor returns the time in ms until the rate, which FORCE may have put into debt, has a unit
-// available, or -1 if it never will.
+// debtor returns the time in ms until the rate has a unit available, or -1 if it never will. FORCE
+// may have put the rate into debt.
 func (s *standing) debtor(us int64) int64 {
 	switch {
 	case s.limit.never():
@@ -115,7 +115,7 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 			if forLeases, _ := m.isFor(key); !forLeases {
 				l = m.limitOf(key, l)
 			}
-			if l.never() { // the content of the key does not matter
+			if l.never() { // denies every call, whatever the key contains
 				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
 				continue
 			}
@@ -169,8 +169,8 @@ func (m *Model) find(s *standing, key string, room int64) {
 }
 
 // carried returns how many units of this rate count as spent because the key holds a state of
-// another algorithm. It rounds products beyond 2^53 like doubles, which changes the result by less
-// than a unit.
+// another algorithm. Like the library, it computes with doubles. Products beyond 2^53 are rounded,
+// which changes the result by less than a unit.
 func (s *standing) carried(old limiter, room int64) int64 {
 	r := s.rate()
 	b, n, period, left := r.Capacity(), float64(r.N), float64(r.MS()), float64(s.lapses)

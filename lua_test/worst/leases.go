@@ -6,8 +6,8 @@ import (
 )
 
 // leases returns a Prepare function for a key with 5000 leases of the given length. The lease x
-// expires 20 s after now. The others expire one by one, a millisecond apart, from now+from on. If
-// several is true, the length of each lease is stored separately, as if the lengths differed.
+// expires 20 s after now. The others expire a millisecond apart, the first at now+from. If several
+// is true, the length of each lease is stored separately, as if the lengths differed.
 func leases(from, length time.Duration, several bool) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key, words := Keys(1)[0], []string{"ZADD", Keys(1)[0]}

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// tableOf returns the page's table, with a row for each algorithm.
+// tableOf returns the table of docs/algorithms.md, with a row for each algorithm.
 func tableOf(results [][]outcome) string {
 	columns := []string{"limit"}
 	for _, t := range traffics {

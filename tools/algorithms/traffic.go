@@ -34,7 +34,7 @@ type traffic struct {
 	calls      []int64
 }
 
-// overload is the pattern for which the longest pause is reported.
+// overload is the name of the pattern for which the table shows the longest pause.
 const overload = "overload"
 
 var traffics = []traffic{

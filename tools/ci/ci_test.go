@@ -139,12 +139,12 @@ func server(t *testing.T) string {
 	return "redis://" + embedded.Run(t).Addr() + patient
 }
 
-// nobody is a URL at which no server listens. It uses port 1, because another test's server could
-// take a port that was free a moment ago, but never port 1.
+// nobody is a URL at which no server listens. No test's server ever uses port 1. Another test's
+// server could take a port that was free a moment ago.
 const nobody = "redis://127.0.0.1:1"
 
-// wantDeployed checks that the user's policies are deployed on a server if want is true, and that
-// they are not otherwise.
+// wantDeployed checks that the user's policies are deployed on a server, or that they are not if
+// want is false.
 func wantDeployed(t *testing.T, url string, want bool) {
 	t.Helper()
 	options := redistest.Must[*redis.Options](t)(redis.ParseURL(url))

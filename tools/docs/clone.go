@@ -60,7 +60,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		{"git", "init", "-q"},
 		{"git", "--git-dir=.git", "--work-tree=" + root, "add", "-A"},
 		{"git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "all of it"},
-		{"git", "reset", "-q", "--hard"}, // writes the added files
+		{"git", "reset", "-q", "--hard"}, // checks out the added files
 	} {
 		if err := c.must(ctx, words...); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func release(dir, proxy string) error {
 }
 
 // programs creates a directory with a redis-cli that connects to the test's server, and with a link
-// to the system's Python, for which the distribution's packages install a Redis client.
+// to the system's Python, which can import the distribution's Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err

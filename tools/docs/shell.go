@@ -18,9 +18,9 @@ import (
 )
 
 // shells holds two things for each shell: the arguments that start it interactively without the
-// user's start-up files, and a prompt that shows the exit status of the previous command.
-// Interactive shells differ from scripts: by default, # does not start a comment in an interactive
-// zsh.
+// user's start-up files, and a prompt that shows the exit status of the previous command. The
+// shells are interactive, like a reader's. In an interactive zsh, for example, # does not start a
+// comment by default.
 var shells = map[string]struct {
 	args   []string
 	prompt string

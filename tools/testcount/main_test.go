@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestCount has a case for each rule. Each case changes a successful run only as its rule requires.
+// TestCount has a case for each rule of count. Each case changes a successful run only as far as
+// its rule requires.
 func TestCount(t *testing.T) {
 	const servers = `[{"name":"redis-7.0","about":"Redis 7.0.15"},{"name":"redis-7","about":"none","excluded":["tests of a cluster"],"not_run":["TestIdle"]}]`
 	good := []string{

@@ -174,8 +174,8 @@ func (r *run) step(s generate.Step) error {
 	return r.expiries(c)
 }
 
-// move sets the clock. The parameter to is the new time in µs. move also reads every key, so that
-// the server removes expired keys.
+// move sets the clock to the given time, in µs. It also reads every key, so that the server removes
+// expired keys.
 func (r *run) move(to int64) error {
 	if to == r.now {
 		return nil

@@ -77,7 +77,7 @@ type pool struct {
 	limits    []model.Policy // for limiter keys
 	leases    []model.Policy
 	overrides []model.Policy // for limiter keys
-	only      string         // key in verbs: "leases" or "usage" for mostly such verbs, "" for all verbs
+	only      string         // a key of verbs: "leases" or "usage" to draw mostly these verbs, "" to draw from all
 }
 
 func drawPool(t *rapid.T) pool {

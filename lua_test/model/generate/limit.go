@@ -52,7 +52,7 @@ func leaseLimit(t *rapid.T) model.Policy {
 
 func written(l model.Limit) model.Policy { return model.Policy{Limits: []model.Limit{l}} }
 
-// plain lists rates as people write them. Some are unusual.
+// plain lists common rates and some unusual ones.
 var plain = []model.Rate{
 	{N: 3, Period: "3s"}, {N: 5, Period: "10s"}, {N: 10, Period: "s"}, {N: 7, Period: "1s"}, {N: 3, Period: "10s"},
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Wanted returns how many generated steps a test should run. It returns RATELIMIT_SOAK if that is
-// set, and the steps then differ in each run. Otherwise it returns the argument usual, and the
-// steps are the same in each run, so that only a code change can make a test fail. Wanted also sets
-// rapid's flags so that rapid runs its check often enough. After the wanted number of steps, the
-// check must do nothing. Call Wanted before tests run in parallel.
+// Wanted returns how many generated steps a test should run: RATELIMIT_SOAK if that is set,
+// otherwise usual. With RATELIMIT_SOAK, the steps differ in each run. Without it, they are always
+// the same, so that only a code change can make a test fail. Wanted also sets rapid's flags so that
+// rapid runs its check often enough. After the wanted number of steps, the check must do nothing.
+// Call Wanted before tests run in parallel.
 func Wanted(t testing.TB, usual int) int {
 	t.Helper()
 	seed, wanted := "1", usual
