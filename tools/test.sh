@@ -75,8 +75,10 @@ prepare() {
 
 # On a new machine, compiling takes minutes. So there are only two sets of build settings: with the race
 # detector, and without it. The settings without it are those of tools/build.sh, which tests also use to build
-# programs.
-export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
+# programs. With the race detector, -trimpath is left out, because with it Go compiles a package again for each
+# module that requires it.
+untrimmed=${GOFLAGS:-}
+export CGO_ENABLED=0 GOFLAGS="$untrimmed -trimpath"
 
 modules=()
 while IFS= read -r file; do
@@ -91,27 +93,27 @@ prepared=$!
 
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
-# Compile the packages once. Otherwise each of several concurrent test runs would compile the same packages.
-# Errors are ignored here, because go vet reports them.
-for module in . gateway; do go list -C $module -export ./... >/dev/null 2>&1 || true; done
 
-# single lists packages and modules whose code and tests start no goroutine. Their tests run without the race
-# detector, which would find nothing and make the tests up to ten times as slow.
+# single lists packages whose code and tests start no goroutine. Their tests run without the race detector, which
+# would find nothing and make the tests up to ten times as slow.
 single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
-single_modules=(./examples/gateway ./integration_test/browser)
+
+# Compile the packages of the command and of these tests once. Otherwise each of several concurrent test runs
+# would compile the same packages. Errors are ignored here, because go vet reports them.
+go list -export -deps -test ./cmd/ratelimit "${single[@]}" >/dev/null 2>&1 || true
 
 # slow lists packages whose tests take long.
 slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
 
-# built MODULE COMMAND...: runs a command in a module, with the build settings of the module's tests. The race
-# detector needs cgo. It is off in gopher-lua, which starts no goroutine. It still finds concurrent calls of
+# built MODULE COMMAND...: runs a command in a module, with the build settings of its tests. The race detector
+# needs cgo. It is off in gopher-lua, which starts no goroutine. It still finds concurrent calls of
 # gopher-lua, in embedded/internal/engine, the only caller. Gin without the tag nomsgpack needs a package that
 # takes half a minute to compile.
-without_race= # another module to build without the race detector
+race=yes
 built() {
-	local m=$1 cgo=1 flags="$GOFLAGS -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
+	local m=$1 cgo=1 flags="$untrimmed -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
 	shift
-	case " $without_race ${single_modules[*]} " in *" $m "*) cgo=0 flags=$GOFLAGS ;; esac
+	[ $race = yes ] || cgo=0 flags=$GOFLAGS
 	[ "$m" != ./examples/http ] || flags+=" -tags=nomsgpack"
 	(cd "$m" && CGO_ENABLED=$cgo GOFLAGS=$flags "$@")
 }
@@ -142,10 +144,12 @@ static() {
 	local m status=0
 	(cd tools/lint && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
 	for m in "${modules[@]}"; do
-		if has "$m" '*.go'; then built "$m" "$build/staticcheck" ./... || status=1; fi
+		if has "$m" '*.go'; then built "$m" nice -n 10 "$build/staticcheck" ./... || status=1; fi
 	done
 	return $status
 }
+
+static_result() { wait $static || ! cat "$results/static"; }
 
 # tidy: succeeds if every go.mod and go.sum lists exactly what the code needs. On a new machine it downloads all
 # dependencies, so it checks all modules of the project at the same time.
@@ -174,7 +178,7 @@ actions() {
 
 stale() { (cd functions && go run ./internal/generate -check); }
 
-single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" "${single_modules[@]}" -name '*.go'); }
+single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }
 
 check "gofmt" formatted
 check "go mod tidy" tidy
@@ -231,14 +235,16 @@ progress=$!
 set -m # in a process group, so that all of it can be killed
 rest </dev/null &
 rest=$!
+static </dev/null >"$results/static" 2>&1 & # beside the tests, because it takes minutes on a new machine
+static=$!
 set +m
-trap 'kill $integration $progress -$rest 2>/dev/null' EXIT
-check "staticcheck" static
+trap 'kill $integration $progress -$rest -$static 2>/dev/null' EXIT
 check "actionlint" actions
 # The packages that take longest come first.
 tests "root" . $( (go list "${slow[@]}" && go list ./...) | awk '!seen[$0]++' | grep -vxF "$(go list "${single[@]}")")
-without_race=.
+race=no
 tests "root, no goroutines" . "${single[@]}"
+check "staticcheck" static_result
 wait $rest
 wait $integration
 cat "$results/integration"

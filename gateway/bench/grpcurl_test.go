@@ -1,52 +1,52 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
+	"log/slog"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fullstorydev/grpcurl"
 	"github.com/jhump/protoreflect/grpcreflect"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	gateway "github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 )
 
 // TestGRPCurl checks that grpcurl, here as a library, finds the services by reflection, and gets
 // decisions without a .proto file.
 func TestGRPCurl(t *testing.T) {
-	gateway := filepath.Join(t.TempDir(), "gateway")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", gateway)
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the gateway: %v\n%s", err, out)
-	}
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(policies, []byte("policies:\n  api:\n    limit: 1/d\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), gateway, "--dev", "--policies", policies, "--timeout", "1m", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
-	log, err := cmd.StderrPipe()
-	if err != nil {
+	ctx, stop := context.WithCancel(t.Context())
+	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() {
+		ended <- gateway.Run(ctx, gateway.Options{
+			Dev: true, Policies: []string{policies}, Timeout: time.Minute, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler),
+		}, func(grpc, _ net.Addr) { listening <- grpc })
+	}()
+	var addr net.Addr
+	select {
+	case addr = <-listening:
+	case err := <-ended:
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	addr := ""
-	listening := regexp.MustCompile(`msg=listening grpc=(\S+) `)
-	for lines := bufio.NewScanner(log); addr == "" && lines.Scan(); {
-		if found := listening.FindStringSubmatch(lines.Text()); found != nil {
-			addr = found[1]
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
-	}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	})
+	conn, err := grpc.NewClient(addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
