@@ -142,8 +142,9 @@ func readAnything(replies []redis.Cmder) (outcome, error) {
 	return outcome{allowed: true, used: unknown}, replies[0].Err()
 }
 
-// floor returns a contender that runs only the commands of a case, on the given number of keys.
-// fill returns the command that creates a key; it may be nil.
+// floor returns a contender that runs only the Redis commands that a decision needs, without the
+// library's logic. keys is the number of keys in a call. fill returns the command that creates a
+// key; it may be nil.
 func floor(function string, keys int, w workload, fill func(key string) redis.Cmder) contender {
 	prefixes := numbered("fl0", keys)
 	c := contender{

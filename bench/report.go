@@ -41,7 +41,7 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least, because slower rounds may include other work on the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least; slower rounds are not checked, because they may include other work on the machine
 
 	// Ratio is the time of the case's first row divided by the time of this row. It is nil in the
 	// first row.

@@ -65,8 +65,8 @@ func unknownCommand(words []string) string {
 // proportion to the number.
 const most = 4 << 20
 
-// amounts maps a command to its words that may be offsets or counts: the index of the first, and
-// the index after the last. If the second index is 0, these are all words from the first index on.
+// amounts maps a command to the range of its words that may be offsets or counts: the index of the
+// first, and the index after the last. If the second index is 0, the range extends to the last word.
 var amounts = map[string][2]int{
 	"SETRANGE": {2, 3}, "SETBIT": {2, 3}, "LPOS": {3, 0}, "SPOP": {2, 0},
 	"SRANDMEMBER": {2, 0}, "HRANDFIELD": {2, 0}, "ZRANDMEMBER": {2, 0},

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c2e32d86f585'
+local BUILD_ID = '7e8bf6dcf767'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3191,7 +3191,7 @@ local function wait(state, cost)
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
 
--- expiry returns when the last entry leaves the window, in ms since the epoch.
+-- expiry returns the time, in ms since the epoch, at which the last entry leaves the window.
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the

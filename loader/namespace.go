@@ -63,9 +63,9 @@ func (l *Loader) owns(build artifact) (owned, error) {
 // cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
-// over returns the library that a node should run. base is the library that the node runs now. In a
-// namespace, the result is base with the policies of the namespace replaced. Otherwise it is the
-// build with the policies of all namespaces in base added. over returns an error if base may have
+// over returns the library that a node should run. base is the library that the node runs now. With a
+// namespace, the result is base, but the policies of the namespace are those of the build. Without
+// one, it is the build and, in addition, the policies of all namespaces in base. over returns an error if base may have
 // policies of other namespaces that cannot be read, or if the library would be too large.
 func (w owned) over(base, namespace string) (string, error) {
 	if base == "" {

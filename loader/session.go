@@ -136,8 +136,8 @@ type held struct {
 type fleet struct {
 	s   *session
 	own owned // the build to deploy or to restore; empty for Delete
-	// base is the source code of the library from which want takes what own does not contain, such
-	// as policies of other namespaces. It is "" if no node has a library, or if the nodes have
+	// base is the source code of the nodes' library. Policies of other namespaces, which own does not
+	// contain, are copied from base to want. base is "" if no node has a library, or if the nodes have
 	// several libraries and the newest is unknown.
 	base    string
 	want    artifact // what each node should run

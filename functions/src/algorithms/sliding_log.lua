@@ -164,7 +164,7 @@ local function wait(state, cost)
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
 
--- expiry returns when the last entry leaves the window, in ms since the epoch.
+-- expiry returns the time, in ms since the epoch, at which the last entry leaves the window.
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the

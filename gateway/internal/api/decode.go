@@ -138,8 +138,8 @@ func setText(path string, value json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// halved reports whether a valid JSON string contains half of a surrogate pair. All such halves
-// would decode to the same character.
+// halved reports whether a valid JSON string contains an unpaired surrogate. All unpaired
+// surrogates would decode to the same character.
 func halved(value []byte) bool {
 	unit := func(i int) rune {
 		if i+6 > len(value) || value[i] != '\\' || value[i+1] != 'u' {

@@ -32,7 +32,7 @@ type Log struct {
 // mostProblems is the maximum number of problems of one kind that are shown.
 const mostProblems = 5
 
-// event is a request: its time, its cost and the numbers of its keys, 0 for a missing key.
+// event is a request: its time, its cost and the IDs of its keys (0 for a missing key).
 type event struct {
 	at   int64 // ms since 1970
 	cost int64 // 1 without Options.Cost

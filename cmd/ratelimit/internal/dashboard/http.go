@@ -137,7 +137,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 			if !send("data: " + string(text) + "\n\n") {
 				return
 			}
-		case <-time.After(15 * time.Second): // some proxies close a silent connection
+		case <-time.After(15 * time.Second): // some proxies close idle connections
 			if !send(": \n\n") {
 				return
 			}
