@@ -24,10 +24,6 @@ const (
 	oneDatabase   = "its keys stay in their database"
 )
 
-func refused(why string) handler {
-	return func(s *Server, c *session, args []string) engine.Reply { return notSupported("this command", why) }
-}
-
 func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
