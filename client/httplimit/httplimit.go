@@ -151,6 +151,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.serve(l.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (Middleware, error) {
 	m := &middleware{
 		Requests: adapter.Requests[*http.Request]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
+		policies: map[client.Limit][]Policy{},
 	}
 	log := m.Log("no decision on a request")
 	m.onError = func(r *http.Request, err error) { log(r.Context(), err) }
