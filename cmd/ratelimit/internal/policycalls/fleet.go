@@ -157,9 +157,7 @@ func (c *Calls) add(counts, before usage.Count, took time.Duration) {
 	if counts.Allowed < before.Allowed || counts.Denied < before.Denied { // the library was loaded again, and counts from 0
 		before = usage.Count{}
 	}
-	if c.PerSec == nil {
-		c.PerSec = &usage.Rate{}
-	}
+	c.PerSec = cmp.Or(c.PerSec, &usage.Rate{})
 	c.PerSec.Allowed += float64(counts.Allowed-before.Allowed) / took.Seconds()
 	c.PerSec.Denied += float64(counts.Denied-before.Denied) / took.Seconds()
 }
