@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -149,7 +150,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	result.Seconds = time.Since(began).Seconds()
 	if o.json {
-		return result.writeJSON(stdout)
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(result)
 	}
 	return result.writeText(stdout)
 }
