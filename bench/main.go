@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -129,7 +130,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	began := time.Now()
-	result := newReport(s.version(), libraries, o.plan)
+	result := report{Date: began.UTC().Truncate(time.Second), Server: s.version(), Unit: "microseconds", Plan: o.plan,
+		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
+	for _, lib := range libraries {
+		result.Libraries = append(result.Libraries, lib.name)
+	}
 	if o.instructions {
 		result.Unit = "instructions"
 	}
