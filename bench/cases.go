@@ -91,14 +91,14 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.month("fixed_window by the calendar, allowed, absent key", 1.5, monthAbsent, windowAbsent, floor("month", 1, monthAbsent, nil))
 	b.add(benchCase{name: "0/h, denied", note: "beside gcra", work: never}, takes("", never),
 		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))
-	b.option("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage), tracked)
+	b.option("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsFirst("hset", "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)), tracked)
 	b.option("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
 	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
 	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {
 		request++
 		return key("req0", request)
-	}, floor("once", 2, wholeInUse, holdsFirst), wholeInUse)
+	}, floor("once", 2, wholeInUse, holdsFirst("unlink")), wholeInUse)
 	b.thrice("sliding_window, three calls a key", "sliding_window", 1.8, workload{keys: none, allow: true, count: 100, period: time.Minute, cost: 1})
 	b.leases()
 	if len(libraries) == 1 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -187,9 +188,7 @@ func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix s
 			mu.Lock()
 			defer mu.Unlock()
 			calls, undecided = calls+made, undecided+gaveUp
-			if failed == nil {
-				failed = err
-			}
+			failed = cmp.Or(failed, err)
 		})
 	}
 	began := time.Now()

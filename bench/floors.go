@@ -180,21 +180,13 @@ func holdsLeases(key string) redis.Cmder {
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage is a fill function for floor: the first key gets the state of gcra, the second a usage
-// record. key[3] is the position of the key.
-func holdsUsage(key string) redis.Cmder {
-	if key[3] == '0' {
-		return holds("gcra")(key)
+// holdsFirst returns a fill function for floor: the first key of a call gets the state of gcra, the
+// second is an argument of the given command. key[3] is the position of the key.
+func holdsFirst(command string, more ...any) func(key string) redis.Cmder {
+	return func(key string) redis.Cmder {
+		if key[3] == '0' {
+			return holds("gcra")(key)
+		}
+		return redis.NewIntCmd(context.Background(), append([]any{command, key}, more...)...)
 	}
-	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
-}
-
-// holdsFirst is a fill function for floor. For the first key of a call, it returns a command that
-// stores a gcra state; for the second key, a command that deletes the key. key[3] is '0' in the
-// first key.
-func holdsFirst(key string) redis.Cmder {
-	if key[3] == '0' {
-		return holds("gcra")(key)
-	}
-	return redis.NewIntCmd(context.Background(), "unlink", key)
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -127,7 +129,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	began := time.Now()
-	result := newReport(s.version(), libraries, o.plan)
+	result := report{Date: began.UTC().Truncate(time.Second), Server: s.version(), Unit: "microseconds", Plan: o.plan,
+		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
+	for _, lib := range libraries {
+		result.Libraries = append(result.Libraries, lib.name)
+	}
 	if o.instructions {
 		result.Unit = "instructions"
 	}
@@ -148,7 +154,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	result.Seconds = time.Since(began).Seconds()
 	if o.json {
-		return result.writeJSON(stdout)
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(result)
 	}
 	return result.writeText(stdout)
 }

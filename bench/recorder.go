@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -37,20 +38,9 @@ func (r *recorder) catch(ask func() error) []redis.Cmder {
 		r.caught.SetErr(nil)
 		return []redis.Cmder{r.caught}
 	}
-	if err == nil {
-		err = errors.New("the peer asked the server nothing")
-	}
 	failed := redis.NewCmd(context.Background())
-	failed.SetErr(err)
+	failed.SetErr(cmp.Or(err, errors.New("the peer asked the server nothing")))
 	return []redis.Cmder{failed}
-}
-
-// pass calls ask, and sends the commands that ask makes instead of recording them, for example to
-// load a limiter's script.
-func (r *recorder) pass(ask func() error) error {
-	r.passing = true
-	defer func() { r.passing = false }()
-	return ask()
 }
 
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -53,15 +51,6 @@ type ratio struct {
 	Least  float64 `json:"least"`
 	Most   float64 `json:"most"`
 	Aim    float64 `json:"aim,omitempty"` // maximum ratio
-}
-
-func newReport(version string, libraries []*library, p plan) report {
-	r := report{Date: time.Now().UTC().Truncate(time.Second), Server: version, Unit: "microseconds", Plan: p,
-		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
-	for _, lib := range libraries {
-		r.Libraries = append(r.Libraries, lib.name)
-	}
-	return r
 }
 
 func (r *report) add(c benchCase, figures []turns) {
@@ -140,10 +129,4 @@ func (r report) writeText(w io.Writer) error {
 		}
 	}
 	return table.Flush()
-}
-
-func (r report) writeJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
 }

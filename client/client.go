@@ -109,7 +109,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 // function, for errors; opened is true if that function is Open.
 func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
-	c := &Client{server: s}
+	c := &Client{server: s, queues: queues{byName: map[string]*queue{}}}
 	parsed := &parsedLimits{server: s, given: map[Limit][]parsedKey{}, table: newTable[limitOn, *parsedLimit](mostParsed)}
 	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
 	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}

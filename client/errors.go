@@ -207,8 +207,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.doubt(written)
 		return e
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
 		e.sortReply(reply.Error(), written)
 		return e
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,11 +80,7 @@ func (l *localLog) decided(ctx context.Context, why error) {
 	if !l.minute.Allow(time.Minute) {
 		return
 	}
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.WarnContext(ctx, "this process decides on rate limits alone, with its share of each limit",
+	cmp.Or(l.logger, slog.Default()).WarnContext(ctx, "this process decides on rate limits alone, with its share of each limit",
 		"decisions", l.count.Swap(0), "error", why)
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,9 +22,7 @@ import (
 // LogTo logs the names of policies. It does not log keys, but the text of an error contains the
 // keys of its call.
 func LogTo(logger *slog.Logger) Observer {
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger = cmp.Or(logger, slog.Default())
 	l := &callLog{logger: logger}
 	return Observer{Call: l.call, Breaker: l.breaker, local: &localLog{logger: logger}}
 }
@@ -56,7 +55,7 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 			return
 		}
 		attrs = append(attrs, slog.Any("error", o.Err), slog.Int64("more", lines.more.Swap(0)))
-		if p := (panicked{}); errors.As(o.Err, &p) {
+		if p, ok := errors.AsType[panicked](o.Err); ok {
 			attrs = append(attrs, slog.String("stack", p.stack))
 		}
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -79,9 +80,7 @@ func (c *Client) secure(o *redis.Options) error {
 		return errors.New("ratelimit: client.Open: WithTLS is about TLS, and the URL does not ask for it; write rediss:// in place of redis://")
 	}
 	config := c.tls.Clone()
-	if config.ServerName == "" {
-		config.ServerName = o.TLSConfig.ServerName
-	}
+	config.ServerName = cmp.Or(config.ServerName, o.TLSConfig.ServerName)
 	o.TLSConfig = config
 	return nil
 }

@@ -55,9 +55,6 @@ func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	defer s.mu.Unlock()
 	q := s.byName[name]
 	if q == nil {
-		if s.byName == nil {
-			s.byName = map[string]*queue{}
-		}
 		q = &queue{}
 		s.byName[name] = q
 	}

@@ -11,7 +11,7 @@ import (
 // TestWaitingInAQueue checks which waiters may call the server next, in situations that a test with
 // a server cannot create.
 func TestWaitingInAQueue(t *testing.T) {
-	var s queues
+	s := queues{byName: map[string]*queue{}}
 	places := map[string]*waiter{}
 	join := func(names ...string) {
 		for _, name := range names {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,26 +62,18 @@ func (s *server) decide(ctx context.Context, req *Request) (Result, error) {
 }
 
 func (s *server) execute(ctx context.Context, verb string, req *Request) (Result, error) {
-	call := call{verb: verb}
-	if err := s.prepare(&call, req); err != nil {
-		return Result{}, err
-	}
-	return s.decision(ctx, &call, req)
-}
-
-// prepare fills in call for req.
-func (s *server) prepare(call *call, req *Request) (err error) {
-	call.keys = s.keys(req.keys(call.verb))
+	call := call{verb: verb, keys: s.keys(req.keys(verb))}
 	switch {
-	case call.verb == "peek":
+	case verb == "peek":
 		call.mode = readOnly
 	case req.OnceKey != "":
 		call.mode, call.within = repeatable, req.OnceTTL/2
 	}
-	if call.args, err = req.args(call.verb); err != nil {
-		return refused(call.verb, call.keys, err)
+	var err error
+	if call.args, err = req.args(verb); err != nil {
+		return Result{}, refused(verb, call.keys, err)
 	}
-	return nil
+	return s.decision(ctx, &call, req)
 }
 
 // decision sends a take, peek, refund, acquire or renew. It does what ask does, with fewer copies of
@@ -122,26 +115,17 @@ func (s *server) do(ctx context.Context, call *call) (any, error) {
 	return s.attempt(limited, call)
 }
 
-// ready returns the error for a call that cannot be sent, or nil.
+// ready returns the error for a call that cannot be sent, or nil. A call with an empty key is not
+// sent. The server would accept it, and all callers that leave the key empty by mistake would share
+// one limit.
 func (s *server) ready(ctx context.Context, call *call) error {
-	if err := s.unnamed(call.keys); err != nil {
-		return refused(call.verb, call.keys, err)
+	if i := slices.Index(call.keys, s.prefix); i >= 0 {
+		return refused(call.verb, call.keys, fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1))
 	}
 	if s.lifetime.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
 	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
-}
-
-// unnamed returns an error if a key is empty. The server would accept an empty key, and all callers
-// that leave it empty by mistake would share one limit.
-func (s *server) unnamed(keys []string) error {
-	for i, key := range keys {
-		if key == s.prefix {
-			return fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1)
-		}
-	}
-	return nil
 }
 
 // attempt executes a call at most once. If the library was missing and the healer installed it, the

@@ -3,6 +3,8 @@ package embedded
 import (
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
 // command describes a command for the dispatcher. The data comes from Redis 7.0's reply to COMMAND,
@@ -45,7 +47,7 @@ func (s *Server) commandHandlers() map[string]*command {
 		table[name].run = run
 	}
 	for name, why := range unsupported {
-		table[name].run = refused(why)
+		table[name].run = func(*Server, *session, []string) engine.Reply { return notSupported("this command", why) }
 	}
 	for name, cmd := range table {
 		if cmd.blocking {

@@ -55,12 +55,10 @@ func (s *Server) admit(conn net.Conn) {
 	}
 	c := s.newSession(conn)
 	s.sessions[c] = true
-	s.wg.Add(1)
-	go s.serve(c)
+	s.wg.Go(func() { s.serve(c) })
 }
 
 func (s *Server) serve(c *session) {
-	defer s.wg.Done()
 	for !c.closing {
 		words, err := readCommand(c.in)
 		var bad protocolError
@@ -127,13 +125,11 @@ func (o *output) flush() {
 	defer o.mu.Unlock()
 	if len(o.replies) > 0 && !o.active {
 		o.active = true
-		o.sending.Add(1)
-		go o.send()
+		o.sending.Go(o.send)
 	}
 }
 
 func (o *output) send() {
-	defer o.sending.Done()
 	var sent []byte
 	for {
 		o.mu.Lock()

@@ -51,9 +51,6 @@ func (s *Server) planExpiry(db int, key string) {
 	if at == 0 {
 		return
 	}
-	if s.expiry.planned == nil {
-		s.expiry.planned = map[dbKey]int64{}
-	}
 	k := dbKey{db, key}
 	if planned, ok := s.expiry.planned[k]; ok && planned <= at {
 		return

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,10 +24,6 @@ const (
 	noMessages    = "it sends no messages"
 	oneDatabase   = "its keys stay in their database"
 )
-
-func refused(why string) handler {
-	return func(s *Server, c *session, args []string) engine.Reply { return notSupported("this command", why) }
-}
 
 func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
@@ -74,10 +71,7 @@ var amounts = map[string][2]int{
 
 // tooMuch returns an error if an offset or a count in words is too large. Otherwise it returns nil.
 func (c *command) tooMuch(words []string) engine.Reply {
-	first, end := c.amounts[0], c.amounts[1]
-	if end == 0 {
-		end = len(words)
-	}
+	first, end := c.amounts[0], cmp.Or(c.amounts[1], len(words))
 	for i := first; i > 0 && i < end; i++ {
 		if n, _ := strconv.ParseInt(words[i], 10, 64); n > most || n < -most {
 			return engine.Error(fmt.Sprintf("ERR the embedded server refuses %.32s in %s: it takes offsets and counts up to %d", words[i], c.name, most))

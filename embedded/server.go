@@ -46,6 +46,7 @@ func Start(opts ...Option) (*Server, error) {
 		opts:     o,
 		closing:  make(chan struct{}),
 		keyspace: miniredis.NewMiniRedis(),
+		expiry:   expiry{planned: map[dbKey]int64{}},
 		capture:  newCapture(),
 		sessions: map[*session]bool{},
 	}
@@ -76,8 +77,7 @@ func Start(opts ...Option) (*Server, error) {
 		return nil, fmt.Errorf("embedded: cannot listen on %s: %w", o.addr, err)
 	}
 	s.listener = l
-	s.wg.Add(1)
-	go s.accept()
+	s.wg.Go(s.accept)
 	return s, nil
 }
 
@@ -140,7 +140,6 @@ func (s *Server) shut() {
 }
 
 func (s *Server) accept() {
-	defer s.wg.Done()
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {

@@ -1,16 +1,14 @@
 package embedded
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 const crossSlot = "CROSSSLOT Keys in request don't hash to the same slot"
 
 func sameSlot(keys []string) bool {
-	for i := 1; i < len(keys); i++ {
-		if keySlot(keys[i]) != keySlot(keys[0]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(keys, func(key string) bool { return keySlot(key) != keySlot(keys[0]) })
 }
 
 // keySlot returns the hash slot of a key: the CRC16 (XMODEM) of the key, or of the part between its

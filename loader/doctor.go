@@ -68,8 +68,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	x := &examination{follows: map[string]patient{}, holds: map[string][]string{}}
 	topology, shards, failed := s.find(ctx)
 	for _, n := range failed {
-		var e *Error
-		if errors.As(n.Err, &e) && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == ErrNoPermission || e.Class == nil) {
+		if e, ok := errors.AsType[*Error](n.Err); ok && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == ErrNoPermission || e.Class == nil) {
 			why := "grant " + clusterProbe.right()
 			if e.Class == nil {
 				why = "it " + e.found()
@@ -143,8 +142,7 @@ func (x *examination) skip(what, addr, why string) {
 // failed records an error as a finding. If a replica cannot be reached, failed changes check from
 // "reach" to "replicas", because decisions do not need the replica.
 func (x *examination) failed(check string, err error, means string) {
-	var e *Error
-	errors.As(err, &e)
+	e, _ := errors.AsType[*Error](err)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, isReplica := x.follows[e.Addr]; isReplica && check == "reach" {

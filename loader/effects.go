@@ -28,9 +28,6 @@ func (f *fleet) tryChanges() {
 		if m.node.Err != nil || m.node.State != Different && m.node.State != Absent || f.s.effects[key] != nil {
 			continue
 		}
-		if f.s.effects == nil {
-			f.s.effects = map[[2]string]map[string]functions.Effect{}
-		}
 		f.s.effects[key] = f.effects(m.text)
 	}
 }

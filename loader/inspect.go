@@ -82,10 +82,9 @@ func (f *fleet) wantLast() bool {
 	}
 	f.report.Wanted = f.want.Library
 	for _, m := range f.members {
-		if !m.inspected() {
-			continue
+		if m.inspected() {
+			m.show(m.held, f.want)
 		}
-		m.show(m.held, f.want)
 	}
 	return true
 }

@@ -134,10 +134,7 @@ func (f *fleet) compose() {
 	changed := want.text != f.want.text
 	f.want, f.report.Wanted = want, want.Library
 	for _, m := range f.members {
-		if !m.inspected() {
-			continue
-		}
-		if changed {
+		if changed && m.inspected() {
 			m.show(m.held, want)
 		}
 	}

@@ -183,16 +183,6 @@ func changes(before, after string) []Change {
 	return list
 }
 
-func removedPolicies(before, after string) []string {
-	var names []string
-	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {
-		if c.What == "removed" {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
 func differences(kind string, before, after map[string]string) []Change {
 	var list []Change
 	for name, text := range after {

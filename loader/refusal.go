@@ -55,7 +55,12 @@ func (f *fleet) refusal(ctx context.Context, m *member, o options) error {
 // removes returns the names of the node's policies that the build does not have. It omits policies
 // of other namespaces if another deployment has removed them.
 func (f *fleet) removes(m *member) []string {
-	names := removedPolicies(m.text, f.want.text)
+	var names []string
+	for _, c := range differences("policy", policiesOf(m.text), policiesOf(f.want.text)) {
+		if c.What == "removed" {
+			names = append(names, c.Name)
+		}
+	}
 	if len(names) > 0 && f.explained(m) {
 		names = slices.DeleteFunc(names, func(name string) bool { return functions.Policy{Name: name}.Namespace() != f.s.l.namespace })
 	}

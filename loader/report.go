@@ -132,13 +132,7 @@ func (r Report) Changed() int {
 }
 
 func failed(nodes []Node) []Node {
-	var list []Node
-	for _, n := range nodes {
-		if n.Err != nil {
-			list = append(list, n)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Err == nil })
 }
 
 // compareAddrs compares addresses: first by host, then numerically by port.

@@ -47,7 +47,7 @@ type lastRead struct {
 const usesPerRead = 10
 
 func (l *Loader) session() *session {
-	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
+	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}, effects: map[[2]string]map[string]functions.Effect{}}
 }
 
 func (s *session) conn(addr string) *conn {

@@ -58,24 +58,16 @@ type artifact struct {
 // readBuild describes a Build, and returns an error if it is not the ratelimit library or has
 // policies outside the Loader's namespace.
 func (l *Loader) readBuild(build Build) (owned, error) {
-	a, err := describeBuild(build)
-	if err != nil {
-		return owned{}, err
-	}
-	return l.owns(a)
-}
-
-func describeBuild(build Build) (artifact, error) {
 	const remedy = "make one with functions.New"
 	if build == nil || build.Text() == "" {
-		return artifact{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
+		return owned{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
 	}
 	a := artifact{text: build.Text()}
 	a.Library = describe(a.text)
 	if first, _, _ := strings.Cut(a.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !a.ours() {
-		return a, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
+		return owned{}, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
 	}
-	return a, nil
+	return l.owns(a)
 }
 
 var (

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -105,9 +106,7 @@ func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 		}
 	}
 	if len(shards) == 0 {
-		if err == nil {
-			err = errors.New("it names no node")
-		}
+		err = cmp.Or(err, errors.New("it names no node"))
 		c := &conn{addr: "the cluster"}
 		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "check that function", "cannot be found by the client's own ClusterSlots (%v)", err))}
 	}
@@ -285,6 +284,5 @@ func reachable(endpoint, ip, host string, port int64) string {
 }
 
 func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

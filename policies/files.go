@@ -36,8 +36,10 @@ func Read(names ...string) (*File, error) {
 	if len(files) == 1 && len(names) == 1 {
 		return files[0], nil
 	}
-	all := join(files)
-	all.Name = strings.Join(names, ", ")
+	all := &File{Name: strings.Join(names, ", ")}
+	for _, file := range files {
+		all.Policies = append(all.Policies, file.Policies...)
+	}
 	problems = append(problems, all.twice()...)
 	if len(problems) == 0 {
 		if _, err := all.Build(); err != nil { // all files together have too many policies, or too large ones
@@ -48,15 +50,6 @@ func Read(names ...string) (*File, error) {
 		return nil, problems
 	}
 	return all, nil
-}
-
-// join returns the policies of all files as one file without a name.
-func join(files []*File) *File {
-	all := &File{}
-	for _, file := range files {
-		all.Policies = append(all.Policies, file.Policies...)
-	}
-	return all
 }
 
 // twice returns a problem for each policy that has the name of an earlier one.

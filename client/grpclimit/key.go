@@ -65,9 +65,6 @@ func Metadata(name string) Key {
 	})}
 }
 
-// unusable returns a Key for which NewServer returns err.
-func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
-
 // Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if the
 // address is not an IP address, by the name of the network, such as "peer=unix". Ports and IPv6
 // zones are removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy
@@ -79,7 +76,7 @@ func Peer() Key { return PeerNetwork(128) }
 // could otherwise use a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
 	if err := keytext.CheckBits("PeerNetwork", ipv6Bits); err != nil {
-		return unusable(err)
+		return Key{keytext.Key[call]{Err: err}}
 	}
 	return Func("peer", func(ctx context.Context, _ string) (string, error) {
 		p, ok := peer.FromContext(ctx)

@@ -35,9 +35,6 @@ type Policy struct {
 // the fields are written as without WithPolicies.
 func WithPolicies(policies ...Policy) Option {
 	return func(m *middleware) error {
-		if m.policies == nil {
-			m.policies = map[client.Limit][]Policy{}
-		}
 		for _, p := range policies {
 			if err := checkName(p.Name); err != nil {
 				return err
@@ -142,7 +139,8 @@ func (f *fields) set(req client.Request, result client.Result) {
 		if p.Window > 0 {
 			q.Params.Add("w", integer(seconds(p.Window)))
 			if p.Name == name { // t is at least the time in which the remaining units refill
-				reset = max(reset, sustainable(p, result.Remaining))
+				left := float64(min(result.Remaining, p.Quota)) / float64(p.Quota)
+				reset = max(reset, seconds(time.Duration(float64(p.Window)*left)))
 			}
 		}
 		list = append(list, q)
@@ -163,11 +161,6 @@ func (f *fields) set(req client.Request, result client.Result) {
 		f.header.Set("X-Ratelimit-Remaining", strconv.FormatInt(result.Remaining, 10))
 		f.header.Set("X-Ratelimit-Reset", strconv.FormatInt(time.Now().Add(result.ResetAfter).Add(time.Second-1).Unix(), 10))
 	}
-}
-
-// sustainable returns the number of seconds in which n units refill at the rate of p.
-func sustainable(p Policy, n int64) int64 {
-	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
 }
 
 // put replaces one line of the field with list. at is the index of the line. Marshaling cannot

@@ -35,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/sony/gobreaker/v2"
@@ -104,12 +105,15 @@ func New(opts ...Option) (client.Observer, error) {
 
 func wrong(err error) error { return fmt.Errorf("ratelimit: otellimit.New: %w", err) }
 
+// decisions lists the operations that make a decision unless they fail.
+var decisions = []string{"take", "peek", "refund", "acquire", "renew"}
+
 func (o *observer) call(ctx context.Context, call client.Observation) {
 	own := []attribute.KeyValue{attribute.String("ratelimit.outcome", string(call.Outcome))}
 	if call.Policy != "" {
 		own = append(own, attribute.String("ratelimit.policy", call.Policy))
 	}
-	if call.Outcome != client.OutcomeDone && isDecision(call.Operation) {
+	if call.Outcome != client.OutcomeDone && slices.Contains(decisions, call.Operation) {
 		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation)}, own...)
 		if call.Outcome == client.OutcomeAllowed || call.Outcome == client.OutcomeDenied {
 			attrs = append(attrs, attribute.String("ratelimit.source", call.Source.String()))
@@ -131,15 +135,6 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 		span.SetStatus(codes.Error, call.ErrorType()) // not the error's text, which contains keys
 	}
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
-}
-
-// isDecision reports whether the operation returns a decision if it succeeds.
-func isDecision(operation string) bool {
-	switch operation {
-	case "take", "peek", "refund", "acquire", "renew":
-		return true
-	}
-	return false
 }
 
 // wasSent reports whether the call counts as sent to a server. It returns false only if a circuit

@@ -69,11 +69,9 @@ func (b *Backend) Addrs() []string {
 // may first change the options. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
-		Addrs:         b.Addrs(),
-		IsClusterMode: b.Cluster,
-		MaintNotificationsConfig: &maintnotifications.Config{
-			Mode: maintnotifications.ModeDisabled,
-		},
+		Addrs:                    b.Addrs(),
+		IsClusterMode:            b.Cluster,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	for _, m := range modify {
 		m(opts)

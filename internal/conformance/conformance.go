@@ -6,6 +6,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -243,11 +244,7 @@ func (c *Case) calls() (calls [][]string, setup int) {
 		flags += fmt.Sprintf("%q,", f)
 	}
 	text := fmt.Sprintf("#!lua name=t\nredis.register_function{function_name='f',callback=function(KEYS,ARGV) %s\nend,flags={%s}}", c.Lua, flags)
-	command := c.Command
-	if command == "" {
-		command = "FCALL"
-	}
-	call := append([]string{command, "f", strconv.Itoa(len(c.Keys))}, c.Keys...)
+	call := append([]string{cmp.Or(c.Command, "FCALL"), "f", strconv.Itoa(len(c.Keys))}, c.Keys...)
 	return [][]string{{"FUNCTION", "LOAD", text}, append(call, c.Args...)}, 1
 }
 

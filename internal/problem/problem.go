@@ -2,6 +2,7 @@
 package problem
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 )
@@ -19,13 +20,8 @@ type Problem struct {
 
 // Write sends p as the response.
 func (p Problem) Write(w http.ResponseWriter) {
-	if p.Title == "" {
-		p.Title = http.StatusText(p.Status)
-	}
-	body, err := json.Marshal(p)
-	if err != nil { // cannot happen, because every field has a JSON form
-		body = nil
-	}
+	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
+	body, _ := json.Marshal(p) // cannot fail, because every field has a JSON form
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // the client may have hung up

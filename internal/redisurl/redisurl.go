@@ -163,8 +163,7 @@ func splitOption(query string) bool {
 // withoutURL returns an error from url.Parse without the URL, which may contain a password. It also
 // removes an invalid port, which may be part of a password.
 func withoutURL(err error) error {
-	var at *url.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*url.Error](err); ok {
 		err = at.Err
 	}
 	switch {

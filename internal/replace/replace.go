@@ -120,12 +120,10 @@ func follow(name string) (string, error) {
 
 // withName replaces the file name in err with name, which the caller gave.
 func withName(name string, err error) error {
-	var path *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: path.Op, Path: name, Err: path.Err}
-	case errors.As(err, &link):
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
 		return &fs.PathError{Op: link.Op, Path: name, Err: link.Err}
 	}
 	return err

@@ -24,13 +24,11 @@ func init() {
 				return nil
 			},
 		},
-		Open:    openWindow,
-		Refuses: refusesWindow,
+		Open: openWindow,
+		Refuses: func(l Limit) bool {
+			return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.calendar() && !r.has("align=clock") })
+		},
 	}
-}
-
-func refusesWindow(l Limit) bool {
-	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.calendar() && !r.has("align=clock") })
 }
 
 type window struct {

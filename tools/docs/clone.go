@@ -44,10 +44,11 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	if err := programs(c.bin); err != nil {
 		return nil, err
 	}
-	known, err := goEnv(ctx, "GOMODCACHE", "GOPROXY")
+	env, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("go env: %w", err)
 	}
+	known := strings.Split(string(env), "\n")
 	c.env = append(append(os.Environ(), onPath(c.bin)...),
 		"GOMODCACHE="+filepath.Join(dir, "modules"),
 		// Other modules come from the local download cache or, if they are not there, from their
@@ -147,14 +148,6 @@ func programs(bin string) error {
 		return nil // use the python3 on PATH
 	}
 	return os.Symlink(python, filepath.Join(bin, "python3"))
-}
-
-func goEnv(ctx context.Context, names ...string) ([]string, error) {
-	text, err := exec.CommandContext(ctx, "go", append([]string{"env"}, names...)...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("go env: %w", err)
-	}
-	return strings.Split(string(text), "\n"), nil
 }
 
 func (c *Clone) environ(redisURL string) []string {

@@ -51,7 +51,9 @@ func shardsTable() string {
 	}
 	places := make([]int, keys+1)
 	for rank := range places {
-		places[rank] = shardOf(fmt.Sprintf("key:%d", rank))
+		h := fnv.New64a()
+		fmt.Fprintf(h, "key:%d", rank)
+		places[rank] = int(h.Sum64() % shards)
 	}
 	var rows [][]string
 	for _, b := range []struct {
@@ -76,12 +78,6 @@ func shardsTable() string {
 		rows = append(rows, []string{n, ttl, figures.Count(sum), figures.Count(sum / shards), figures.Count(most), figures.Count(rest)})
 	}
 	return figures.Markdown(0, []string{"n", "ttl", "messages/s", "a shard on average", "the busiest shard", "without its busiest key"}, rows)
-}
-
-func shardOf(key string) int {
-	h := fnv.New64a()
-	h.Write([]byte(key))
-	return int(h.Sum64() % shards)
 }
 
 // serversTable returns a table of how many shards are needed if each is used at half of its

@@ -74,18 +74,13 @@ func subKeysTable() string {
 			}
 			for _, load := range splitLoads {
 				s.offered = splitLimit * load / 100
-				rows[i] = append(rows[i], lost(s.run(), 2*splitLimit))
+				t := s.run()
+				could := min(t.offered, 2*splitLimit) // what the undivided limit would have admitted
+				rows[i] = append(rows[i], percent(max(0, could-t.admitted), could))
 			}
 		}
 	})
 	return figures.Markdown(0, columns, rows)
-}
-
-// lost returns the percentage by which t admitted fewer calls than the undivided limit would have
-// admitted.
-func lost(t tally, limit int64) string {
-	could := min(t.offered, limit)
-	return percent(max(0, could-t.admitted), could)
 }
 
 // regionsTable returns a table of how much three regions with their own servers admit together, as

@@ -10,10 +10,7 @@ func startIndex(i, length int) int {
 	if i < 0 {
 		i += length + 1
 	}
-	if i < 0 {
-		return 0
-	}
-	return i
+	return max(i, 0)
 }
 
 // find implements string.find, or string.match if positions is false.

@@ -16,11 +16,11 @@ func openMath(L *lua.LState) *lua.LTable {
 	})
 	t.RawSetString("mod", lua.LNil)
 	t.RawSetString("huge", lua.LNumber(math.Inf(1)))
-	random := &lrand48{}
+	random := lrand48(0x1234ABCD330E)
 	return set(L, t, map[string]lua.LGFunction{
 		"random": random.random,
 		"randomseed": func(L *lua.LState) int {
-			random.seed(uint32(integer(L, 1)))
+			random = lrand48(uint32(integer(L, 1)))<<16 | 0x330E
 			return 0
 		},
 	})
@@ -50,17 +50,9 @@ func (r *lrand48) random(L *lua.LState) int {
 }
 
 // lrand48 is the random number generator of math.random.
-type lrand48 struct {
-	x      uint64
-	seeded bool
-}
-
-func (r *lrand48) seed(v uint32) { r.x, r.seeded = uint64(v)<<16|0x330E, true }
+type lrand48 uint64
 
 func (r *lrand48) next() int32 {
-	if !r.seeded {
-		r.x, r.seeded = 0x1234ABCD330E, true
-	}
-	r.x = (r.x*0x5DEECE66D + 0xB) & (1<<48 - 1)
-	return int32(r.x >> 17)
+	*r = (*r*0x5DEECE66D + 0xB) & (1<<48 - 1)
+	return int32(*r >> 17)
 }

@@ -4,6 +4,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -82,9 +83,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	if err == nil {
 		answer, err = op.call(context.WithoutCancel(r.Context()), h.Limiter, body)
 	}
-	if answer.policy != "" {
-		name = answer.policy
-	}
+	name = cmp.Or(answer.policy, name)
 	if err != nil {
 		h.Metrics.Decided("api", name, "error", began)
 		h.refuse(w, name, err)
@@ -147,9 +146,7 @@ func describe(err error) problem.Problem {
 	if !ok {
 		return p
 	}
-	if call.Code != "" {
-		p.Reason = call.Code
-	}
+	p.Reason = cmp.Or(call.Code, p.Reason)
 	switch {
 	case errors.Is(err, client.ErrNoPolicy):
 		p.Status = http.StatusNotFound

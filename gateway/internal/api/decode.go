@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,20 +28,15 @@ func decode(body []byte, request any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	var object json.RawMessage
-	if err := d.Decode(&object); err != nil {
-		return malformed(err)
+	if err := d.Decode(&object); errors.Is(err, io.EOF) {
+		return bad(`the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`)
+	} else if err != nil {
+		return bad("the body is not JSON (%v); send a JSON object", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return bad("something follows the JSON object; send one object")
 	}
 	return fields("", object, reflect.ValueOf(request).Elem())
-}
-
-func malformed(err error) error {
-	if errors.Is(err, io.EOF) {
-		return bad(`the body is empty; send a JSON object such as {"keys":["user:42"],"limits":["100/m"]}`)
-	}
-	return bad("the body is not JSON (%v); send a JSON object", err)
 }
 
 // fields sets the fields of a struct from an object. path is the path of the object, or "" for the
@@ -195,12 +191,7 @@ func list(value json.RawMessage) (items []json.RawMessage, ok bool) {
 	return items, value[0] == '[' && json.Unmarshal(value, &items) == nil
 }
 
-func at(path string) string {
-	if path == "" {
-		return "the request"
-	}
-	return path
-}
+func at(path string) string { return cmp.Or(path, "the request") }
 
 func join(path, name string) string {
 	if path == "" {

@@ -97,11 +97,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Metrics.Decided("check", "@"+policy, decision, began)
 }
 
-// misconfigured reports whether err is a configuration error, which a retry cannot correct.
-func misconfigured(err error) bool {
-	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
-}
-
 // refusal returns the response if the policy does not exist or cannot be used with one key. The
 // status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
@@ -134,7 +129,9 @@ func (r *recorder) Write(text []byte) (int, error) {
 
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
-	if r.held = misconfigured(r.outcome.err); r.held {
+	err := r.outcome.err
+	r.held = errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
+	if r.held {
 		return
 	}
 	if r.denies403 && status == http.StatusTooManyRequests {
@@ -162,7 +159,7 @@ func (h *Handler) limit(path string) (string, http.Handler, error) {
 		return "", nil, err
 	}
 	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.RefuseOnError(time.Second),
-		httplimit.OnError(h.failed()))
+		httplimit.OnError(h.failed))
 	if err != nil {
 		return "", nil, err
 	}

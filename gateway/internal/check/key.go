@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -79,9 +80,7 @@ func (h *Handler) single(word string) (key httplimit.Key, ok bool) {
 func segment(n int) httplimit.Key {
 	return httplimit.Func(fmt.Sprintf("path/%d", n), func(r *http.Request) (string, error) {
 		_, uri := cutPath(r.URL.EscapedPath())
-		if uri == "" {
-			uri = r.Header.Get(uriField)
-		}
+		uri = cmp.Or(uri, r.Header.Get(uriField))
 		if uri == "" {
 			return "", fmt.Errorf("%w: the path has no /- with the client's path behind it, and there is no header %s", httplimit.ErrNoKey, uriField)
 		}
@@ -103,13 +102,10 @@ func segments(uri string) []string {
 	return strings.FieldsFunc(path.Clean("/"+text), func(r rune) bool { return r == '/' })
 }
 
-// failed returns a function that records an error in the request's outcome, and logs errors at most
-// once a second.
-func (h *Handler) failed() func(*http.Request, error) {
-	return func(r *http.Request, err error) {
-		if got, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
-			got.err = err
-		}
-		h.logs.Do(func() { h.Log.Error("no decision", "source", "check", "error", remedy.For(err)) })
+// failed records an error in the request's outcome, and logs errors at most once a second.
+func (h *Handler) failed(r *http.Request, err error) {
+	if got, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
+		got.err = err
 	}
+	h.logs.Do(func() { h.Log.Error("no decision", "source", "check", "error", remedy.For(err)) })
 }

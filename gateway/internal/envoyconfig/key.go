@@ -20,13 +20,8 @@ func Key(domain string, descriptor []*entries.RateLimitDescriptor_Entry, pattern
 			value = pattern
 		}
 		key.WriteByte('|')
-		key.WriteString(keytext.Value(escapeName(entry.Key), value))
+		name := strings.ReplaceAll(keytext.Escape(entry.Key), "=", "%3D") // = separates the name from the value
+		key.WriteString(keytext.Value(name, value))
 	}
 	return key.String()
-}
-
-// escapeName is like keytext.Escape, but also escapes =, which separates the name of an entry from
-// its value.
-func escapeName(name string) string {
-	return strings.ReplaceAll(keytext.Escape(name), "=", "%3D")
 }

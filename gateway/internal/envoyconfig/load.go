@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -137,10 +138,7 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 		label += "_" + value
 	}
 	next := &node{shared: d.ShareThreshold}
-	last := value
-	if value == "" {
-		last = d.Key
-	}
+	last := cmp.Or(value, d.Key)
 	if parent.exact[pair{d.Key, value}] != nil {
 		l.source.Wrong(n, "the descriptor %s is there twice; remove one of them", yamlfile.Shown(label))
 		return

@@ -37,11 +37,11 @@ func New(registry prometheus.Registerer) *Metrics {
 			Name: "ratelimit_gateway_config_reloads_total",
 			Help: "Times that the files were loaded, by result (ok, error).",
 		}, []string{"result"}),
+		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimit_gateway_breaker_open",
+			Help: "1 if the circuit breaker of a Redis node is open.",
+		}, []string{"node"}),
 	}
-	m.breakers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ratelimit_gateway_breaker_open",
-		Help: "1 if the circuit breaker of a Redis node is open.",
-	}, []string{"node"})
 	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers)
 	return m
 }

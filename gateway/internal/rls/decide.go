@@ -18,17 +18,9 @@ import (
 // is set, together. Descriptors are always decided separately if they take no units, if they share
 // a key, or if their keys are on several servers of a cluster.
 func (s *Server) decide(ctx context.Context, list []question) error {
-	switch {
-	case len(list) > 1:
-		return s.decideAll(ctx, list)
-	case list[0].limit == "":
-		return nil
+	if len(list) == 1 && list[0].limit != "" {
+		return s.one(ctx, &list[0])
 	}
-	return s.one(ctx, &list[0])
-}
-
-// decideAll is decide for several questions.
-func (s *Server) decideAll(ctx context.Context, list []question) error {
 	var policies, rules, others []*question
 	for i := range list {
 		switch q := &list[i]; {
@@ -133,53 +125,35 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		if q.result.Allowed = result.Allowed; result.Allowed {
 			continue // the denial comes from a shadow policy
 		}
-		if err := s.alone(ctx, q); err != nil {
+		// Decide as if the descriptor were the only one in the request, and charge nothing.
+		if err := q.got(s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)); err != nil {
 			return false, err
 		}
 	}
 	return result.Allowed, nil
 }
 
-// alone sets the result that q would get as the only question in the request. It charges nothing.
-func (s *Server) alone(ctx context.Context, q *question) error {
-	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)
-	if err != nil {
-		return err
-	}
-	q.result = of(&result)
-	return nil
-}
-
 func (s *Server) one(ctx context.Context, q *question) error {
 	if q.back || q.hits == 0 {
 		return s.uncharged(ctx, q)
 	}
-	result, err := s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)
-	if err != nil {
+	if err := q.got(s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)); err != nil {
 		return err
 	}
-	q.result = of(&result)
 	return s.overshoot(ctx, q)
 }
 
 // uncharged decides on a descriptor that takes no units: it gives its hits back, or has 0 hits and
 // only queries the limit.
 func (s *Server) uncharged(ctx context.Context, q *question) error {
-	var result client.Result
-	var err error
 	if q.back {
-		result, err = s.Limiter.RefundN(ctx, q.key, q.limit, q.hits)
-	} else {
-		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 0)
-		if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
-			result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
-		}
+		return q.got(s.Limiter.RefundN(ctx, q.key, q.limit, q.hits))
 	}
-	if err != nil {
-		return err
+	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, 0)
+	if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
+		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
 	}
-	q.result = of(&result)
-	return nil
+	return q.got(result, err)
 }
 
 // overshoot charges a denied descriptor for its hits, as envoyproxy/ratelimit does, if q.window is
@@ -190,6 +164,14 @@ func (s *Server) overshoot(ctx context.Context, q *question) error {
 	}
 	q.result.Remaining = 0
 	_, err := s.Limiter.Take(ctx, client.Request{Keys: []string{q.key}, Limits: []client.Limit{q.limit}, Costs: []int64{q.hits}, Force: true})
+	return err
+}
+
+// got sets the result of a question, unless its call failed.
+func (q *question) got(result client.Result, err error) error {
+	if err == nil {
+		q.result = of(&result)
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -70,9 +71,7 @@ func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 		default:
 			q.policy(descriptor)
 		}
-		if q.label == "" {
-			q.label = unmatched
-		}
+		q.label = cmp.Or(q.label, unmatched)
 	}
 	if replaced == nil {
 		return list, nil

@@ -170,7 +170,7 @@ func (r *run) step(s generate.Step) error {
 			return err
 		}
 	}
-	r.remember(c, got)
+	r.remember(got)
 	return r.expiries(c)
 }
 
@@ -219,11 +219,8 @@ func (r *run) want(c model.Call) string {
 
 // repeats reports whether ONCE has stored a reply for the call. If so, the call takes nothing.
 func (r *run) repeats(c model.Call) bool {
-	if c.OnceMS == 0 {
-		return false
-	}
 	_, kept := r.model.Expiry(c.OnceKey)
-	return kept
+	return kept && c.OnceMS > 0
 }
 
 // peek returns the reply to a peek with the arguments of the take c, and checks that the peek
@@ -305,7 +302,7 @@ func (r *run) unchanged(c model.Call, before []any) error {
 }
 
 // remember stores the times of a decision for the next move of the clock.
-func (r *run) remember(c model.Call, got string) {
+func (r *run) remember(got string) {
 	var allowed, limit, remaining, retry, reset int64
 	if n, _ := fmt.Sscanf(got, "[%d %d %d %d %d", &allowed, &limit, &remaining, &retry, &reset); n == 5 {
 		r.retry, r.reset = retry, reset

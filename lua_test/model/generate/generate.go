@@ -65,7 +65,12 @@ type Step struct {
 // generates short slices.
 func Steps() *rapid.Generator[[]Step] {
 	return rapid.Custom(func(t *rapid.T) []Step {
-		p := drawPool(t)
+		p := pool{
+			limits:    rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
+			leases:    rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
+			overrides: rapid.SliceOfN(rapid.Custom(limit), 1, 2).Draw(t, "overrides"),
+			only:      pick(t, "", "", "", "", "leases", "usage"),
+		}
 		step := rapid.Custom(func(t *rapid.T) Step { return Step{p.move(t), pick(t, 0, 0, 1), p.call(t)} })
 		groups := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 12)
 		return slices.Concat(groups.Draw(t, "steps")...)
@@ -78,15 +83,6 @@ type pool struct {
 	leases    []model.Policy
 	overrides []model.Policy // for limiter keys
 	only      string         // a key of verbs: "leases" or "usage" to draw mostly these verbs, "" to draw from all
-}
-
-func drawPool(t *rapid.T) pool {
-	return pool{
-		limits:    rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
-		leases:    rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
-		overrides: rapid.SliceOfN(rapid.Custom(limit), 1, 2).Draw(t, "overrides"),
-		only:      pick(t, "", "", "", "", "leases", "usage"),
-	}
 }
 
 func pick[T any](t *rapid.T, from ...T) T {

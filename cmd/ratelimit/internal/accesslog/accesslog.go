@@ -148,8 +148,6 @@ func (f *File) Next(values [][]byte) (int64, error) {
 	}
 }
 
-var errLong = fmt.Errorf("the line is longer than %d bytes", LongestLine)
-
 // line reads the next line, and returns it without its line ending.
 func (f *File) line() ([]byte, error) {
 	line, err := f.lines.ReadSlice('\n')
@@ -173,7 +171,7 @@ func (f *File) line() ([]byte, error) {
 	f.number++
 	line = bytes.TrimRight(f.long, "\r\n")
 	if len(line) > LongestLine {
-		return nil, &BadLine{f.number, errLong}
+		return nil, &BadLine{f.number, fmt.Errorf("the line is longer than %d bytes", LongestLine)}
 	}
 	return line, nil
 }

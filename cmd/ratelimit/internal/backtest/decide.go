@@ -16,13 +16,6 @@ type engine struct {
 	at     int64
 }
 
-func (e *engine) setTime(at int64) {
-	if at != e.at {
-		e.server.SetTime(time.UnixMilli(at))
-		e.at = at
-	}
-}
-
 func (e *engine) decide(words []any) ([]any, error) {
 	reply, err := e.server.Do(words...)
 	if err != nil {
@@ -130,7 +123,10 @@ func (d *decider) see(r *event) error {
 		}
 		d.take[3+i] = d.prefix + strconv.Itoa(i) + ":" + strconv.Itoa(int(r.keys[slot]))
 	}
-	d.engine.setTime(r.at)
+	if e := d.engine; r.at != e.at {
+		e.server.SetTime(time.UnixMilli(r.at))
+		e.at = r.at
+	}
 	decision, err := d.decide(r.cost)
 	if err != nil {
 		return err

@@ -156,9 +156,6 @@ func (t *table) number(name []byte) uint32 {
 	if n, ok := t.numbers[string(name)]; ok {
 		return n
 	}
-	if t.numbers == nil {
-		t.numbers = map[string]uint32{}
-	}
 	kept := string(name)
 	t.names = append(t.names, kept)
 	t.counts = append(t.counts, 0)

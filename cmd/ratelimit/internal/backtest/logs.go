@@ -81,7 +81,7 @@ func open(ctx context.Context, inputs []Input, keys []Key, opts Options) (*logs,
 	}
 	l.values = make([][]byte, len(l.fields))
 	for range keys {
-		l.tables = append(l.tables, &table{})
+		l.tables = append(l.tables, &table{numbers: map[string]uint32{}})
 	}
 	for _, input := range inputs {
 		file, err := accesslog.New(ctx, counted{input, &l.bytes}, accesslog.Options{Format: opts.Format, Called: opts.Called, Fields: l.fields})

@@ -223,7 +223,7 @@ func TestShown(t *testing.T) {
 func TestMemory(t *testing.T) {
 	const keys = 200_000
 	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour}, false)
-	table := &table{}
+	table := &table{numbers: map[string]uint32{}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range keys {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,10 +110,7 @@ gets those commands, on its own keys. This command contacts no server.`,
 				if err != nil {
 					return err
 				}
-				name := user
-				if name == "" {
-					name = "ratelimit-" + string(kind)
-				}
+				name := cmp.Or(user, "ratelimit-"+string(kind))
 				if visible(name) != name {
 					return errors.New("--user " + visible(name) + " contains a space or a character that cannot be printed; choose another name")
 				}

@@ -269,7 +269,11 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
 			continue
 		}
-		file, err := openLog(ctx, name)
+		// Opening a named pipe blocks until a writer opens it, so stop waiting when ctx is done.
+		file, err := interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
+		if file == nil && ctx.Err() != nil {
+			err = fmt.Errorf("interrupted before anything was written to %s", name)
+		}
 		var about os.FileInfo
 		if err == nil {
 			files = append(files, file)
@@ -292,16 +296,6 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 		size = 0
 	}
 	return inputs, size, closeAll, nil
-}
-
-// openLog opens a log, and stops waiting when ctx is done: opening a named pipe blocks until a
-// writer opens it.
-func openLog(ctx context.Context, name string) (*os.File, error) {
-	file, err := interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
-	if file == nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("interrupted before anything was written to %s", name)
-	}
-	return file, err
 }
 
 // endable is a reader whose Read returns an error as soon as ctx is done, even while it waits for

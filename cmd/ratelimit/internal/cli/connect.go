@@ -1,14 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
@@ -119,14 +120,6 @@ func (a *app) serversAgain(s servers, inherited bool) string {
 	return flags
 }
 
-var silence = sync.OnceFunc(func() { redis.SetLogger(nowhere{}) })
-
-// nowhere discards what go-redis would write to stderr: the command line reports every error
-// itself.
-type nowhere struct{}
-
-func (nowhere) Printf(context.Context, string, ...any) {}
-
 // connect determines whether the URL names one server or a cluster, and opens a client for it.
 func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, error) {
 	s, err := a.parseServers()
@@ -141,7 +134,7 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 
 // open makes a client without sending anything. All clients of the command line are made here.
 func (s servers) open() redis.UniversalClient {
-	silence()
+	logging.Disable() // go-redis would write to stderr; the command line reports every error itself
 	return s.Open()
 }
 
@@ -207,11 +200,7 @@ func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	defer func() { _ = rdb.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, one.Options.DialTimeout)
 	defer cancel()
-	protocol := one.Options.Protocol
-	if protocol == 0 {
-		protocol = 3
-	}
-	reply, err := rdb.Do(ctx, "HELLO", protocol).Result() // every user may send HELLO
+	reply, err := rdb.Do(ctx, "HELLO", cmp.Or(one.Options.Protocol, 3)).Result() // every user may send HELLO
 	var refusal redis.Error
 	if err != nil && !errors.As(err, &refusal) {
 		return "", err

@@ -57,7 +57,7 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 			if token != "" && len(token) < shortestToken {
 				return fmt.Errorf("--token has %d characters, which can be guessed; give at least %d, or leave it out", len(token), shortestToken)
 			}
-			if ip := net.ParseIP(host); token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			if token == "" && host != "localhost" && !net.ParseIP(host).IsLoopback() {
 				token = rand.Text()
 			}
 			source, err := a.dashboardSource()
@@ -86,7 +86,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	host, port, _ := net.SplitHostPort(listener.Addr().String())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	if net.ParseIP(host).IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	at, note := "http://"+net.JoinHostPort(host, port)+"/", ""

@@ -148,8 +148,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		var node *loader.Error // the demo's library has no policies, so loading it would remove those of the server
-		errors.As(err, &node)
+		node, _ := errors.AsType[*loader.Error](err) // the demo's library has no policies, so loading it would remove those of the server
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
 	nodes := plural(len(report.Nodes), "server")

@@ -59,7 +59,7 @@ memory only. Ctrl-C ends it.`,
 func (a *app) devGreeting(addr string, library buildReport) string {
 	host, port, _ := net.SplitHostPort(addr)
 	local := host
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	if net.ParseIP(host).IsUnspecified() {
 		local = "127.0.0.1"
 	}
 	cli, url := "redis-cli", ""
@@ -74,7 +74,7 @@ func (a *app) devGreeting(addr string, library buildReport) string {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "listening on %s: an embedded server, in memory\nloaded %s\n", addr, library)
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+	if !net.ParseIP(host).IsLoopback() {
 		text.WriteString("anyone who can reach this address can use it: it asks for no password\n")
 	}
 	fmt.Fprintf(&text, `

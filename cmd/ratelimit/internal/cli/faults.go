@@ -34,11 +34,10 @@ func (s servers) faults(err error, rights string) error {
 	}
 	var found joined
 	for _, err := range all {
-		var node *scan.NodeError
 		var refusal redis.Error
 		var call *client.Error
 		name := s.Name
-		if errors.As(err, &node) {
+		if node, ok := errors.AsType[*scan.NodeError](err); ok {
 			err, name = node.Err, s.nodeName(node.Addr)
 		}
 		switch {

@@ -56,7 +56,6 @@ var hints = []struct {
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error
-	var unreachable *dialing.Class
 	code := ""
 	if errors.As(err, &call) {
 		code = call.Code
@@ -68,7 +67,7 @@ func (a *app) hint(err error) string {
 			return a.expand(h.hint, node)
 		}
 	}
-	if errors.As(err, &unreachable) {
+	if unreachable, ok := errors.AsType[*dialing.Class](err); ok {
 		return unreachable.Hint
 	}
 	return ""
@@ -78,9 +77,7 @@ func (a *app) hint(err error) string {
 // $password with their values. A deployment without --policies would remove the policies, so expand
 // adds --policies FILE if the user named no files.
 func (a *app) expand(hint string, node *loader.Error) string {
-	if node == nil {
-		node = &loader.Error{Addr: "HOST:PORT", User: "USER"}
-	}
+	node = cmp.Or(node, &loader.Error{Addr: "HOST:PORT", User: "USER"})
 	adds := false
 	again := func(command string, more ...string) string {
 		if a.library == "" && len(a.policies) == 0 {

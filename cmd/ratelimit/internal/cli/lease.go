@@ -81,21 +81,17 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 		if err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(leaseJSON(cmd.Name(), args[0], id, res))
-		} else {
+		switch {
+		case !a.json:
 			a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
+		case cmd.Name() == "release":
+			a.printJSON(reply.Released{Released: res.Allowed, LeaseID: id})
+		default:
+			a.printJSON(reply.NewLease(args[0], id, res))
 		}
 		return differs(!res.Allowed)
 	}
 	return a.jsonFlag(a.serverFlags(cmd))
-}
-
-func leaseJSON(command, key, id string, res client.Result) any {
-	if command == "release" {
-		return reply.Released{Released: res.Allowed, LeaseID: id}
-	}
-	return reply.NewLease(key, id, res)
 }
 
 func leaseSentence(command, id string, res client.Result) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -235,7 +236,13 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	if err := a.writePage(html, func(w io.Writer) error { return report.WritePage(w, f.title()) }); err != nil {
 		return err
 	}
-	failed, ofErrors := f.unmet(expected)
+	var failed []string
+	for _, e := range expected {
+		if !e.Met {
+			failed = append(failed, fmt.Sprintf("%s, but measured %s", e.Expectation, e.Measured))
+		}
+	}
+	ofErrors := slices.ContainsFunc(f.expected, func(e load.Expectation) bool { return e.Metric == "errors" })
 	switch {
 	case report.Interrupted:
 		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
@@ -245,18 +252,6 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
 	}
 	return nil
-}
-
-// unmet describes the expectations that the run does not meet. ofErrors reports whether any
-// expectation is about errors.
-func (f loadFlags) unmet(expected []loadExpected) (failed []string, ofErrors bool) {
-	for i, e := range expected {
-		if !e.Met {
-			failed = append(failed, fmt.Sprintf("%s, but measured %s", e.Expectation, e.Measured))
-		}
-		ofErrors = ofErrors || f.expected[i].Metric == "errors"
-	}
-	return failed, ofErrors
 }
 
 // loadKind returns the text of an error without the keys, so that errors that differ only in the

@@ -3,6 +3,7 @@ package cli
 import (
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
@@ -31,7 +32,7 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report, expected []loadE
 	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})
 	if r.Allowed+r.Denied > 0 {
 		for _, p := range load.Percentiles {
-			rows = append(rows, []string{p.Name, p.Of(r).String(), ""})
+			rows = append(rows, []string{p.Name, r.Latency(p.Share).String(), ""})
 		}
 	}
 	a.write(table(rows))
@@ -94,10 +95,10 @@ type loadCounts struct {
 	LatencyUS map[string]int64 `json:"latency_us"` // by percentile: p50, p90, p99, p999, max
 }
 
-func newLoadCounts(c load.Counts, of load.Latencies) loadCounts {
+func newLoadCounts(c load.Counts, latency func(share float64) time.Duration) loadCounts {
 	counts := loadCounts{c.Decisions(), c.Allowed, c.Denied, c.Errors, map[string]int64{}}
 	for _, p := range load.Percentiles {
-		counts.LatencyUS[p.Key] = p.Of(of).Microseconds()
+		counts.LatencyUS[p.Key] = latency(p.Share).Microseconds()
 	}
 	return counts
 }
@@ -110,7 +111,7 @@ type loadExpected struct {
 
 func loadJSON(f loadFlags, r *load.Report, expected []loadExpected) loadReport {
 	report := loadReport{
-		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, loadCounts: newLoadCounts(r.Counts, r), NotBegun: r.NotBegun,
+		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, loadCounts: newLoadCounts(r.Counts, r.Latency), NotBegun: r.NotBegun,
 		Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(),
 		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted, Expected: expected,
 	}
@@ -118,7 +119,7 @@ func loadJSON(f loadFlags, r *load.Report, expected []loadExpected) loadReport {
 		report.Ramp = []float64{f.ramped.From, f.ramped.To}
 	}
 	for _, s := range r.Steps {
-		report.Steps = append(report.Steps, loadStep{s.Start.Seconds(), s.Rate, newLoadCounts(s.Counts, s), s.NotBegun})
+		report.Steps = append(report.Steps, loadStep{s.Start.Seconds(), s.Rate, newLoadCounts(s.Counts, s.Latency), s.NotBegun})
 	}
 	return report
 }

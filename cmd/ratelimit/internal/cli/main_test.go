@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -198,7 +199,7 @@ func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	s := must[redisurl.Servers](t)(redisurl.Parse("redis://" + addr))
 	s.Punctual(time.Minute)
-	silence()
+	logging.Disable()
 	rdb := s.Open().(*redis.Client)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

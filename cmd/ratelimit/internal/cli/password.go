@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,12 +63,8 @@ func (a *app) setPassword(s *redisurl.Servers, from string) error {
 	switch {
 	case a.auth != nil:
 		s.SetProvider(a.auth.get)
-		if s.Options.Username == "" {
-			s.Options.Username = a.auth.user // for messages
-		}
-		if s.Options.ConnMaxLifetime == 0 {
-			s.Options.ConnMaxLifetime = connectionLife
-		}
+		s.Options.Username = cmp.Or(s.Options.Username, a.auth.user) // for messages
+		s.Options.ConnMaxLifetime = cmp.Or(s.Options.ConnMaxLifetime, connectionLife)
 	case password != "":
 		s.SetPassword(password)
 	}

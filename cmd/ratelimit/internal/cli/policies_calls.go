@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,9 +144,7 @@ type policyScreen struct {
 
 func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if look, ok := msg.(policyLook); ok {
-		if look.table == "" {
-			look.table = p.last.table // keep showing the last result
-		}
+		look.table = cmp.Or(look.table, p.last.table) // keep showing the last result
 		p.last = look
 	}
 	return p, p.update(msg)

@@ -108,8 +108,7 @@ func local(host string) bool {
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
-	ip := net.ParseIP(name)
-	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(name, "localhost") || net.ParseIP(name).IsLoopback()
 }
 
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,7 @@ import (
 type Percentile struct {
 	Key   string // p50, p90, p99, p999, max
 	Name  string // for display
-	share float64
+	Share float64
 }
 
 // Percentiles lists the percentiles that a report shows.
@@ -24,19 +24,11 @@ var Percentiles = []Percentile{
 	{"p50", "half within", 0.5}, {"p90", "90% within", 0.9}, {"p99", "99% within", 0.99}, {"p999", "99.9% within", 0.999}, {"max", "all within", 1},
 }
 
-// Latencies is a *Report or a Step.
-type Latencies interface {
-	Latency(share float64) time.Duration
-}
-
-// Of returns the latency at the percentile.
-func (p Percentile) Of(l Latencies) time.Duration { return l.Latency(p.share) }
-
 //go:embed page.html
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"count": figures.Grouped, "latency": func(p Percentile, r *Report) string { return p.Of(r).String() },
+	"count": figures.Grouped, "latency": func(p Percentile, r *Report) string { return r.Latency(p.Share).String() },
 	"style": func() template.CSS { return figures.PageStyle }, "took": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
 }).Parse(pageText))
 

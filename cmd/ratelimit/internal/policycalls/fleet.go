@@ -157,9 +157,7 @@ func (c *Calls) add(counts, before usage.Count, took time.Duration) {
 	if counts.Allowed < before.Allowed || counts.Denied < before.Denied { // the library was loaded again, and counts from 0
 		before = usage.Count{}
 	}
-	if c.PerSec == nil {
-		c.PerSec = &usage.Rate{}
-	}
+	c.PerSec = cmp.Or(c.PerSec, &usage.Rate{})
 	c.PerSec.Allowed += float64(counts.Allowed-before.Allowed) / took.Seconds()
 	c.PerSec.Denied += float64(counts.Denied-before.Denied) / took.Seconds()
 }
@@ -175,20 +173,14 @@ func (r *Reader) readTexts(ctx context.Context, nodes []Node) (all []functions.P
 		}
 		policies, known := r.texts[id]
 		if !known {
-			policies = readText(ctx, node.rdb)
+			libraries, err := node.rdb.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
+			if err == nil && len(libraries) == 1 {
+				policies, _ = functions.ReadPolicies(libraries[0].Code)
+			}
 		}
 		read[id] = policies
 		all = append(all, policies...)
 	}
 	r.texts = read
 	return all
-}
-
-func readText(ctx context.Context, node *redis.Client) []functions.Policy {
-	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
-	if err != nil || len(libraries) != 1 {
-		return nil
-	}
-	policies, _ := functions.ReadPolicies(libraries[0].Code)
-	return policies
 }
