@@ -32,7 +32,10 @@ const (
 // counts this as one call without a reply. Calls that write nothing (Peek, Usage, Info) do not
 // share round trips.
 func WithoutSharedRoundTrips() Option {
-	return func(c *Client) error { c.server.unshared = true; return nil }
+	return func(c *Client) error {
+		c.server.unshared = true
+		return nil
+	}
 }
 
 type roundTrips struct {

@@ -53,7 +53,10 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 // opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
 // a [*client.LimitedError], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
-	return func(c *Client) error { c.perMessage = true; return nil }
+	return func(c *Client) error {
+		c.perMessage = true
+		return nil
+	}
 }
 
 // WithLongestWait sets the longest total time that a call waits for its turn. The default is a

@@ -74,7 +74,10 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 // opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
 // returns the error that ends the call. An OnceKey applies only to the opening of the stream.
 func PerMessage() ServerOption {
-	return func(s *Server) error { s.perMessage = true; return nil }
+	return func(s *Server) error {
+		s.perMessage = true
+		return nil
+	}
 }
 
 // RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
@@ -94,7 +97,10 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 // call whose limit is wrong is treated as in an outage. [Server.Check] finds a wrong limit when the
 // program starts.
 func RefuseMisconfigured() ServerOption {
-	return func(s *Server) error { s.refuseMisconfigured = true; return nil }
+	return func(s *Server) error {
+		s.refuseMisconfigured = true
+		return nil
+	}
 }
 
 // OnError calls f for each call without a decision, instead of logging. It does not change the

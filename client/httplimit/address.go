@@ -51,7 +51,10 @@ func TrustedProxies(networks ...string) AddressOption {
 // is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
 // the other field unchanged, and the client may have forged it.
 func ReadForwarded() AddressOption {
-	return func(a *addresses) error { a.forwarded = true; return nil }
+	return func(a *addresses) error {
+		a.forwarded = true
+		return nil
+	}
 }
 
 // IPv6Prefix counts each IPv6 network with the given prefix length, such as 64, as one address. A

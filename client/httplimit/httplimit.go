@@ -55,7 +55,10 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 // Delay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
 func Delay() Option {
-	return func(m *middleware) error { m.delay = true; return nil }
+	return func(m *middleware) error {
+		m.delay = true
+		return nil
+	}
 }
 
 // RefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
@@ -76,7 +79,10 @@ func RefuseOnError(retryAfter time.Duration) Option {
 // Without this option, a request whose limit is wrong is treated as in an outage.
 // [Middleware.Check] finds a wrong limit when the program starts.
 func RefuseMisconfigured() Option {
-	return func(m *middleware) error { m.refuseMisconfigured = true; return nil }
+	return func(m *middleware) error {
+		m.refuseMisconfigured = true
+		return nil
+	}
 }
 
 // OnError calls f for each request without a decision, instead of logging. It does not change the
@@ -91,7 +97,10 @@ func OnError(f func(*http.Request, error)) Option {
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
 // clients understand. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
-	return func(m *middleware) error { m.xHeaders = true; return nil }
+	return func(m *middleware) error {
+		m.xHeaders = true
+		return nil
+	}
 }
 
 type middleware struct {
