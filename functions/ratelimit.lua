@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '7e8bf6dcf767'
+local BUILD_ID = '176796bf17c6'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -381,11 +381,12 @@ end
 ------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. Each rate counts as spent the smallest of
---   the number that the old algorithm's function `spent` returns. If it returns none, the units that
---   the rate refills before the old state expires
---   the capacity, less the units left if `spent` returns these
---   states.most_spent, if the old state lasts longer than the rate takes to refill
+-- algorithm would grant a second burst, or lock the key. For each rate, the number of
+-- units that count as spent is the smallest of
+--   - the number that the old algorithm's function `spent` returns or, if it returns none, the units
+--     that the rate refills before the old state expires
+--   - the capacity, less the units left if `spent` returns these
+--   - states.most_spent, if the old state lasts longer than the rate takes to refill
 -- If the call is denied, its retry_after is the time until the old state expires. carry_over returns
 -- the error, or nil.
 local function carry_over(key, limit, at, cost, found)

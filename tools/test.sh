@@ -235,7 +235,7 @@ progress=$!
 set -m # in a process group, so that all of it can be killed
 rest </dev/null &
 rest=$!
-static </dev/null >"$results/static" 2>&1 & # beside the tests, because it takes minutes on a new machine
+static </dev/null >"$results/static" 2>&1 & # in parallel with the tests, because it takes minutes on a new machine
 static=$!
 set +m
 trap 'kill $integration $progress -$rest -$static 2>/dev/null' EXIT

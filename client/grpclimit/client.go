@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // set if another Client's interceptor returned err, and not the server
+	var own *client.LimitedError // set if err came from another Client's interceptor rather than from the server
 	if err != nil && !errors.As(err, &own) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}

@@ -32,7 +32,7 @@ func TestStale(t *testing.T) {
 		{owner, 0, true},                      // the process has ended
 		{ownerOf(os.Getpid()) + "0", 0, true}, // an earlier process with the same number
 		{ownerOf(os.Getpid()), 3 * time.Hour, false},
-		{"pid:[1] 1 1", time.Hour, false}, // a process in another PID namespace, which may still run
+		{"pid:[1] 1 1", time.Hour, false}, // a process in another PID namespace; it may still be running
 		{"pid:[1] 1 1", 3 * time.Hour, true},
 		{"", time.Hour, false},
 	} {
