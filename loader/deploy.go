@@ -74,7 +74,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 
 // loadAll loads the build on every node, and restores all nodes if one fails.
 func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
-	recordOf := f.records(lease.lease.fromMS)
+	recordOf := f.records(lease.lease.fromMS, o.back)
 	load := func(members []*member) {
 		f.compare(members)
 		each(members, func(m *member) {
@@ -103,7 +103,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		// No probe is needed here, unlike in check, because the load follows immediately.
 		for _, m := range more {
 			if m.node.Err == nil {
-				m.node.Err = f.refusal(ctx, m, o)
+				m.node.Err = together(f.refusals(ctx, m, o))
 			}
 		}
 		if f.err(opDeploy) == nil {

@@ -191,8 +191,9 @@ func (f *fleet) explained(m *member) bool {
 
 // namespaceRecord is the part of a record about the last deployment of one namespace.
 type namespaceRecord struct {
-	Deployment int64              `json:"deployment"` // number of the deployment
-	Replaced   []functions.Policy `json:"replaced"`   // policies that it replaced; empty for the namespace "", because record.replaced has the whole library
+	Deployment int64              `json:"deployment"`     // number of the deployment
+	Replaced   []functions.Policy `json:"replaced"`       // policies that it replaced; empty for the namespace "", because record.replaced has the whole library
+	Back       bool               `json:"back,omitempty"` // whether it was a rollback
 }
 
 // namespaceRecords returns a record's entries for namespaces, by name.

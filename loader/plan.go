@@ -65,6 +65,9 @@ type Plan struct {
 	Topology Topology   `json:"topology"`
 	Wanted   Library    `json:"wanted"`
 	Nodes    []NodePlan `json:"nodes"` // every primary, by address
+
+	// Notes are remarks, such as that a rollback would undo a rollback.
+	Notes []*Error `json:"notes,omitempty"`
 }
 
 // Empty reports whether there is nothing to change. A Plan without nodes is not empty.
@@ -77,7 +80,7 @@ func (p Plan) Empty() bool {
 // a node that is out of memory or rejects writes.
 //
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
-// the nodes that do not reply or would refuse the build.
+// the nodes that do not reply or would refuse the build, with all reasons.
 func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
 	want, err := l.readBuild(build)
 	if err != nil {
@@ -125,7 +128,7 @@ func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 }
 
 func (f *fleet) planned() Plan {
-	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library}
+	plan := Plan{Topology: f.report.Topology, Wanted: f.want.Library, Notes: f.report.Notes}
 	for _, n := range f.report.Nodes {
 		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
 	}

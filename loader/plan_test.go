@@ -57,11 +57,7 @@ func TestPlan(t *testing.T) {
 	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)
 	}
-	_, err := l.Rollback(ctx)
-	if e := want(t, "a rollback", err, loader.ErrRemovesPolicies); e.Remedy != "see what changes with PlanRollback, and pass the option RemovePolicies" || !strings.Contains(e.Problem, with(one, two).ID()+", which a rollback would bring back, does not have") {
-		t.Error(e)
-	}
-	report = must[loader.Report](t)(l.Rollback(ctx, loader.RemovePolicies()))
+	report = must[loader.Report](t)(l.Rollback(ctx))
 	if got, want := describeChanges(report.Nodes[0].Changes), "policy one changed: 200/m>100/m\npolicy three removed: 3/d>\npolicy two added: >a: 1/s; b: 2/s (shadow) (track)\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -78,7 +74,7 @@ func TestPlan(t *testing.T) {
 
 	// A plan reports the deployments that would be refused.
 	require(t, at(t, addr).FunctionLoadReplace(ctx, string(libraryAs("0.2.0", "000000000009"))).Err())
-	plan, err = l.Plan(ctx, build(t))
+	plan, err := l.Plan(ctx, build(t))
 	want(t, "downgrade", err, loader.ErrDowngrade)
 	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {
 		t.Errorf("%+v", plan.Nodes[0])

@@ -94,7 +94,9 @@ func (f *fleet) last() record {
 // deployment is only a repair if the build is the last one deployed, and some node still runs it or
 // no node has a library. A repair keeps the last record. Any other deployment without a namespace
 // records the library that it replaces on the node or, if the node has none, on the other nodes.
-func (f *fleet) records(atMS int64) func(*member) record {
+//
+// back reports whether the deployment is a rollback.
+func (f *fleet) records(atMS int64, back bool) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
 	hasNone := func(m *member) bool { return m.text == "" }
@@ -104,7 +106,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS, namespaces: last.namespaces}
 	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
 	if namespace := f.s.l.namespace; namespace != "" {
-		next = next.with(namespace, namespaceRecord{next.deployment, policiesIn(f.base, namespace)})
+		next = next.with(namespace, namespaceRecord{next.deployment, policiesIn(f.base, namespace), back})
 		return func(m *member) record {
 			mine := next
 			if mine.replaced = last.replaced; m.record.deployed == last.deployed {
@@ -113,7 +115,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 			return mine
 		}
 	}
-	next = next.with("", namespaceRecord{Deployment: next.deployment})
+	next = next.with("", namespaceRecord{Deployment: next.deployment, Back: back})
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
 		// No node has a library to replace. Record the library that the last deployment replaced.

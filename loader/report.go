@@ -86,7 +86,8 @@ type Node struct {
 	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err is an [*Error] that says why the node could not be inspected or changed, or nil.
+	// Err says why the node could not be inspected or changed. It is nil, an [*Error], or, if there
+	// are several reasons not to change the node, an error that wraps an [*Error] for each.
 	Err error `json:"-"`
 }
 
@@ -110,7 +111,8 @@ type Report struct {
 	Wanted   Library  `json:"wanted"` // the requested build
 	Nodes    []Node   `json:"nodes"`  // every primary, by address
 
-	// Notes are harmless failures, such as a lease that could not be released and will expire.
+	// Notes are remarks and harmless failures, such as a lease that could not be released and will
+	// expire.
 	Notes []*Error `json:"notes,omitempty"`
 }
 

@@ -10,7 +10,8 @@ import (
 
 // Rollback restores the build that the last deployment replaced. It deploys that build to every
 // primary as [Loader.Deploy] would, and fails for the same reasons, except that an older version
-// may replace a newer one of the same contract. The servers keep the library to restore, so
+// may replace a newer one of the same contract, and that it may remove the policies that the last
+// deployment added. The servers keep the library to restore, so
 // Rollback works from any machine. They then keep the build that Rollback replaced, so a second
 // Rollback undoes the first.
 //
@@ -60,6 +61,9 @@ func (s *session) lookBack(ctx context.Context, opts []RollbackOption) (*fleet, 
 	if err == nil {
 		f.compose()
 		err = f.err(opRollback)
+	}
+	if f.last().namespaceRecords()[s.l.namespace].Back {
+		f.report.Notes = append(f.report.Notes, &Error{Problem: "the last deployment was a rollback, which this one undoes"})
 	}
 	return f, o, err
 }

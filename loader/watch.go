@@ -258,7 +258,7 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		// f.check would also look for lost policies and probe the node. A watch needs neither:
 		// laterBuild reports a later build that the node has lost, and a load fails for the same
 		// reasons as a probe.
-		refusal := f.refusal(ctx, m, options{})
+		refusal := together(f.refusals(ctx, m, options{}))
 		switch {
 		case refusal != nil:
 			why[m] = refusal

@@ -164,7 +164,11 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		rows = append(rows, nodeRow(n, outcome(n, report.Wanted)))
 	}
 	a.write(table(rows))
-	for _, note := range report.Notes {
+	a.printNotes(report.Notes)
+}
+
+func (a *app) printNotes(notes []*loader.Error) {
+	for _, note := range notes {
 		a.printf("\nnote: %s\n", a.explained(note))
 	}
 }

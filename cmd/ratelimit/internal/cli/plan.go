@@ -56,23 +56,25 @@ func (a *app) printPlan(plan loader.Plan, diff bool) {
 		for i := range plan.Nodes {
 			a.explain(&plan.Nodes[i].Node)
 		}
+		plan.Notes = a.notes(plan.Notes)
 		a.printJSON(struct {
 			Empty bool `json:"empty"`
 			loader.Plan
 		}{plan.Empty(), plan})
 		return
 	}
-	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil {
-		return // the error already names the nodes
+	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.NodePlan) bool {
+		return n.Action == loader.Nothing || n.Action == loader.Refuse && len(n.Node.Changes) == 0 && n.Diff == ""
+	})
+	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil && len(touched) == 0 {
+		return // the error already names the node
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", "PLAN"}}
 	for _, n := range plan.Nodes {
 		rows = append(rows, nodeRow(n.Node, planned(n, plan.Wanted)))
 	}
 	a.write(table(rows))
-	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.NodePlan) bool {
-		return n.Action != loader.Load && n.Action != loader.Replace
-	})
+	a.printNotes(plan.Notes)
 	a.printChanges(touched, plan.Wanted, diff)
 	if len(touched) > 0 {
 		a.printNewNamespace(plan.Nodes)
@@ -104,10 +106,7 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 	groups := map[string][]loader.NodePlan{}
 	for _, n := range nodes {
 		from := name(n.Node.Before)
-		switch {
-		case from == "-":
-			from = "nothing"
-		case edited(n.Node.Before, wanted):
+		if edited(n.Node.Before, wanted) {
 			from += ", other text,"
 		}
 		if groups[from] == nil {
@@ -146,7 +145,11 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 	for _, n := range nodes {
 		addrs = append(addrs, n.Node.Addr)
 	}
-	a.printf("\n%s, on %s:\n", from+" becomes "+name(wanted), strings.Join(addrs, ", "))
+	what := from + " becomes " + name(wanted)
+	if from == "-" {
+		what = name(wanted) + " is new"
+	}
+	a.printf("\n%s, on %s:\n", what, strings.Join(addrs, ", "))
 	changes := nodes[0].Node.Changes
 	if len(changes) == 0 {
 		a.printf("  no function, policy or source file\n")
