@@ -35,7 +35,7 @@ var (
 	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
 	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
 	ErrBadBuild        = errors.New("not a build of the library")         // the source code to deploy is not a build of the library
-	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace, or Delete was called for a namespace; also an ErrBadBuild
+	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace; also an ErrBadBuild
 	ErrNothingKept     = errors.New("nothing to go back to")              // the servers keep nothing that a rollback could restore
 	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
 	ErrNoRecord        = errors.New("no record")                          // a node runs the build but has lost the record for a rollback

@@ -187,8 +187,12 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	m.held = found
 	m.show(found, want)
 	m.node.Before = m.node.Running
-	if m.s.l.namespace != "" && m.s.reads == nil {
-		m.node.Namespaces = namespacesIn(found.text)
+	if m.s.reads == nil {
+		list, _ := functions.ReadPolicies(found.text) // an error means that it is another library, or one without policies
+		for _, p := range list {
+			m.node.Policies = append(m.node.Policies, p.Name)
+		}
+		slices.Sort(m.node.Policies)
 	}
 	return nil
 }

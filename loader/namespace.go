@@ -257,19 +257,6 @@ func policiesIn(text, namespace string) []functions.Policy {
 	return slices.DeleteFunc(list, func(p functions.Policy) bool { return p.Namespace() != namespace })
 }
 
-// namespacesIn returns the names of the namespaces in the source code of a library, sorted.
-func namespacesIn(text string) []string {
-	var names []string
-	list, _ := functions.ReadPolicies(text)
-	for _, p := range list {
-		if name := p.Namespace(); name != "" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 func uncomposed(c *conn, err error) *Error {
 	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
 }

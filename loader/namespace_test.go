@@ -186,9 +186,29 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 			}
 		}
 	}
-	if _, err := in(t, rdb, "search").Delete(t.Context()); !errors.Is(err, loader.ErrNamespace) {
-		t.Errorf("Delete in a namespace: %v", err)
+}
+
+// In a namespace, Delete removes the policies of that namespace, and Rollback brings them back. It
+// loads nothing on a server without the library.
+func TestDeleteOfANamespace(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	rdb := at(t, addr)
+	if report, err := in(t, rdb, "payments").Delete(ctx); err != nil || report.Changed() != 0 || texts(t, addr)["ratelimit"] != "" {
+		t.Errorf("%v\n%s", err, states(report))
 	}
+	must[loader.Report](t)(newLoader(t, rdb).Deploy(ctx, set(t, "api 1/m")))
+	must[loader.Report](t)(in(t, rdb, "payments").Deploy(ctx, set(t, "payments/api 2/m")))
+	report := must[loader.Report](t)(in(t, rdb, "search").Delete(ctx))
+	if report.Changed() != 0 || strings.Join(report.Nodes[0].Policies, " ") != "api payments/api" {
+		t.Errorf("%s, %v", states(report), report.Nodes[0].Policies)
+	}
+	if report = must[loader.Report](t)(in(t, rdb, "payments").Delete(ctx)); report.Changed() != 1 {
+		t.Errorf("%s", states(report))
+	}
+	allRun(t, []string{addr}, "api 1/m")
+	must[loader.Report](t)(in(t, rdb, "payments").Rollback(ctx))
+	allRun(t, []string{addr}, "api 1/m, payments/api 2/m")
 }
 
 // A deployment of any namespace completes an earlier one that reached only some servers. The

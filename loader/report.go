@@ -65,9 +65,9 @@ type Node struct {
 	// restore.
 	Previous Library `json:"previous"`
 
-	// Namespaces lists the namespaces with policies on the node when this call inspected it. It is
-	// set only by a Loader with [WithNamespace].
-	Namespaces []string `json:"namespaces,omitempty"`
+	// Policies lists the names of the policies on the node when this call inspected it, sorted.
+	// Those of namespaces begin with the namespace and a slash. A watch leaves Policies empty.
+	Policies []string `json:"policies,omitempty"`
 
 	// Changed reports whether this call changed what the node runs. A node that already ran the
 	// build is left alone.

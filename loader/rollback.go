@@ -138,8 +138,11 @@ func (f *fleet) kept(id string) (owned, error) {
 
 // Delete deletes the library, and the record for [Loader.Rollback], from every primary. Calls then
 // return "ERR Function not found". The keys stay until they expire. An unrelated library of the
-// same name is left alone, unless [ReplaceForeign] is given. With [WithNamespace], Delete fails
-// with [ErrNamespace], because the library also holds the policies of other namespaces.
+// same name is left alone, unless [ReplaceForeign] is given. Delete also deletes the policies of all
+// namespaces. No Rollback can restore what it deletes.
+//
+// With [WithNamespace], Delete removes the policies of the namespace and nothing else. It is then a
+// deployment without policies, which Rollback can undo.
 //
 // If another deployment ends while Delete waits for the lease, Delete fails with [ErrOvertaken].
 //
@@ -150,8 +153,7 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 		return Report{}, err
 	}
 	if l.namespace != "" {
-		return Report{}, &Error{Class: ErrNamespace, Problem: "Delete would delete the policies of all namespaces, and the Loader works for " + l.namespace,
-			Remedy: "call Delete of a Loader without WithNamespace, or Deploy a build without policies with RemovePolicies"}
+		return l.deletePolicies(ctx, o)
 	}
 	s := l.session()
 	defer s.close()
@@ -199,4 +201,25 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 	}
 	f.report.Notes = append(f.report.Notes, lease.release(ctx)...)
 	return f.report, f.err(opDelete)
+}
+
+// deletePolicies deploys a build without policies to the Loader's namespace. It loads nothing on
+// nodes without the library.
+func (l *Loader) deletePolicies(ctx context.Context, o options) (Report, error) {
+	empty, err := functions.New()
+	if err != nil {
+		return Report{}, err
+	}
+	want, err := l.readBuild(empty)
+	if err != nil {
+		return Report{}, err
+	}
+	s := l.session()
+	defer s.close()
+	f := s.look(ctx, want)
+	o.removePolicies = true
+	if err := f.err(opDelete); err != nil || !slices.ContainsFunc(f.members, func(m *member) bool { return m.text != "" }) {
+		return f.report, err
+	}
+	return f.deploy(ctx, opDelete, o)
 }

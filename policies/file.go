@@ -16,8 +16,9 @@ import (
 // File is the content of a policies.yaml, or of several. Goroutines may share it as long as none
 // modifies it.
 type File struct {
-	Name     string // name given to Read or Parse, for messages; several are separated by commas
-	Policies []Policy
+	Name      string // name given to Read or Parse, for messages; several are separated by commas
+	Namespace string // the namespace that the files name, or ""; In puts the policies into it
+	Policies  []Policy
 }
 
 // Policy is a policy in a file, with the positions of its parts for the messages of Check.
@@ -38,9 +39,16 @@ func Parse(name string, content []byte) (*File, error) {
 	file := &File{Name: name}
 	if root := s.Document(content, "policies:"); root != nil {
 		var f struct {
-			Policies *yaml.Node `yaml:"policies"`
+			Namespace *yaml.Node `yaml:"namespace"`
+			Policies  *yaml.Node `yaml:"policies"`
 		}
 		given := s.Decode(root, "the file", &f)["policies"]
+		if f.Namespace != nil {
+			file.Namespace = s.Text(f.Namespace, "namespace")
+			if err := functions.CheckNamespace(file.Namespace); err != nil {
+				s.Wrong(f.Namespace, "%s", strings.TrimPrefix(err.Error(), "functions: "))
+			}
+		}
 		if f.Policies != nil {
 			file.Policies = s.policies(f.Policies)
 		}
@@ -146,8 +154,8 @@ func (s *source) faults(policy Policy) {
 func (s *source) policy(e yamlfile.Entry) Policy {
 	policy := Policy{Policy: functions.Policy{Name: e.Key.Value}, file: s.Name, at: e.Key}
 	if namespace, name, found := strings.Cut(policy.Name, "/"); found {
-		s.Wrong(e.Key, "the policy name %s contains a slash; write %s, and give the namespace %s with --namespace",
-			yamlfile.Shown(policy.Name), yamlfile.Shown(name), yamlfile.Shown(namespace))
+		s.Wrong(e.Key, "the policy name %s contains a slash; write %s, and name the namespace once, above policies: namespace: %s",
+			yamlfile.Shown(policy.Name), yamlfile.Shown(name), namespace)
 	}
 	if e.Value.Kind == yaml.ScalarNode && !yamlfile.Null(e.Value) {
 		s.limit(&policy, nil, e.Value)

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,8 +38,14 @@ func Read(names ...string) (*File, error) {
 		return files[0], nil
 	}
 	all := &File{Name: strings.Join(names, ", ")}
-	for _, file := range files {
+	for i, file := range files {
 		all.Policies = append(all.Policies, file.Policies...)
+		if i == 0 {
+			all.Namespace = file.Namespace
+		} else if file.Namespace != all.Namespace {
+			problems = append(problems, Problem{File: file.Name, Line: 1, Column: 1, Text: fmt.Sprintf("%s, and %s %s; files that are read together must belong to one namespace",
+				belongs(file.Namespace), files[0].Name, belongs(all.Namespace))})
+		}
 	}
 	problems = append(problems, all.twice()...)
 	if len(problems) == 0 {
@@ -50,6 +57,13 @@ func Read(names ...string) (*File, error) {
 		return nil, problems
 	}
 	return all, nil
+}
+
+func belongs(namespace string) string {
+	if namespace == "" {
+		return "names no namespace"
+	}
+	return "belongs to the namespace " + namespace
 }
 
 // twice returns a problem for each policy that has the name of an earlier one.
@@ -69,15 +83,20 @@ func (f *File) twice() Problems {
 }
 
 // In returns a copy of f in which each policy's name begins with namespace and a slash, as in a
-// deployment of the namespace. In does not change f. If namespace is "", it returns f itself.
+// deployment of the namespace. If namespace is "", it is the one that the files name. If there is
+// none, In returns f itself. In does not change f. It returns an error if the files name another
+// namespace.
 func (f *File) In(namespace string) (*File, error) {
-	if namespace == "" {
+	if f.Namespace != "" && namespace != "" && namespace != f.Namespace {
+		return nil, fmt.Errorf("%s belongs to the namespace %s, not to %s; leave out the namespace, or name the files of %s", f.Name, f.Namespace, namespace, namespace)
+	}
+	if namespace = cmp.Or(namespace, f.Namespace); namespace == "" {
 		return f, nil
 	}
 	if err := functions.CheckNamespace(namespace); err != nil {
 		return nil, err
 	}
-	in := &File{Name: f.Name, Policies: slices.Clone(f.Policies)}
+	in := &File{Name: f.Name, Namespace: namespace, Policies: slices.Clone(f.Policies)}
 	for i := range in.Policies {
 		in.Policies[i].Name = namespace + "/" + in.Policies[i].Name
 	}

@@ -97,8 +97,40 @@ func TestFileInANamespace(t *testing.T) {
 		}
 	}
 	if _, err := Parse("p.yaml", []byte("policies:\n  payments/api: 1/s\n")); err == nil ||
-		err.Error() != `p.yaml:2:3: the policy name "payments/api" contains a slash; write "api", and give the namespace "payments" with --namespace` {
+		err.Error() != `p.yaml:2:3: the policy name "payments/api" contains a slash; write "api", and name the namespace once, above policies: namespace: payments` {
 		t.Error(err)
+	}
+}
+
+// A file may name its namespace. Then no flag and no other file may name another one.
+func TestFilesThatNameTheirNamespace(t *testing.T) {
+	write(t, map[string]string{
+		"pay.yaml": "namespace: payments\npolicies:\n  api: 100/m\n", "more.yaml": "namespace: payments\npolicies:\n  jobs: 1/s\n",
+		"base.yaml": "policies:\n  b: 1/s\n", "search.yaml": "namespace: search\npolicies:\n  s: 1/s\n",
+	})
+	file := must[*File](t)(Read("pay.yaml", "more.yaml"))
+	for _, namespace := range []string{"", "payments"} {
+		in := must[*File](t)(file.In(namespace))
+		if in.Namespace != "payments" || in.Policies[0].Name != "payments/api" || in.Policies[1].Name != "payments/jobs" || file.Policies[0].Name != "api" {
+			t.Errorf("%q: %+v", namespace, in)
+		}
+	}
+	if _, err := file.In("search"); err == nil || err.Error() != "pay.yaml, more.yaml belongs to the namespace payments, not to search; leave out the namespace, or name the files of search" {
+		t.Error(err)
+	}
+	for names, want := range map[string]string{
+		"pay.yaml search.yaml": "search.yaml:1:1: belongs to the namespace search, and pay.yaml belongs to the namespace payments; files that are read together must belong to one namespace",
+		"pay.yaml base.yaml":   "base.yaml:1:1: names no namespace, and pay.yaml belongs to the namespace payments; files that are read together must belong to one namespace",
+		"base.yaml pay.yaml":   "pay.yaml:1:1: belongs to the namespace payments, and base.yaml names no namespace; files that are read together must belong to one namespace",
+	} {
+		if _, err := Read(strings.Fields(names)...); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", names, err)
+		}
+	}
+	for _, wrong := range []string{"Payments", "''", "[a]", "a/b", "-a"} {
+		if _, err := Parse("p.yaml", []byte("namespace: "+wrong+"\npolicies:\n  api: 1/s\n")); err == nil || !strings.HasPrefix(err.Error(), "p.yaml:1:12: ") {
+			t.Errorf("%s: %v", wrong, err)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func (a *app) deployed(report loader.Report, failed error, unchanged, verb strin
 	for _, n := range report.Nodes {
 		all = append(all, loader.NodePlan{Node: n})
 	}
-	a.printNewNamespace(all)
+	a.printNamespaces(all)
 	a.printChanges(slices.DeleteFunc(all, func(n loader.NodePlan) bool { return !n.Node.Changed }), report.Wanted, false)
 	return a.printf("\n%s %s %s, build %s\n", verb, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

@@ -46,7 +46,7 @@ func TestDeployAndStatus(t *testing.T) {
 		want   string
 	}{
 		{"status of an empty server", nil, []string{"status"}, exitDiffers,
-			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none")},
+			lines(head("-"), row("-", "not deployed"), "", "no server has the library; load it with: ratelimit deploy --policies FILE; without --policies if there are none")},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", ours+" is new, on "+addr+":", "  + function ratelimit_acquire", "  + function ratelimit_block",
 				"  + function ratelimit_info", "  + function ratelimit_override", "  + function ratelimit_override_end", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",

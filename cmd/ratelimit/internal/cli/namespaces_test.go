@@ -130,7 +130,7 @@ func TestNewNamespaces(t *testing.T) {
 		wantLines(t, run(t, env, "deploy", "--namespace", name, "--policies", "pay.yaml"), exitFine, line)
 		has = strings.Join([]string{"a", "b", "c", "d", "e", "f"}[:i+1], ", ")
 	}
-	wantLines(t, run(t, env, "plan", "--namespace", "fs", "--policies", "pay.yaml"), exitDiffers, "the namespace fs is new on these servers; they have a, b, c, d, e, ...")
+	wantLines(t, run(t, env, "plan", "--namespace", "fs", "--policies", "pay.yaml"), exitDiffers, "the namespace fs is new on these servers; they have a, b, c, d, e, f")
 	for _, args := range [][]string{{"deploy", "--namespace", "f", "--policies", "more.yaml"}, {"rollback", "--namespace", "f"}, {"deploy", "--policies", "pay.yaml"}} {
 		if got := run(t, env, args...); got.code != exitFine || strings.Contains(got.stdout, " is new ") {
 			t.Errorf("%v: %s%s", args, got.stdout, got.stderr)
@@ -138,6 +138,54 @@ func TestNewNamespaces(t *testing.T) {
 	}
 	wantLines(t, run(t, env, "rollback", "--namespace", "f", "--to", "x"), exitError,
 		"ratelimit: --namespace and --to exclude each other; leave one out")
+}
+
+// delete names what is lost, and asks again before it deletes the policies of other teams.
+func TestDeleteNamesWhatIsLost(t *testing.T) {
+	addr := startRedis(t)
+	env := []string{redisURL(addr)}
+	inFolder(t, map[string]string{"base.yaml": "policies:\n  api: 5/s\n", "pay.yaml": "namespace: payments\npolicies:\n  api: 100/m\n"})
+	wantLines(t, run(t, env, "deploy", "--policies", "base.yaml"), exitFine)
+	wantLines(t, run(t, env, "deploy", "--policies", "pay.yaml"), exitFine, "  + policy payments/api: 100/m")
+	from := " from redis://" + addr + "? "
+	first := "delete the library ratelimit and its policies (api)" + from + "Calls fail from then on. Type yes: "
+	again := "this also deletes the policies of other teams, and no rollback brings them back: payments/api. Type yes again: "
+	typing(t, env, "yes\n", "delete").want(t, exitError, "", first+again+"\nratelimit: no answer; nothing was deleted; in a script, add --yes\n")
+	typing(t, env, "yes\nno\n", "delete").want(t, exitError, "", first+again+"ratelimit: the answer is not yes; nothing was deleted\n")
+	run(t, env, "delete", "--yes").want(t, exitError, "", "ratelimit: redis://"+addr+" also has the policies of the namespaces payments, and no rollback would bring them back; nothing was deleted; "+
+		"delete one namespace with --namespace, or all with --all-namespaces\n")
+	question := "delete the policies of the namespace payments (payments/api)" + from + "Calls that name them fail from then on. Type yes: "
+	got := typing(t, env, "yes\n", "delete", "--namespace", "payments")
+	if got.code != exitFine || got.stderr != question || !strings.HasSuffix(got.stdout, "  deleted\n\ndeleted the policies of payments from 1 server; bring them back with: ratelimit rollback --namespace payments\n") {
+		t.Errorf("%+v", got)
+	}
+	wantLines(t, run(t, env, "rollback", "--namespace", "payments"), exitFine, "  + policy payments/api: 100/m")
+	got = typing(t, env, "yes\nyes\n", "delete")
+	if got.code != exitFine || got.stderr != first+again {
+		t.Errorf("%+v", got)
+	}
+	wantLines(t, run(t, env, "deploy", "--policies", "pay.yaml"), exitFine)
+	wantLines(t, run(t, env, "delete", "--yes", "--all-namespaces"), exitFine, "deleted from 1 server")
+}
+
+// A file can name its namespace, which a flag must not contradict. Policies without a namespace get
+// a hint on servers that have namespaces.
+func TestFilesThatNameTheirNamespace(t *testing.T) {
+	env := []string{redisURL(startRedis(t))}
+	inFolder(t, map[string]string{"pay.yaml": "namespace: payments\npolicies:\n  api: 100/m\n", "base.yaml": "policies:\n  api: 5/s\n"})
+	for _, command := range []string{"deploy", "plan", "status", "build", "dev"} {
+		wantLines(t, run(t, env, command, "--namespace", "search", "--policies", "pay.yaml"), exitError,
+			"ratelimit: --policies: pay.yaml belongs to the namespace payments, not to search; leave out the namespace, or name the files of search")
+	}
+	wantLines(t, run(t, env, "deploy", "--policies", "pay.yaml"), exitFine, "  + policy payments/api: 100/m", "the namespace payments is new on these servers; they have no other")
+	wantLines(t, run(t, env, "take", "k", "@payments/api"), exitFine)
+	wantLines(t, run(t, env, "status", "--policies", "pay.yaml"), exitFine)
+	hint := "these servers have the namespaces payments, and the new policies api have none; if a team owns them, use --namespace, or name it in the file"
+	wantLines(t, run(t, env, "plan", "--policies", "base.yaml"), exitDiffers, hint)
+	wantLines(t, run(t, env, "deploy", "--policies", "base.yaml"), exitFine, hint)
+	if got := run(t, env, "plan", "--policies", "base.yaml"); strings.Contains(got.stdout, hint) {
+		t.Errorf("a hint without a new policy: %s", got.stdout)
+	}
 }
 
 // carriedOver returns the units that are left after a change, as in "25 of 50".

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -77,7 +78,7 @@ func (a *app) printPlan(plan loader.Plan, diff bool) {
 	a.printNotes(plan.Notes)
 	a.printChanges(touched, plan.Wanted, diff)
 	if len(touched) > 0 {
-		a.printNewNamespace(plan.Nodes)
+		a.printNamespaces(plan.Nodes)
 	}
 	if plan.Empty() {
 		a.printf("\nnothing to change\n")
@@ -119,25 +120,37 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 	}
 }
 
-// printNewNamespace prints a line if no server has policies of the namespace yet: the name may be
-// misspelled.
-func (a *app) printNewNamespace(nodes []loader.NodePlan) {
-	var has []string
+// printNamespaces prints a line if no server has policies of the namespace yet, because the name may
+// be misspelled; and if policies without a namespace are new on servers that have namespaces,
+// because --namespace may be missing.
+func (a *app) printNamespaces(nodes []loader.NodePlan) {
+	var has, added []string
 	for _, n := range nodes {
-		has = append(has, n.Node.Namespaces...)
+		for _, name := range n.Node.Policies {
+			if namespace := (functions.Policy{Name: name}).Namespace(); namespace != "" {
+				has = append(has, namespace)
+			}
+		}
+		for _, c := range n.Node.Changes {
+			if c.Kind == "policy" && c.What == "added" {
+				added = append(added, c.Name)
+			}
+		}
 	}
 	slices.Sort(has)
-	has = slices.Compact(has)
-	if a.namespace == "" || a.back || slices.Contains(has, a.namespace) {
-		return
+	slices.Sort(added)
+	has, added = slices.Compact(has), slices.Compact(added)
+	switch {
+	case a.back:
+	case a.namespace == "" && len(has) > 0 && len(added) > 0:
+		a.printf("\nthese servers have the namespaces %s, and the new policies %s have none; if a team owns them, use --namespace, or name it in the file\n", some(has), some(added))
+	case a.namespace != "" && !slices.Contains(has, a.namespace):
+		others := "no other"
+		if len(has) > 0 {
+			others = some(has)
+		}
+		a.printf("\nthe namespace %s is new on these servers; they have %s\n", a.namespace, others)
 	}
-	others := "no other"
-	if most := 5; len(has) > most {
-		others = strings.Join(has[:most], ", ") + ", ..."
-	} else if len(has) > 0 {
-		others = strings.Join(has, ", ")
-	}
-	a.printf("\nthe namespace %s is new on these servers; they have %s\n", a.namespace, others)
 }
 
 func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) {

@@ -22,13 +22,17 @@ func (a *app) namespaceFlag(cmd *cobra.Command) {
 }
 
 // readPolicies reads the files of --policies. It puts their policies into the namespace given with
-// --namespace, if any.
+// --namespace or named in the files, if any, and sets a.namespace to it.
 func (a *app) readPolicies() (*policies.File, error) {
 	file, err := policies.Read(a.policies...)
 	if err != nil {
 		return nil, fmt.Errorf("--policies: %w", err)
 	}
-	return file.In(a.namespace)
+	if file, err = file.In(a.namespace); err != nil {
+		return nil, fmt.Errorf("--policies: %w", err)
+	}
+	a.namespace = file.Namespace
+	return file, nil
 }
 
 // build makes the library with the policies of the files given with --policies, if any. A policy

@@ -1,16 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -91,81 +85,4 @@ func (a *app) planRollback(ctx context.Context, options []loader.RollbackOption)
 		return failed
 	}
 	return differs(!plan.Empty())
-}
-
-func (a *app) deleteCommand() *cobra.Command {
-	var o deployFlags
-	var yes bool
-	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
-		Use:   "delete",
-		Short: "Delete the library from every primary",
-		Long: `Delete the library from every primary, and what is kept for a rollback. Calls then return "ERR Function not found".
-The keys stay until they expire. It asks for confirmation, unless --yes is given.
-
-` + deployerHelp,
-		Example: `  ratelimit delete --redis redis://127.0.0.1:6379
-  ratelimit delete --yes`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.parseServers()
-			if err != nil {
-				return err
-			}
-			if !yes {
-				if err := a.confirm(cmd.Context(), fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.Name)); err != nil {
-					return err
-				}
-			}
-			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				options := []loader.DeleteOption{loader.WaitForLease(o.wait)}
-				if o.replaceForeign {
-					options = append(options, loader.ReplaceForeign())
-				}
-				return l.Delete(ctx, options...)
-			})
-			if err != nil {
-				return err
-			}
-			a.printReport(report, deleted)
-			if failed != nil || a.json {
-				return failed
-			}
-			return a.printf("\ndeleted from %s\n", plural(report.Changed(), "server"))
-		},
-	}))
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	o.replaceForeignFlag(cmd)
-	o.waitFlag(cmd)
-	return cmd
-}
-
-func deleted(n loader.Node, _ loader.Library) string {
-	switch {
-	case n.Err != nil:
-		return "failed"
-	case n.Changed:
-		return "deleted"
-	}
-	return "had none"
-}
-
-// confirm prints a question on stderr and returns nil only for a "yes" on stdin.
-func (a *app) confirm(ctx context.Context, question string) error {
-	if _, err := fmt.Fprint(a.stderr, printable.Line(question)); err != nil {
-		return written(err)
-	}
-	answer, _ := interruptible(ctx, func() (string, error) { return bufio.NewReader(a.stdin).ReadString('\n') })
-	refusal := "no answer; nothing was deleted; in a script, add --yes"
-	switch {
-	case strings.TrimSpace(answer) == "yes":
-		return nil
-	case answer != "":
-		return errors.New("the answer is not yes; nothing was deleted")
-	case ctx.Err() != nil:
-		refusal = "interrupted; nothing was deleted"
-	}
-	if _, err := fmt.Fprintln(a.stderr); err != nil { // end the line of the question
-		return written(err)
-	}
-	return errors.New(refusal)
 }

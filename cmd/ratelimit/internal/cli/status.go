@@ -68,8 +68,11 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 						text = "not on the expected text of "
 					}
 				}
-				a.printf("\n%s%s: %d of %s; %s\n", text, expected(report.Wanted), out,
-					plural(len(report.Nodes), "server"), a.loadHint(report))
+				where := fmt.Sprintf("%s%s: %d of %s", text, expected(report.Wanted), out, plural(len(report.Nodes), "server"))
+				if !slices.ContainsFunc(report.Nodes, func(n loader.Node) bool { return n.State != loader.Absent }) {
+					where = "no server has the library"
+				}
+				a.printf("\n%s; %s\n", where, a.loadHint(report))
 			}
 			return exitCode(exitDiffers)
 		},
