@@ -144,12 +144,12 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 		},
 		NodeName: s.nodeName,
 		Faults: func(err error) string {
-			if err = s.faults(err, topRights); err == nil {
-				return "the look was interrupted"
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			return oneLine(a.explained(err))
+			if err = a.faults(s, err, topRights); err == nil {
+				return "the look was interrupted"
+			}
+			return oneLine(err.Error())
 		},
 		Explain: func(err error) string {
 			mu.Lock()

@@ -94,12 +94,12 @@ type policyLook struct {
 
 func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers) policyLook {
 	fleet, err := reader.Read(ctx, rdb)
-	look := policyLook{fleet: fleet, err: s.faults(err, "")}
+	look := policyLook{fleet: fleet, err: a.faults(s, err, "")}
 	if err != nil && look.err == nil {
 		look.err = errors.New("interrupted before every server answered")
 	}
 	if look.err != nil {
-		look.fault = a.explained(look.err)
+		look.fault = look.err.Error()
 	}
 	for i, addr := range fleet.Uncounted {
 		fleet.Uncounted[i] = s.nodeName(addr)
