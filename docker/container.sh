@@ -36,5 +36,6 @@ ratelimit-gateway)
 	;;
 *) fail "$program is no program; say ratelimit or ratelimit-gateway" ;;
 esac
+go run ./tools/notices "$context/$program" "$context/$program"
 docker build --quiet --file $dockerfile --tag "$image" "$context" >/dev/null
 echo "$image is made, with the certificates of $certificates"

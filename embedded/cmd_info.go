@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"fmt"
+	"net"
 	"path"
 	"strings"
 
@@ -17,7 +18,7 @@ Replication role:master connected_slaves:0
 Cluster cluster_enabled:0`
 
 func cmdInfo(s *Server, c *session, args []string) engine.Reply {
-	_, port, _ := strings.Cut(s.Addr(), ":")
+	_, port, _ := net.SplitHostPort(s.Addr())
 	all := len(args) == 0 || contains(args, "all") || contains(args, "default") || contains(args, "everything")
 	var sections []string
 	for _, line := range strings.Split(fmt.Sprintf(infoText, engine.Version, port, len(s.sessions)), "\n") {

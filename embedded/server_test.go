@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	lua "github.com/yuin/gopher-lua"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -267,5 +269,27 @@ func TestClusterRules(t *testing.T) {
 		if got := keySlot(key); got != slot {
 			t.Errorf("slot of %q is %d, want %d", key, got, slot)
 		}
+	}
+}
+
+// A program may use gopher-lua itself, so importing this package must not change its settings.
+func TestGopherLuaKeepsItsSettings(t *testing.T) {
+	if lua.MaxArrayIndex != 67108864 {
+		t.Errorf("MaxArrayIndex is %d", lua.MaxArrayIndex)
+	}
+}
+
+// INFO tells the port also for an IPv6 address.
+func TestPortInInfo(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		s, err := Start(WithAddr(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(s.Addr())
+		if info := fmt.Sprint(must[any](t)(s.Do("INFO", "server"))); !strings.Contains(info, "\r\ntcp_port:"+port+"\r\n") {
+			t.Errorf("%s: %q", s.Addr(), info)
+		}
+		s.Close()
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // deployForClients deploys a build with policies. It returns the build, and a client that has only
@@ -23,7 +22,7 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=1h"}}},
 	)
 	deploy(testContext(t), t, newLoader(t, newClient(t, b)), build)
-	setUser(t, b, "client-app", accessRules(t, build, loader.Application, "it:", b.Cluster))
+	setUser(t, b, "client-app", allFunctions(t, build, "it:", b.Cluster))
 	c := newLimiter(t, newClient(t, b, asUser("client-app")), client.WithPrefix("it:"))
 	return build, c
 }

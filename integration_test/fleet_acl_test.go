@@ -16,11 +16,16 @@ import (
 // accessRules returns the rules that `ratelimit acl` prints.
 func accessRules(t *testing.T, build functions.Build, access loader.Access, keys string, cluster bool) []string {
 	t.Helper()
-	rules := must[[]string](t)(loader.Rules(build, access, keys, cluster))
-	return rules
+	return must[[]string](t)(loader.Rules(build, access, keys, cluster))
 }
 
-// TestFleetACLRefusesWhatIsNotGranted sends, as each of three users, every command and subcommand
+// allFunctions returns the rules for a user who may call every function of the library.
+func allFunctions(t *testing.T, build functions.Build, keys string, cluster bool) []string {
+	t.Helper()
+	return append(accessRules(t, build, loader.Application, keys, cluster), accessRules(t, build, loader.Operator, keys, cluster)[1:]...)
+}
+
+// TestFleetACLRefusesWhatIsNotGranted sends, as each of the users, every command and subcommand
 // of the server that the user's rules do not grant. The server must refuse them all. A server
 // checks permissions first, so a refused command has no effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
@@ -30,7 +35,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 		if len(commands) < 300 {
 			t.Fatalf("the server lists %d commands", len(commands))
 		}
-		for _, access := range []loader.Access{loader.Application, loader.Peeker, loader.Deployer} {
+		for _, access := range []loader.Access{loader.Application, loader.Operator, loader.Peeker, loader.Deployer, loader.Planner} {
 			rules := accessRules(t, newBuild(t), access, "acl:", b.Cluster)
 			user := "fleet-acl-" + string(access)
 			setUser(t, b, user, rules)
@@ -131,7 +136,8 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 		deploy(ctx, t, newLoader(t, newClient(t, b)), build)
 		setUser(t, b, "fleet-app", accessRules(t, build, loader.Application, "acl:", b.Cluster))
 		setUser(t, b, "fleet-peek", accessRules(t, build, loader.Peeker, "acl:", b.Cluster))
-		app, peek := newClient(t, b, asUser("fleet-app")), newClient(t, b, asUser("fleet-peek"))
+		setUser(t, b, "fleet-operator", accessRules(t, build, loader.Operator, "acl:", b.Cluster))
+		app, operator, peek := newClient(t, b, asUser("fleet-app")), newClient(t, b, asUser("fleet-operator")), newClient(t, b, asUser("fleet-peek"))
 		for _, row := range []struct {
 			c       redis.UniversalClient
 			allowed bool
@@ -142,7 +148,13 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 			{app, false, "FCALL ratelimit_take 2 acl:{a} other:{a} 10/m 10/m"},
 			{app, true, "FCALL ratelimit_take 3 acl:{a} acl:once:{a} acl:use:{a} 10/m ONCE 1000 TRACK"},
 			{app, false, "FCALL ratelimit_take 2 acl:{a} use:{a} 10/m TRACK"},
-			{app, false, "FCALL ratelimit_reset 1 other:{a}"},
+			{app, false, "FCALL ratelimit_reset 1 acl:{a}"},
+			{app, false, "FCALL ratelimit_block 1 acl:{a} 1000"},
+			{operator, true, "FCALL ratelimit_block 1 acl:{a} 1000"},
+			{operator, true, "FCALL ratelimit_override 1 acl:{a} 5/m 1000"},
+			{operator, true, "FCALL ratelimit_reset 1 acl:{a}"},
+			{operator, false, "FCALL ratelimit_reset 1 other:{a}"},
+			{operator, false, "FCALL ratelimit_take 1 acl:{a} 10/m"},
 			{app, false, "FCALL_RO ratelimit_peek 1 other:{a} 10/m"},
 			{app, false, "FCALL_RO ratelimit_previous 0"},
 			{app, false, "SET other:{a} 1"},

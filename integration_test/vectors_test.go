@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // TestVectors checks that every server gives the replies that functions/vectors specifies. An
@@ -24,7 +23,7 @@ func TestVectors(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadLibrary(ctx, t, b)
-		setUser(t, b, "vectors-app", accessRules(t, newBuild(t), loader.Application, "", b.Cluster))
+		setUser(t, b, "vectors-app", allFunctions(t, newBuild(t), "", b.Cluster))
 		node := moved{ctx, b, nodeOfVectors(ctx, t, b)}
 		app := moved{ctx, b, nodeOfVectors(ctx, t, b, asUser("vectors-app"))}
 		runVectors(ctx, t, b, files, func(words ...string) (any, error) {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // Access names a set of permissions for a user of the servers; see [Rules].
@@ -13,8 +15,13 @@ type Access string
 
 const (
 	// Application is for programs that make decisions. It allows every function of the library, on
-	// the user's keys.
+	// the user's keys, except those that only an Operator needs.
 	Application Access = "application"
+
+	// Operator is for people who block and override keys and reset them, and for the programs that
+	// do so for them. It allows the functions for this and those that write nothing, and the
+	// commands with which the command line lists keys.
+	Operator Access = "operator"
 
 	// Peeker is for programs that only read. It allows the functions that write nothing, through
 	// FCALL_RO, on primaries and replicas.
@@ -22,6 +29,10 @@ const (
 
 	// Deployer is for programs that load the library, as a [Loader] does. It allows no keys.
 	Deployer Access = "deployer"
+
+	// Planner is for programs that show what a deployment would change, such as a check of pull
+	// requests. It allows no keys, and to load nothing.
+	Planner Access = "planner"
 )
 
 // probe is a command in a form that changes nothing. A Loader sends it to test whether the user may
@@ -47,9 +58,11 @@ func (p probe) right() string {
 	return "+" + strings.ToLower(name)
 }
 
-func deployerRights(cluster bool) []string {
+func deployerRights(cluster bool) []string { return rightsOf(deployerProbes, cluster) }
+
+func rightsOf(probes []probe, cluster bool) []string {
 	var rights []string
-	for _, p := range deployerProbes {
+	for _, p := range probes {
 		rights = append(rights, p.right())
 	}
 	if cluster {
@@ -57,6 +70,16 @@ func deployerRights(cluster bool) []string {
 	}
 	return rights
 }
+
+// plannerProbes lists the commands that [Loader.Plan] and [Loader.Status] need.
+var plannerProbes = []probe{{"FUNCTION", "LIST"}, {"FUNCTION", "STATS"}, {"ROLE"}}
+
+// operations lists the functions that an Operator needs and an Application does not.
+var operations = []string{"block", "unblock", "override", "override_end", "reset"}
+
+// listing lists the commands with which the command line lists overrides, and counts keys with
+// TRACK.
+var listing = []string{"dbsize", "getrange", "hmget", "scan", "time", "type", "zrange", "zscore"}
 
 // readers lists commands that write nothing. A command that the library calls and that is not
 // listed counts as a write.
@@ -89,29 +112,39 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(keys) + "*"
 	rules := []string{"reset"}
 	switch access {
-	case Application:
+	case Application, Operator:
 		rules = append(rules, "~"+pattern, "+ping")
 	case Peeker:
 		rules = append(rules, "%R~"+pattern, "+ping")
 	case Deployer:
 		return append(append(rules, "+ping"), deployerRights(cluster)...), nil
+	case Planner:
+		return append(append(rules, "+ping"), rightsOf(plannerProbes, cluster)...), nil
 	default:
-		return nil, fmt.Errorf("the access %q is not %s, %s or %s", access, Application, Peeker, Deployer)
+		return nil, fmt.Errorf("the access %q is not %s, %s, %s, %s or %s", access, Application, Operator, Peeker, Deployer, Planner)
 	}
 	if cluster {
 		rules = append(rules, "+cluster|slots", "+cluster|shards", "+command", "+asking", "+readonly", "+readwrite")
 	}
 	registered := bodies(build.Text())
 	for _, function := range functionsOf(build.Text()) {
-		if access == Application {
+		reads := noWrites.MatchString(registered[function])
+		operates := slices.Contains(operations, strings.TrimPrefix(function, functions.Name+"_"))
+		if access == Application && !operates || access == Operator && (operates || reads) {
 			rules = append(rules, "+fcall|"+function)
 		}
-		if noWrites.MatchString(registered[function]) {
+		if reads {
 			rules = append(rules, "+fcall_ro|"+function)
 		}
 	}
-	for _, command := range callsOf(build.Text()) {
-		if access == Application || readers[command] {
+	commands := callsOf(build.Text())
+	if access == Operator {
+		commands = append(commands, listing...)
+		slices.Sort(commands)
+		commands = slices.Compact(commands)
+	}
+	for _, command := range commands {
+		if access != Peeker || readers[command] {
 			rules = append(rules, "+"+command)
 		}
 	}

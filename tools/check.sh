@@ -6,13 +6,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-changed=$( (git diff --name-only --diff-filter=d HEAD && git ls-files --others --exclude-standard) | sort -u)
+changed=$( (git diff --name-only HEAD && git ls-files --others --exclude-standard) | sort -u)
 [ -n "$changed" ] || {
 	echo "nothing has changed since the last commit"
 	exit 0
 }
 
-bad=$( (grep '\.go$' <<<"$changed" || true) | xargs -r gofmt -l)
+present=$(for file in $changed; do [ ! -e "$file" ] || echo "$file"; done) # a change may also delete files
+bad=$( (grep '\.go$' <<<"$present" || true) | xargs -r gofmt -l)
 [ -z "$bad" ] || {
 	echo "not formatted; run gofmt -w on:"
 	echo "$bad"

@@ -2,7 +2,10 @@
 # `make release` runs this script. It builds the binaries of a release, and their SHA256SUMS, into
 # .build/release. It builds each binary twice, the second time from another directory and with an
 # empty build cache, and fails if the two differ. So anyone can check the digests: the same commit
-# and the same Go version give the same bytes.
+# and the same Go version give the same bytes. Beside the binaries it writes, for each program, a bill
+# of materials (CycloneDX) and the licences of the modules in it.
+#
+#   RELEASE_KEY=FILE   an SSH key that signs SHA256SUMS; SECURITY.md says how to verify the signature
 set -euo pipefail
 cd "$(dirname "$0")/.."
 platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"
@@ -48,5 +51,14 @@ GOCACHE=$work/cache binaries "$work/sources" "$work/out"
 	rm -rf "$out"
 	fail "the second build differs, as shown above; nothing is released"
 }
-mv "$work/SHA256SUMS" "$out"
-echo "the binaries and their SHA256SUMS are in .build/release"
+for program in ratelimit ratelimit-gateway; do
+	go run ./tools/notices "$out/$program" "$out/${program}"_*
+done
+(cd "$out" && sha256 ratelimit* >SHA256SUMS)
+if [ -n "${RELEASE_KEY:-}" ]; then
+	ssh-keygen -q -Y sign -f "$RELEASE_KEY" -n ratelimit-release "$out/SHA256SUMS"
+	echo "SHA256SUMS.sig is signed with $RELEASE_KEY"
+else
+	echo "SHA256SUMS is not signed, because RELEASE_KEY names no key"
+fi
+echo "the binaries, their bills of materials, licences and SHA256SUMS are in .build/release"

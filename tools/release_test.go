@@ -89,8 +89,15 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 }
 
 // standIn replaces the go command. It writes the target platform to the output file. In the second
-// build, which sets GOCACHE, the output for the platform in $DIFFERS is different.
+// build, which sets GOCACHE, the output for the platform in $DIFFERS is different. Instead of running
+// tools/notices, it writes the names of the programs.
 const standIn = `#!/bin/sh
+if [ "$1" = run ]; then
+	shift 2
+	echo "$@" >"$1.cdx.json"
+	echo licences >"$1_NOTICES.txt"
+	exit
+fi
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi
 	shift
@@ -118,8 +125,8 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s has another digest than SHA256SUMS says (%v)", name, err)
 		}
 	}
-	const want = "ratelimit-gateway_darwin_amd64 ratelimit-gateway_darwin_arm64 ratelimit-gateway_linux_amd64 ratelimit-gateway_linux_arm64 " +
-		"ratelimit-gateway_windows_amd64.exe ratelimit-gateway_windows_arm64.exe ratelimit_darwin_amd64 ratelimit_darwin_arm64 ratelimit_linux_amd64 ratelimit_linux_arm64 " +
+	const want = "ratelimit-gateway.cdx.json ratelimit-gateway_NOTICES.txt ratelimit-gateway_darwin_amd64 ratelimit-gateway_darwin_arm64 ratelimit-gateway_linux_amd64 ratelimit-gateway_linux_arm64 " +
+		"ratelimit-gateway_windows_amd64.exe ratelimit-gateway_windows_arm64.exe ratelimit.cdx.json ratelimit_NOTICES.txt ratelimit_darwin_amd64 ratelimit_darwin_arm64 ratelimit_linux_amd64 ratelimit_linux_arm64 " +
 		"ratelimit_windows_amd64.exe ratelimit_windows_arm64.exe"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("SHA256SUMS has %s, want %s", got, want)
@@ -127,6 +134,21 @@ func TestRelease(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(release, "ratelimit_windows_arm64.exe")); string(text) != "windows arm64\n" {
 		t.Errorf("ratelimit_windows_arm64.exe is of %q (%v)", text, err)
 	}
+	for _, program := range []string{"ratelimit", "ratelimit-gateway"} {
+		bill := string(redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(release, program+".cdx.json"))))
+		if strings.Count(bill, "/"+program+"_") != 6 {
+			t.Errorf("the bill of %s is made of %s", program, bill)
+		}
+	}
+
+	// With a key, SHA256SUMS is signed, and the signature can be verified as SECURITY.md says.
+	key := filepath.Join(t.TempDir(), "key")
+	must(t, dir, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release", "-f", key)
+	must(t, dir, append(env, "RELEASE_KEY="+key), "tools/release.sh")
+	public := redistest.Must[[]byte](t)(os.ReadFile(key + ".pub"))
+	redistest.Require(t, os.WriteFile(filepath.Join(release, "signers"), append([]byte("release "), public...), 0o600))
+	must(t, release, nil, "sh", "-c", "ssh-keygen -Y verify -f signers -I release -n ratelimit-release -s SHA256SUMS.sig <SHA256SUMS")
+	must(t, release, nil, "rm", "signers")
 
 	refused := func(name, message string, env ...string) {
 		t.Helper()

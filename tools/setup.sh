@@ -26,6 +26,7 @@ if [ "$purpose" = images ]; then
 else
 	has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
 	has redis-cli || need redis-tools "redis-cli"
+	has ssh-keygen || need openssh-client "ssh-keygen (for the signature of a release)"
 	has curl || need curl "curl (for the commands of docs/budgets.md)"
 	has zsh || need zsh "zsh (for what the documents and the command show to be pasted)"
 	if [ "$(uname -s)" = Linux ]; then

@@ -51,11 +51,21 @@ func decode(t *testing.T) map[string]any {
 	return objects
 }
 
+// selects reports whether a selector matches the labels of a pod.
+func selects(selector, labels map[string]string) bool {
+	for name, value := range selector {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
 func TestObjectsBelongTogether(t *testing.T) {
 	objects := decode(t)
 	want := []string{
 		"Deployment ratelimit-gateway", "Deployment ratelimit-watch", "Job ratelimit-deploy",
-		"NetworkPolicy ratelimit-gateway", "PodDisruptionBudget ratelimit-gateway", "Service ratelimit-gateway",
+		"NetworkPolicy ratelimit-egress", "NetworkPolicy ratelimit-gateway", "PodDisruptionBudget ratelimit-gateway", "Service ratelimit-gateway",
 	}
 	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
@@ -71,12 +81,28 @@ func TestObjectsBelongTogether(t *testing.T) {
 		"the PodDisruptionBudget": objects["PodDisruptionBudget ratelimit-gateway"].(*policyv1.PodDisruptionBudget).Spec.Selector.MatchLabels,
 		"the NetworkPolicy":       objects["NetworkPolicy ratelimit-gateway"].(*networkingv1.NetworkPolicy).Spec.PodSelector.MatchLabels,
 	} {
-		if !maps.Equal(selector, labels) {
+		if !selects(selector, labels) {
 			t.Errorf("%s selects %v, and the pods have %v", name, selector, labels)
 		}
 	}
-	if !maps.Equal(watch.Selector.MatchLabels, watch.Template.Labels) {
+	if !selects(watch.Selector.MatchLabels, watch.Template.Labels) {
 		t.Errorf("the watch selects %v, and its pod has %v", watch.Selector.MatchLabels, watch.Template.Labels)
+	}
+	job := objects["Job ratelimit-deploy"].(*batchv1.Job).Spec.Template
+	egress := objects["NetworkPolicy ratelimit-egress"].(*networkingv1.NetworkPolicy).Spec
+	secrets := map[string]bool{}
+	for _, pod := range []corev1.PodTemplateSpec{gateway.Template, watch.Template, job} {
+		if !selects(egress.PodSelector.MatchLabels, pod.Labels) {
+			t.Errorf("no egress policy selects %v", pod.Labels)
+		}
+		container := pod.Spec.Containers[0]
+		secrets[container.Env[0].ValueFrom.SecretKeyRef.Name] = true
+		if !strings.Contains(container.Image, "@sha256:") {
+			t.Errorf("%s is not pinned by a digest", container.Image)
+		}
+	}
+	if len(secrets) != 3 || len(egress.Egress) != 2 || egress.PolicyTypes[0] != networkingv1.PolicyTypeEgress {
+		t.Errorf("the secrets %v, the egress %+v", secrets, egress)
 	}
 	container := gateway.Template.Spec.Containers[0]
 	ports := map[string]int32{}
@@ -94,7 +120,7 @@ func TestObjectsBelongTogether(t *testing.T) {
 		}
 	}
 	for name, pod := range map[string]corev1.PodSpec{
-		"the gateway": gateway.Template.Spec, "the watch": watch.Template.Spec, "the job": objects["Job ratelimit-deploy"].(*batchv1.Job).Spec.Template.Spec,
+		"the gateway": gateway.Template.Spec, "the watch": watch.Template.Spec, "the job": job.Spec,
 	} {
 		secure := pod.Containers[0].SecurityContext
 		if !*pod.SecurityContext.RunAsNonRoot || !*secure.ReadOnlyRootFilesystem || *secure.AllowPrivilegeEscalation || pod.Containers[0].Env[0].Name != "REDIS_URL" {

@@ -19,7 +19,14 @@ ratelimit() { "$GOBIN/ratelimit" "$@"; }
 
 ratelimit verify ${POLICIES:+--policies "$POLICIES"}
 # TESTS contains files and patterns, separated by spaces.
-if [ -n "$TESTS" ]; then ratelimit test ${NAMESPACE:+--namespace "$NAMESPACE"} --junit "$JUNIT" -- $TESTS; fi
+if [ -n "$TESTS" ]; then
+	code=0
+	results=$(ratelimit test ${NAMESPACE:+--namespace "$NAMESPACE"} --junit "$JUNIT" -- $TESTS 2>&1) || code=$?
+	echo "$results"
+	# GitHub shows each failure beside its line of the pull request.
+	sed -nE 's/^  ([^:]+):([0-9]+):([0-9]+): (.*)$/::error file=\1,line=\2,col=\3::\4/p' <<<"$results"
+	[ "$code" = 0 ] || exit "$code"
+fi
 
 if [ -z "$REDIS_URL" ]; then
 	echo "redis-url is empty, so nothing is planned; is the secret there?"

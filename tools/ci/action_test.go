@@ -70,6 +70,11 @@ func TestAction(t *testing.T) {
 	if text := read(t, filepath.Join(root, "tools", "ci", "action.sh")); !strings.HasPrefix(text, "#!/usr/bin/env bash\n") {
 		t.Error("the script does not begin with #!/usr/bin/env bash")
 	}
+	for _, line := range strings.Split(read(t, filepath.Join(root, "action.yml")), "\n") {
+		if _, uses, ok := strings.Cut(line, "uses: "); ok && !pinned.MatchString(strings.Fields(uses)[0]) {
+			t.Errorf("action.yml uses %s, which is not pinned to a commit", uses)
+		}
+	}
 	const changes, same = "exit-code=2\nchanges=true\n", "exit-code=0\nchanges=false\n"
 	deployed := server(t)
 	install(t)

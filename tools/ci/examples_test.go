@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
 )
+
+var pinned = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
 
 func TestWorkflow(t *testing.T) {
 	type step struct {
@@ -28,8 +31,8 @@ func TestWorkflow(t *testing.T) {
 			if strings.HasPrefix(s.Uses, "ratelimit-functions/") && s.Uses != "ratelimit-functions/ratelimit@"+version {
 				t.Errorf("%s uses %s, want %s", name, s.Uses, version)
 			}
-			if report := s.With["report_paths"]; report != "" && (report != "ratelimit-junit.xml" || s.If != "success() || failure()") {
-				t.Errorf("the report %s is shown if %s", report, s.If)
+			if !strings.HasPrefix(s.Uses, "ratelimit-functions/") && s.Uses != "" && !pinned.MatchString(s.Uses) {
+				t.Errorf("%s uses %s, which is not pinned to a commit", name, s.Uses)
 			}
 			if s.Run != "" {
 				wantDeploys(t, "bash", s.Run)
@@ -41,7 +44,8 @@ func TestWorkflow(t *testing.T) {
 	}
 	want := map[string]job{
 		"check":      {},
-		"staging":    {If: "github.event_name != 'schedule'; deploys if github.event_name == 'push'", Needs: "check", Environment: "staging"},
+		"plan":       {If: "github.event_name == 'pull_request'", Needs: "check", Environment: "staging-plan"},
+		"staging":    {If: "github.event_name == 'push'; deploys", Needs: "check", Environment: "staging"},
 		"production": {If: "github.event_name == 'push'; deploys", Needs: "staging", Environment: "production"},
 		"drift":      {If: "github.event_name == 'schedule'", Environment: "${{ matrix.environment }}"},
 	}
@@ -124,7 +128,7 @@ func TestGitlabJobs(t *testing.T) {
 	const main, schedule = `$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH && $CI_PIPELINE_SOURCE != "schedule"`, `$CI_PIPELINE_SOURCE == "schedule"`
 	want := map[string]string{
 		"ratelimit-check":      "test [] [] <nil>",
-		"ratelimit-plan":       `test [ratelimit-check] [{$CI_PIPELINE_SOURCE != "schedule"}] map[action:prepare name:staging]`,
+		"ratelimit-plan":       `test [ratelimit-check] [{$CI_PIPELINE_SOURCE != "schedule"}] map[action:prepare name:staging-plan]`,
 		"ratelimit-staging":    "deploy [] [{" + main + "}] staging",
 		"ratelimit-production": "deploy [ratelimit-staging] [{" + main + "}] production",
 		"ratelimit-drift":      "test [] [{" + schedule + "}] map[action:verify name:$ENVIRONMENT]",

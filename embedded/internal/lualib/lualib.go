@@ -12,13 +12,6 @@ import (
 // MaxString is the maximum length of a string in bytes. It protects the memory of the process.
 const MaxString = 64 << 20
 
-// maxArray is the largest key for which gopher-lua extends a table's array, element by element.
-// Larger keys are hashed, and the # operator does not count them. init sets this maximum for every
-// use of gopher-lua in the process.
-const maxArray = 1 << 22
-
-func init() { lua.MaxArrayIndex = maxArray }
-
 // Open returns the table of globals for library code, without pcall and redis. The caller must make
 // it read-only.
 func Open(L *lua.LState) *lua.LTable {

@@ -23,21 +23,24 @@ func TestACL(t *testing.T) {
 	rdb := admin(t, addr)
 	got := run(t, nil, "acl", "--prefix", "rl:", "--cluster")
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	if got.code != exitFine || len(lines) != 3 {
+	if got.code != exitFine || len(lines) != 5 {
 		t.Fatalf("%+v", got)
 	}
-	if want := "redis-cli ACL SETUSER ratelimit-deployer reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait '+cluster|shards'"; lines[2] != want {
-		t.Errorf("%s\nwant\n%s", lines[2], want)
+	if want := "redis-cli ACL SETUSER ratelimit-planner reset on '>PASSWORD' +ping '+function|list' '+function|stats' +role '+cluster|shards'"; lines[4] != want {
+		t.Errorf("%s\nwant\n%s", lines[4], want)
+	}
+	if want := "redis-cli ACL SETUSER ratelimit-deployer reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait '+cluster|shards'"; lines[3] != want {
+		t.Errorf("%s\nwant\n%s", lines[3], want)
 	}
 	// Each shell accepts the printed lines, after the password and the address are filled in.
 	_, port, _ := strings.Cut(addr, ":")
 	paste := strings.NewReplacer("PASSWORD", "pw", "redis-cli ", "redis-cli -e -p "+port+" ").Replace(got.stdout)
 	for _, name := range []string{"bash", "zsh", "sh"} {
-		do(t, rdb, "ACL", "DELUSER", "ratelimit-application", "ratelimit-peek", "ratelimit-deployer")
+		do(t, rdb, "ACL", "DELUSER", "ratelimit-application", "ratelimit-operator", "ratelimit-peek", "ratelimit-deployer", "ratelimit-planner")
 		shell := exec.Command(name, "-e")
 		shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader(paste)
 		said, err := shell.CombinedOutput()
-		if left, _ := os.ReadDir(shell.Dir); err != nil || string(said) != "OK\nOK\nOK\n" || len(left) != 0 {
+		if left, _ := os.ReadDir(shell.Dir); err != nil || string(said) != strings.Repeat("OK\n", 5) || len(left) != 0 {
 			t.Errorf("%s: %v: %s, and left %v", name, err, said, left)
 		}
 		for _, u := range users(t, "--prefix", "rl:", "--cluster") {
@@ -53,12 +56,17 @@ func TestACL(t *testing.T) {
 	}
 	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
 		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
+	// --redis names the servers of the commands.
+	run(t, nil, "acl", "planner", "--redis", "rediss://a:7000,b:7001").want(t, exitFine,
+		"redis-cli -h a -p 7000 --tls ACL SETUSER ratelimit-planner reset on '>PASSWORD' +ping '+function|list' '+function|stats' +role '+cluster|shards'\n"+
+			"redis-cli -h b -p 7001 --tls ACL SETUSER ratelimit-planner reset on '>PASSWORD' +ping '+function|list' '+function|stats' +role '+cluster|shards'\n", "")
+	run(t, nil, "acl", "planner", "--redis", "redis-sentinel://a/main").want(t, exitError, "", "ratelimit: --redis names Sentinels; name the server itself, and then each of its replicas\n")
 	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
 		t.Errorf("%+v", all)
 	}
 }
 
-// testAccess checks which commands each of the three users on a server may run.
+// testAccess checks which commands each user on a server may run.
 func testAccess(t *testing.T, addr string) {
 	t.Helper()
 	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
@@ -74,6 +82,26 @@ func testAccess(t *testing.T, addr string) {
 		{"application", []string{"take", "a", "1/m"}, exitError},
 		{"peek", []string{"peek", "rl:a", "1/m"}, exitDiffers},
 		{"peek", []string{"take", "rl:a", "1/m"}, exitError},
+		{"application", []string{"refund", "rl:a", "1/m"}, exitFine},
+		{"application", []string{"acquire", "rl:lease", "concurrency 1 lease=1m", "id"}, exitFine},
+		{"application", []string{"release", "rl:lease", "concurrency 1 lease=1m", "id"}, exitFine},
+		{"application", []string{"block", "rl:a", "--for", "1m"}, exitError},
+		{"application", []string{"override", "rl:a", "5/m", "--for", "1m"}, exitError},
+		{"application", []string{"reset", "rl:a"}, exitError},
+		{"operator", []string{"override", "rl:a", "5/m", "--for", "1m"}, exitFine},
+		{"operator", []string{"block", "rl:a", "--for", "1m"}, exitFine},
+		{"operator", []string{"overrides", "--match", "rl:*"}, exitFine},
+		{"operator", []string{"top", "--match", "rl:*"}, exitFine},
+		{"operator", []string{"unblock", "rl:a"}, exitFine},
+		{"operator", []string{"override-end", "rl:a"}, exitFine},
+		{"operator", []string{"peek", "rl:a", "1/m"}, exitFine},
+		{"operator", []string{"reset", "rl:a"}, exitFine},
+		{"operator", []string{"take", "rl:a", "1/m"}, exitError},
+		{"operator", []string{"block", "a", "--for", "1m"}, exitError},
+		{"planner", []string{"plan"}, exitFine},
+		{"planner", []string{"deploy", "--policies", "missing.yaml"}, exitError},
+		{"planner", []string{"delete", "--yes"}, exitError},
+		{"planner", []string{"take", "rl:a", "1/m"}, exitError},
 		{"deployer", []string{"status"}, exitFine},
 		{"deployer", []string{"delete", "--yes"}, exitFine},
 	} {
@@ -144,7 +172,7 @@ func sorted(text any) string {
 }
 
 func TestCompletionOfACL(t *testing.T) {
-	if got := run(t, nil, "__complete", "acl", ""); got.stdout != "application\npeek\ndeployer\n:4\n" {
+	if got := run(t, nil, "__complete", "acl", ""); got.stdout != "application\noperator\npeek\ndeployer\nplanner\n:4\n" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -2,14 +2,20 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
+	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
+	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 func TestBadURLs(t *testing.T) {
@@ -137,5 +143,15 @@ func TestServersThatRefuse(t *testing.T) {
 	do(t, rdb, "ACL", "SETUSER", "deployer", "on", ">pw", "+function|load", "+function|list", "+function|delete", "+function|stats")
 	if got := run(t, nil, "demo", "--redis", "redis://deployer:pw@"+addr); got.code != exitError || !strings.Contains(got.stderr, ":hello\": the user lacks a right ") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The errors of top, overrides, policies and the dashboard have the advice for users of the command,
+// also in JSON and on the screen.
+func TestFaultsAreForUsersOfTheCommand(t *testing.T) {
+	s := servers{Servers: redisurl.Servers{Name: "rediss://h:1", Options: redis.Options{TLSConfig: &tls.Config{}, ReadTimeout: time.Second}}}
+	err := testApp(nil, io.Discard, io.Discard).faults(s, errors.Join(&scan.NodeError{Addr: "h:1", Err: context.DeadlineExceeded}), "")
+	if want := "cannot reach h:1: no answer within 1s; write redis:// in place of rediss:// if the server does not use TLS"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,10 +27,12 @@ import (
 const (
 	dashboardAddr = "127.0.0.1:8088"
 	shortestToken = 16
+	tokenVariable = "RATELIMIT_DASHBOARD_TOKEN"
 )
 
 func (a *app) dashboardCommand() *cobra.Command {
-	var listen, token string
+	var listen, tokenFile string
+	var behindTLS bool
 	cmd := a.serverFlags(&cobra.Command{
 		Use:   "dashboard",
 		Short: "Show keys, policies and servers in a browser, live",
@@ -41,8 +45,9 @@ ends it.
 /metrics has the calls of policies for Prometheus, which sends the token as a bearer token. A scrape asks each primary
 once.
 
-It listens on this machine only, unless --listen says otherwise; then the page needs a token: --token, or else a
-random one that is printed. It has no TLS: use a proxy for that.
+It listens on this machine only, unless --listen says otherwise; then the page needs a token: that of the variable
+` + tokenVariable + ` or of --token-file, or else a random one that is printed. It has no TLS: use a proxy for
+that, and --behind-tls.
 
 The user needs the rights of top, and those of "ratelimit acl peek"; for the servers' libraries +function|list
 +function|stats, in a cluster also +cluster|shards.`,
@@ -54,8 +59,9 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 			if err != nil {
 				return fmt.Errorf("--listen %q is not host:port; give one such as %s", listen, dashboardAddr)
 			}
-			if token != "" && len(token) < shortestToken {
-				return fmt.Errorf("--token has %d characters, which can be guessed; give at least %d, or leave it out", len(token), shortestToken)
+			token, err := a.dashboardToken(tokenFile)
+			if err != nil {
+				return err
 			}
 			if token == "" && host != "localhost" && !net.ParseIP(host).IsLoopback() {
 				token = rand.Text()
@@ -64,16 +70,34 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 			if err != nil {
 				return err
 			}
-			return a.dashboard(cmd.Context(), listen, token, source)
+			return a.dashboard(cmd.Context(), listen, token, behindTLS, source)
 		},
 	})
 	cmd.Flags().StringVar(&listen, "listen", dashboardAddr, "host and port to listen on; port 0 takes a free one")
-	cmd.Flags().StringVar(&token, "token", "", fmt.Sprintf("token that a browser must give, at least %d characters (default: none on this machine, else a random one)", shortestToken))
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", fmt.Sprintf("file with the token that a browser must give, at least %d characters (default: none on this machine, else a random one)", shortestToken))
+	cmd.Flags().BoolVar(&behindTLS, "behind-tls", false, "a proxy with TLS is in front of the dashboard: browsers send its cookie over TLS only")
 	a.libraryFlags(cmd)
 	return cmd
 }
 
-func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
+// dashboardToken returns the token of a file, or of the environment if name is "". A flag for the
+// token itself would show it in the list of processes.
+func (a *app) dashboardToken(name string) (string, error) {
+	token, from := a.env(tokenVariable), tokenVariable
+	if name != "" {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w; name another file", err)
+		}
+		token, from = strings.TrimRight(string(text), "\r\n"), "--token-file "+name
+	}
+	if len(token) < shortestToken && (token != "" || name != "") {
+		return "", fmt.Errorf("%s has a token of %d characters, which can be guessed; give at least %d, or leave it out", from, len(token), shortestToken)
+	}
+	return token, nil
+}
+
+func (a *app) dashboard(ctx context.Context, listen, token string, behindTLS bool, source dashboard.Source) error {
 	listener, err := net.Listen("tcp", listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return wrongUse("dashboard --listen 127.0.0.1:8089", "%s is in use; choose another port", listen)
@@ -82,7 +106,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	}
 	board := dashboard.New(source)
 	server := &http.Server{
-		Handler: board.Handler(token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: board.Handler(token, behindTLS), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	host, port, _ := net.SplitHostPort(listener.Addr().String())
@@ -144,12 +168,12 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 		},
 		NodeName: s.nodeName,
 		Faults: func(err error) string {
-			if err = s.faults(err, topRights); err == nil {
-				return "the look was interrupted"
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			return oneLine(a.explained(err))
+			if err = a.faults(s, err, topRights); err == nil {
+				return "the look was interrupted"
+			}
+			return oneLine(err.Error())
 		},
 		Explain: func(err error) string {
 			mu.Lock()

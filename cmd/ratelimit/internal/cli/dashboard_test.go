@@ -25,13 +25,16 @@ import (
 // The command prints the page's address, reports that it cannot reach the server, and still serves
 // the page.
 func TestDashboard(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require(t, os.WriteFile(file, []byte("sixteen letters!\n"), 0o600))
 	for _, tt := range []struct {
+		env   string
 		flags []string
 		token bool
 	}{
-		{nil, false}, {[]string{"--token", "sixteen letters!"}, true}, {[]string{"--listen", "0.0.0.0:0"}, true},
+		{"", nil, false}, {"", []string{"--token-file", file}, true}, {"RATELIMIT_DASHBOARD_TOKEN=sixteen letters!", nil, true}, {"", []string{"--listen", "0.0.0.0:0"}, true},
 	} {
-		s := start(t, []string{"REDIS_URL=redis://127.0.0.1:1"}, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)...)
+		s := start(t, []string{"REDIS_URL=redis://127.0.0.1:1", tt.env}, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)...)
 		eventually(t, "the greeting", func() bool { return strings.Contains(s.stdout.String(), "Ctrl-C ends it\n") })
 		at, rest, _ := strings.Cut(s.stdout.String(), "\n")
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/(\?token=[^ ]{16,})?$`).MatchString(at) || strings.Contains(at, "?token=") != tt.token ||
@@ -195,7 +198,7 @@ func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Resp
 		defer close(over)
 		board.Run(ctx)
 	}()
-	server := httptest.NewServer(board.Handler(""))
+	server := httptest.NewServer(board.Handler("", false))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()

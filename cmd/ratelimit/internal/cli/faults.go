@@ -22,10 +22,10 @@ func (s servers) nodeName(addr string) string {
 	return addr
 }
 
-// faults explains what failed on the servers: the errors from a scan, or from calls to each
-// primary. It returns nil if the user interrupted the command. rights lists the permissions that
-// the user needs.
-func (s servers) faults(err error, rights string) error {
+// faults returns an error that explains, to users of the command, what failed on the servers s: the
+// errors from a scan, or from calls to each primary. It returns nil if the user interrupted the
+// command. rights lists the permissions that the user needs.
+func (a *app) faults(s servers, err error, rights string) error {
 	var all []error
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		all = several.Unwrap()
@@ -55,7 +55,7 @@ func (s servers) faults(err error, rights string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return found
+	return errors.New(a.explained(found))
 }
 
 type joined []error

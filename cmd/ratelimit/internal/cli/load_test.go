@@ -99,8 +99,8 @@ func TestLoadExpectations(t *testing.T) {
 		}
 		return all
 	}
-	got := run(t, env, with("max<10m", "allowed==10", "denied==75%")...)
-	if got.code != exitFine || got.stderr != "" || !regexp.MustCompile(`\n\nEXPECTED +MEASURED\nmax<10m +\S+ +met\nallowed==10 +10 +met\ndenied==75% +75% +met\n$`).MatchString(got.stdout) {
+	got := run(t, env, with("max<600s", "allowed==10", "denied==75%")...)
+	if got.code != exitFine || got.stderr != "" || !regexp.MustCompile(`\n\nEXPECTED +MEASURED\nmax<600s +\S+ +met\nallowed==10 +10 +met\ndenied==75% +75% +met\n$`).MatchString(got.stdout) {
 		t.Error(got)
 	}
 	got = run(t, env, with("errors==0", "allowed>=30%", "p99<1ns")...)
@@ -120,7 +120,7 @@ func TestLoadExpectations(t *testing.T) {
 	if got := run(t, env, with("errors>0", "errors<90%")...); got.code != exitFine || got.stderr != "" {
 		t.Error(got)
 	}
-	if got := run(t, env, with("p99<1h")...); got.code != exitError || !strings.Contains(got.stderr, " of 200 decisions failed; the first: ") {
+	if got := run(t, env, with("p99<3600s")...); got.code != exitError || !strings.Contains(got.stderr, " of 200 decisions failed; the first: ") {
 		t.Error(got)
 	}
 }

@@ -43,7 +43,7 @@ func (a *app) overrides(ctx context.Context, match string) error {
 	}
 	defer func() { _ = rdb.Close() }()
 	scan := overrides.New(mostOverrides, match)
-	err = s.faults(scan.Run(ctx, rdb), overrideRights)
+	err = a.faults(s, scan.Run(ctx, rdb), overrideRights)
 	found := scan.Snapshot()
 	switch {
 	case a.json:

@@ -94,12 +94,12 @@ type policyLook struct {
 
 func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers) policyLook {
 	fleet, err := reader.Read(ctx, rdb)
-	look := policyLook{fleet: fleet, err: s.faults(err, "")}
+	look := policyLook{fleet: fleet, err: a.faults(s, err, "")}
 	if err != nil && look.err == nil {
 		look.err = errors.New("interrupted before every server answered")
 	}
 	if look.err != nil {
-		look.fault = a.explained(look.err)
+		look.fault = look.err.Error()
 	}
 	for i, addr := range fleet.Uncounted {
 		fleet.Uncounted[i] = s.nodeName(addr)
@@ -218,9 +218,9 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	rates := slices.ContainsFunc(fleet.Policies, func(p policycalls.Policy) bool { return p.PerSec != nil })
 	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
 	for _, p := range fleet.Policies {
-		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Calls))
+		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Shadow, p.Calls))
 		if c := p.Canary; c != nil {
-			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Calls))
+			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Shadow, c.Calls))
 		}
 	}
 	for column := 2; column < 7; column++ {
@@ -263,7 +263,8 @@ func kind(own string, shadow bool) string {
 // percent formats a share in thousandths: 5%, 0.5%.
 func percent(share int64) string { return strconv.FormatFloat(float64(share)/10, 'f', -1, 64) + "%" }
 
-func policyRow(name, kind string, limits []string, calls policycalls.Calls) []string {
+// policyRow returns a row of the table. A shadow denied nothing, so "would" stands before its denials.
+func policyRow(name, kind string, limits []string, shadow bool, calls policycalls.Calls) []string {
 	row := []string{"@" + name, kind, "-", "-", "-", "-", "-", dash(strings.Join(limits, " · "))}
 	if calls.Counted {
 		row[2], row[3] = grouped(calls.Allowed), grouped(calls.Denied)
@@ -271,6 +272,11 @@ func policyRow(name, kind string, limits []string, calls policycalls.Calls) []st
 	}
 	if calls.PerSec != nil {
 		row[5], row[6] = perSecond(calls.PerSec.Allowed), perSecond(calls.PerSec.Denied)
+	}
+	for _, column := range []int{3, 4, 6} {
+		if shadow && calls.Denied > 0 && row[column] != "-" {
+			row[column] = "would " + row[column]
+		}
 	}
 	return row
 }

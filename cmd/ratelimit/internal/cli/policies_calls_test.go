@@ -51,11 +51,11 @@ func TestPolicies(t *testing.T) {
 	took(t, srv, 4, "@export", "x")
 	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
 
-POLICY   KIND                 ALLOWED  DENIED  DENIED %  LIMIT
-@api     enforced                   2   1,000      99.8  2/d
-@api     canary 0.5%, shadow        1       3      75.0  1/d
-@calc    enforced                   0       0         -  resource: 9/d · consumer: 5/m
-@export  shadow                     1       3      75.0  1/d
+POLICY   KIND                 ALLOWED   DENIED    DENIED %  LIMIT
+@api     enforced                   2    1,000        99.8  2/d
+@api     canary 0.5%, shadow        1  would 3  would 75.0  1/d
+@calc    enforced                   0        0           -  resource: 9/d · consumer: 5/m
+@export  shadow                     1  would 3  would 75.0  1/d
 `, "")
 	var report policiesReport
 	got := run(t, env, "policies", "--json")

@@ -85,7 +85,7 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	}
 	scan := usage.New(f.limit, f.match, usage.Order(f.by))
 	err = scan.Run(ctx, rdb)
-	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: s.faults(err, topRights)}
+	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: a.faults(s, err, topRights)}
 	if ctx.Err() == nil || p.found.Tracked > 0 || a.json {
 		a.printPass(p)
 	}
@@ -116,7 +116,7 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	first := true
-	topPasses(ctx, rdb, s, f, []usage.Order{usage.Order(f.by)}, nil, func(p pass) {
+	a.topPasses(ctx, rdb, s, f, []usage.Order{usage.Order(f.by)}, nil, func(p pass) {
 		if !first && !a.json {
 			a.printf("\n")
 		}

@@ -18,7 +18,7 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by)}
 	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
 		show := func(p pass) { send(p) }
-		topPasses(ctx, rdb, s, f, usage.Orders, show, show)
+		a.topPasses(ctx, rdb, s, f, usage.Orders, show, show)
 	})
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 // topPasses scans repeatedly until ctx is done, and shows each pass when it is complete. A pass has
 // the top keys in each of the given orders. If running is not nil, topPasses also shows the first
 // pass while it runs.
-func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
+func (a *app) topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders []usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
 	for ctx.Err() == nil {
@@ -39,7 +39,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 				running(pass{by: by, found: found})
 			}
 		})
-		show(pass{by, found, before, s.faults(err, topRights)})
+		show(pass{by, found, before, a.faults(s, err, topRights)})
 		if err == nil {
 			before = &found
 		}

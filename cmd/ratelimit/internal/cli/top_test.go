@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -174,7 +175,7 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	screen.Update(tea.WindowSizeMsg{Width: 100, Height: 10})
 	ctx, stop := context.WithCancel(t.Context())
 	passes := 0
-	topPasses(ctx, rdb, servers{}, topFlags{by: "total", limit: 1, interval: 1}, usage.Orders, nil, func(p pass) {
+	testApp(nil, io.Discard, io.Discard).topPasses(ctx, rdb, servers{}, topFlags{by: "total", limit: 1, interval: 1}, usage.Orders, nil, func(p pass) {
 		screen.Update(p)
 		if passes++; passes == 2 {
 			stop()

@@ -27,8 +27,9 @@ var files embed.FS
 // serves only clients that send the token: once as /?token=TOKEN, or always as
 // "Authorization: Bearer TOKEN". Without a token it serves only requests to a local host name, to
 // prevent DNS rebinding. It refuses requests that a browser sends on behalf of a page from another
-// site or port, unless they follow a link to the dashboard page (/).
-func (d *Dashboard) Handler(token string) http.Handler {
+// site or port, unless they follow a link to the dashboard page (/). behindTLS reports that a proxy
+// with TLS is in front of it, so that browsers may send the cookie over TLS only.
+func (d *Dashboard) Handler(token string, behindTLS bool) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // the path is a constant
@@ -54,7 +55,7 @@ func (d *Dashboard) Handler(token string) http.Handler {
 		case fromElsewhere(r):
 			http.Error(w, "a page of another site asked for this; open the address that ratelimit dashboard printed", http.StatusForbidden)
 		case token != "" && r.URL.Path == "/" && r.URL.Query().Has("token") && same(r.URL.Query().Get("token"), token):
-			http.SetCookie(w, &http.Cookie{Name: cookie, Value: value(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+			http.SetCookie(w, &http.Cookie{Name: cookie, Value: value(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: behindTLS})
 			http.Redirect(w, r, "/", http.StatusSeeOther) // removes the token from the address bar
 		case token != "" && !allowed(r, token):
 			http.Error(w, "this dashboard asks for its token; open the address with ?token= that ratelimit dashboard printed", http.StatusUnauthorized)

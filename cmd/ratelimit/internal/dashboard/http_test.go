@@ -39,7 +39,7 @@ func host(name string) func(*http.Request) { return func(r *http.Request) { r.Ho
 // Without a token, only requests to a local host name are served, even if the name of
 // another site resolves to this address.
 func TestHost(t *testing.T) {
-	h := New(Source{}).Handler("")
+	h := New(Source{}).Handler("", false)
 	for name, want := range map[string]int{
 		"127.0.0.1:8088": 200, "127.9.9.9": 200, "localhost:8088": 200, "LOCALHOST": 200, "[::1]:8088": 200, "[::1]": 200,
 		"evil.example:8088": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example:80": 403, "10.0.0.1:8088": 403, "": 403, "0.0.0.0:8088": 403,
@@ -82,7 +82,7 @@ func TestOtherSites(t *testing.T) {
 	} {
 		for token, bearer := range map[string]string{"": "", "sixteen letters!": "Bearer sixteen letters!"} {
 			d := New(Source{})
-			h := d.Handler(token)
+			h := d.Handler(token, false)
 			for _, path := range []string{"/", "/?x", "/app.js", "/style.css", "/peek", "/usage", "/events", "/none"} {
 				got := get(h, path, func(r *http.Request) {
 					for name, value := range tt.headers {
@@ -109,7 +109,7 @@ func TestOtherSites(t *testing.T) {
 // whose value is not the token.
 func TestToken(t *testing.T) {
 	const token = "0123456789 ;äöü\""
-	h := New(Source{}).Handler(token)
+	h := New(Source{}).Handler(token, false)
 	bearer := func(text string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Authorization", text) }
 	}
@@ -132,6 +132,13 @@ func TestToken(t *testing.T) {
 	if in.Code != http.StatusSeeOther || in.Header().Get("Location") != "/" || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode || strings.Contains(cookies[0].Value, "0123") {
 		t.Fatalf("%d %v", in.Code, in.Header())
 	}
+	if cookies[0].Secure {
+		t.Error("the cookie is for TLS only")
+	}
+	behind := get(New(Source{}).Handler(token, true), "/?token=0123456789+%3B%C3%A4%C3%B6%C3%BC%22", host("machine.example"))
+	if cookies := behind.Result().Cookies(); len(cookies) != 1 || !cookies[0].Secure {
+		t.Errorf("behind TLS: %v", cookies)
+	}
 	with := func(value string) func(*http.Request) {
 		return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookies[0].Name, Value: value}) }
 	}
@@ -146,7 +153,7 @@ func TestToken(t *testing.T) {
 // Only GET and HEAD are accepted, and the headers of every response restrict the page to what it
 // needs.
 func TestReadOnly(t *testing.T) {
-	h := New(Source{}).Handler("")
+	h := New(Source{}).Handler("", false)
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
 		for _, path := range []string{"/", "/peek", "/usage", "/metrics", "/events"} {
 			if got := get(h, path, func(r *http.Request) { r.Method = method }); got.Code != http.StatusMethodNotAllowed {
@@ -180,7 +187,7 @@ func TestAsking(t *testing.T) {
 			return rdb, nil
 		},
 		Explain: func(err error) string { return "explained: " + err.Error() },
-	}).Handler("")
+	}).Handler("", false)
 	require(t, rdb.FCall(t.Context(), "ratelimit_take", []string{"x", "<b>"}, "1/d", "TRACK").Err())
 	require(t, rdb.FCall(t.Context(), "ratelimit_override", []string{"o"}, "7/h", 60000).Err())
 	for _, path := range []string{"/peek", "/peek?key=a", "/peek?limit=1/s", "/peek?key=&limit=1/s", "/peek?key=a&key=&limit=1/s", "/peek?key=a&limit=%20", "/usage", "/usage?key=", "/usage?key=!"} {
@@ -208,7 +215,7 @@ func TestAsking(t *testing.T) {
 // viewer leaves, another can connect.
 func TestViewers(t *testing.T) {
 	d := New(Source{Name: "redis://a"})
-	server := httptest.NewServer(d.Handler(""))
+	server := httptest.NewServer(d.Handler("", false))
 	defer server.Close()
 	states, leave, _ := d.view()
 	for _, name := range []string{"redis://b", "redis://c"} {
@@ -235,7 +242,7 @@ func TestViewers(t *testing.T) {
 		}
 		leaves = append(leaves, leave)
 	}
-	if got := get(d.Handler(""), "/events"); got.Code != http.StatusServiceUnavailable || len(leaves) != viewers-1 {
+	if got := get(d.Handler("", false), "/events"); got.Code != http.StatusServiceUnavailable || len(leaves) != viewers-1 {
 		t.Errorf("%d viewers, and one more gets %d", len(leaves)+1, got.Code)
 	}
 	leave()
@@ -250,7 +257,7 @@ func TestViewersLeave(t *testing.T) {
 	ctx, gone := context.WithCancel(t.Context())
 	gone()
 	for i := range viewers + 1 {
-		got := get(d.Handler(""), "/events", func(r *http.Request) { *r = *r.WithContext(ctx) })
+		got := get(d.Handler("", false), "/events", func(r *http.Request) { *r = *r.WithContext(ctx) })
 		if got.Code != http.StatusOK || d.watched() {
 			t.Fatalf("viewer %d gets %d; after it left, the dashboard has viewers: %v", i+1, got.Code, d.watched())
 		}

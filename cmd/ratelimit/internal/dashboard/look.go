@@ -24,14 +24,15 @@ type state struct {
 	More      int      `json:"more_policies"` // number of rows that are not in Policies
 	Uncounted []string `json:"uncounted"`     // servers whose library is too old to count calls for policies
 
+	Calls    usage.Rate         `json:"calls"`  // calls of all policies a second; a shadow allows all of its calls
+	Points   []point            `json:"points"` // rates of each poll, the newest last: of the policies or, if there are none, of the usage keys
 	NowMS    int64              `json:"now_ms"`
 	Progress string             `json:"progress"` // progress of the first poll while it runs; "" afterwards
 	Keys     int64              `json:"keys"`     // keys with usage
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
-	Points   []point            `json:"points"` // rates of each poll, the newest last
-	Top      map[string][]entry `json:"top"`    // the first usage keys of each sort order
+	Top      map[string][]entry `json:"top"` // the first usage keys of each sort order
 }
 
 type point struct {
@@ -98,7 +99,17 @@ func (d *Dashboard) look(ctx context.Context) {
 	}
 	policies, more, uncounted, err := d.policies(ctx, rdb)
 	if policies != nil { // policies is nil if no server replied
-		d.publish(func(s *state) { s.Policies, s.More, s.Uncounted = policies, more, uncounted })
+		d.publish(func(s *state) {
+			s.Policies, s.More, s.Uncounted = policies[:len(policies)-more], more, uncounted
+			s.Calls = usage.Rate{}
+			for _, p := range policies {
+				if p.Shadow {
+					p.PerSec.Allowed, p.PerSec.Denied = p.PerSec.Allowed+p.PerSec.Denied, 0
+				}
+				s.Calls.Allowed += p.PerSec.Allowed
+				s.Calls.Denied += p.PerSec.Denied
+			}
+		})
 	}
 	if !dead {
 		fault(err, d.from.Faults)
@@ -120,7 +131,11 @@ func (d *Dashboard) look(ctx context.Context) {
 		}
 		d.show(s, found)
 		s.Progress = ""
-		s.Points = append(s.Points[max(0, len(s.Points)+1-kept):], point{time.Now().UnixMilli(), s.PerSec})
+		now := point{time.Now().UnixMilli(), s.Calls}
+		if len(s.Policies) == 0 {
+			now.Rate = s.PerSec
+		}
+		s.Points = append(s.Points[max(0, len(s.Points)+1-kept):], now)
 	})
 	if err == nil {
 		d.before = &found

@@ -71,6 +71,10 @@ func TestLook(t *testing.T) {
 	if s = d.state; s.Policies[0].Denied != 7 || s.Policies[0].PerSec.Denied <= 0 || s.PerSec.Allowed <= 0 || len(s.Points) != 2 {
 		t.Errorf("%+v", s)
 	}
+	// The chart shows the calls of policies. The shadow would have denied both, and allowed both.
+	if rate := s.Policies[0].PerSec; s.Calls != (usage.Rate{Allowed: rate.Allowed + rate.Denied}) || s.Points[1].Rate != s.Calls {
+		t.Errorf("%+v, %+v, %+v", s.Calls, s.Points, rate)
+	}
 	_ = two.Close()
 	d.look(t.Context())
 	if s = d.state; len(s.Faults) != 2 || !strings.HasPrefix(s.Faults[0], "scan: ") || !strings.HasPrefix(s.Faults[1], "scan: ") || len(s.Policies) != 2 || s.Policies[0].Denied != 4 || s.Keys != 1 {

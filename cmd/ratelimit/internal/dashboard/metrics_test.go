@@ -54,7 +54,7 @@ func TestMetrics(t *testing.T) {
 	d := board(t, one.Addr(), two.Addr())
 	const token = "sixteen letters!"
 	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
-	got := get(d.Handler(token), "/metrics", bearer, host("prometheus.example"))
+	got := get(d.Handler(token, false), "/metrics", bearer, host("prometheus.example"))
 	port := func(srv *embedded.Server) string { return strings.TrimPrefix(srv.Addr(), "127.0.0.1") }
 	if got.Code != http.StatusOK || got.Header().Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Fatalf("%d %v %s", got.Code, got.Header(), got.Body)
@@ -71,11 +71,11 @@ func TestMetrics(t *testing.T) {
 	if n := strings.Count(got.Body.String(), "\n"); n != 8 {
 		t.Errorf("%d lines, want 8:\n%s", n, got.Body)
 	}
-	if got := get(board(t).Handler(""), "/metrics"); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "the cluster lists no primary") {
+	if got := get(board(t).Handler("", false), "/metrics"); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "the cluster lists no primary") {
 		t.Errorf("without primaries: %d %s", got.Code, got.Body)
 	}
 	d.from.Connect, d.rdb = func(context.Context) (redis.UniversalClient, error) { return nil, errors.New("no way") }, nil
-	if got := get(d.Handler(token), "/metrics", bearer); got.Code != http.StatusServiceUnavailable || got.Body.String() != "call: no way\n" {
+	if got := get(d.Handler(token, false), "/metrics", bearer); got.Code != http.StatusServiceUnavailable || got.Body.String() != "call: no way\n" {
 		t.Errorf("without a connection: %d %s", got.Code, got.Body)
 	}
 }

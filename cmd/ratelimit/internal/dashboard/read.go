@@ -43,7 +43,7 @@ func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.
 }
 
 // policies returns the rows of the table of policies: the policies that denied the most calls come
-// first, and each canary follows its policy. more is the number of rows that are left out.
+// first, and each canary follows its policy. more is the number of rows that the page leaves out.
 func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, uncounted []string, _ error) {
 	fleet, err := d.reader.Read(ctx, rdb)
 	if fleet.Replied == 0 {
@@ -66,8 +66,7 @@ func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (li
 	for _, addr := range fleet.Uncounted {
 		uncounted = append(uncounted, printable.Line(d.from.NodeName(addr)))
 	}
-	more = max(0, len(list)-mostPolicies)
-	return list[:len(list)-more], more, uncounted, err
+	return list, max(0, len(list)-mostPolicies), uncounted, err
 }
 
 func newPolicy(name string, limits []string, shadow, track bool, share int64, calls policycalls.Calls) policy {

@@ -54,8 +54,8 @@ func ParseExpectation(text string) (Expectation, error) {
 	}
 	if e.share > 0 {
 		d, err := time.ParseDuration(parts[3])
-		if err != nil || d < 0 {
-			return e, fmt.Errorf("%q: %q is not a latency; write one such as 5ms or 800us", text, parts[3])
+		if err != nil || d < 0 || strings.HasSuffix(parts[3], "m") || strings.HasSuffix(parts[3], "h") { // 10m means ten minutes, and is a typing error
+			return e, fmt.Errorf("%q: %q is not a latency; write one in s, ms or us, such as 5ms or 800us", text, parts[3])
 		}
 		e.value = d.Seconds()
 		return e, nil

@@ -262,7 +262,7 @@ func TestExpectations(t *testing.T) {
 			t.Errorf("%s: %v, %s", text, met, measured)
 		}
 	}
-	if e, err := load.ParseExpectation("p99<1h"); err != nil {
+	if e, err := load.ParseExpectation("p99<3600s"); err != nil {
 		t.Error(err)
 	} else if measured, met := e.Check(load.Run(t.Context(), nil, load.Options{})); met || measured != "no reply" {
 		t.Errorf("without replies: %v, %s", met, measured)

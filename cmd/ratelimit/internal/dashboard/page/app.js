@@ -103,10 +103,15 @@ function show() {
   say($('servers'), state.servers)
   say($('looked'), state.looked_ms ? 'looked at ' + new Date(state.looked_ms).toLocaleTimeString() : '')
   faults(state.faults)
+  const ofKeys = state.policies && !state.policies.length
+  say($('calls-of'), ofKeys ? 'Of all keys that count usage, because the library has no policies.' : 'Of all policies, as the servers count them. A shadow denies nothing.')
+  const now = ofKeys ? state.per_second : state.calls
+  if (state.policies) {
+    say($('allowed'), perSecond(now.allowed))
+    say($('denied'), perSecond(now.denied))
+  }
   if (state.keys || state.now_ms > 0) {
-    say($('allowed'), perSecond(state.per_second.allowed))
-    say($('denied'), perSecond(state.per_second.denied))
-    say($('keys'), whole(state.keys))
+    say($('keys'), whole(state.keys) + ' keys, ' + perSecond(state.per_second.allowed) + ' calls allowed and ' + perSecond(state.per_second.denied) + ' denied a second.')
   }
   say($('progress'), state.progress + (state.refused ? ' ' + whole(state.refused) + ' keys may not be read by this user.' : ''))
   const points = state.points || []
@@ -159,8 +164,9 @@ function showPolicies() {
   fill($('policies'), list, p => {
     const all = p.allowed + p.denied
     const kind = [p.canary_share_per_mille ? 'canary ' + p.canary_share_per_mille / 10 + '%' : '', p.shadow ? 'shadow' : p.canary_share_per_mille ? '' : 'enforced', p.track ? 'counts usage' : '']
+    const would = p.shadow && p.denied ? 'would ' : '' // a shadow denied nothing
     return ['@' + p.name, p.limits.join(' · '), kind.filter(text => text).join(', ')].concat(p.counted
-      ? [whole(p.allowed), whole(p.denied), all ? (100 * p.denied / all).toFixed(1) : '', perSecond(p.per_second.allowed), perSecond(p.per_second.denied)]
+      ? [whole(p.allowed), would + whole(p.denied), all ? would + (100 * p.denied / all).toFixed(1) : '', perSecond(p.per_second.allowed), would + perSecond(p.per_second.denied)]
       : ['', '', '', '', ''])
   })
   const notes = [
