@@ -12,17 +12,28 @@ import (
 // shortWait is the longest wait of a denied key under the suggestions that Start prefers.
 const shortWait = 10 * time.Second
 
+// manyPeriods is how many periods a log must cover, so that Start recommends a limit with this period:
+// a log of two hours has only two hours to compare.
+const manyPeriods = 10
+
 // Start returns the suggestion to start with, or nil if there are no suggestions. It chooses the
 // suggestion with the longest period among those under which a denied key waits at most shortWait.
-// If there are none, it chooses the suggestion with the shortest wait.
+// If there are none, it chooses the suggestion with the shortest wait. It considers only periods that
+// the log covers manyPeriods times or, if there are none, the shortest period.
 func (r *Report) Start() (start *Result) {
+	covered := time.Duration(r.Log.Last-r.Log.First) * time.Millisecond / manyPeriods
 	for i := range r.Limits {
 		next := &r.Limits[i]
-		if next.Suggested == nil {
-			continue
-		}
 		switch {
+		case next.Suggested == nil:
 		case start == nil:
+			start = next
+		case min(next.Suggested.period, start.Suggested.period) > covered: // neither is covered
+			if next.Suggested.period < start.Suggested.period {
+				start = next
+			}
+		case next.Suggested.period > covered:
+		case start.Suggested.period > covered:
 			start = next
 		case next.Wait() > shortWait && start.Wait() > shortWait:
 			if next.Wait() < start.Wait() {
@@ -73,9 +84,9 @@ func (r Result) Why(suggestions int) string {
 	case suggestions < 2:
 		return ""
 	case r.Wait() > shortWait:
-		return text + "The other suggestions make it wait longer."
+		return text + "The other suggestions make it wait longer, or have periods that the log covers less than ten times."
 	}
-	return text + fmt.Sprintf("A longer period stops more of a steady stream, but makes a denied %s wait longer. Of these limits, this one has the longest period with a wait of at most 10 s.",
+	return text + fmt.Sprintf("A longer period stops more of a steady stream, but makes a denied %s wait longer. Of these limits, this one has the longest period with a wait of at most 10 s that the log covers ten times. If there is none, it has the shortest period.",
 		r.Noun())
 }
 

@@ -11,6 +11,7 @@ import (
 // 1.
 func suggestions(n map[time.Duration]int64) *Report {
 	r := &Report{key: "client"}
+	r.Log.Last = (1000 * time.Hour).Milliseconds()
 	for _, period := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
 		if n[period] > 0 {
 			r.Limits = append(r.Limits, Result{Key: "client", Requests: 10, Units: Units{Allowed: 10}, Suggested: &Suggested{N: n[period], Burst: n[period], period: period}})
@@ -32,7 +33,7 @@ func TestStart(t *testing.T) {
 		{map[time.Duration]int64{s: 3, 10 * s: 7, m: 12, 10 * m: 24, h: 58}, m, "5 s", "longest period with a wait of at most 10 s"},
 		{map[time.Duration]int64{s: 3, 10 * s: 7, m: 6, 10 * m: 60, h: 58}, 10 * m, "10 s", "longest period"},
 		{map[time.Duration]int64{s: 1, h: 3600}, h, "1 s", "longest period"},
-		{map[time.Duration]int64{m: 1, 10 * m: 20, h: 1}, 10 * m, "30 s", "The other suggestions make it wait longer."},
+		{map[time.Duration]int64{m: 1, 10 * m: 20, h: 1}, 10 * m, "30 s", "The other suggestions make it wait longer, or"},
 		{map[time.Duration]int64{h: 1}, h, "1 h", ""},
 		{map[time.Duration]int64{s: 1000, h: 1}, s, "1 ms", "longest period"},
 	} {
@@ -40,6 +41,13 @@ func TestStart(t *testing.T) {
 		start := r.Start()
 		if start.Suggested.period != tt.want || start.WaitText() != tt.wait || !strings.Contains(start.Why(len(r.Limits)), tt.why) || (tt.why == "") != (start.Why(len(r.Limits)) == "") {
 			t.Errorf("%v: %+v, %s, %s", tt.n, start.Suggested, start.WaitText(), start.Why(len(r.Limits)))
+		}
+	}
+	// A log of two hours recommends no limit per hour.
+	r := suggestions(map[time.Duration]int64{s: 3, m: 12, 10 * m: 200, h: 3600})
+	for covers, want := range map[time.Duration]time.Duration{2 * h: 10 * m, 100 * m: 10 * m, 99 * m: m, 10 * h: h, 9 * s: s, 0: s} {
+		if r.Log.Last = covers.Milliseconds(); r.Start().Suggested.period != want {
+			t.Errorf("a log of %v: %+v, want %v", covers, r.Start().Suggested, want)
 		}
 	}
 	if start := (&Report{Limits: []Result{{Limit: "5/m"}}}).Start(); start != nil {
@@ -83,7 +91,7 @@ func TestPageExplainsItself(t *testing.T) {
 	require(t, report.WritePage(&page, "ratelimit backtest 'a b.log' \x1b"))
 	for _, want := range []string{
 		"<title>Backtest of a.log, b.log, c.log and 2 more</title>", `<code>ratelimit backtest &#39;a b.log&#39; \x1b</code>`,
-		"Start with <code>1/m</code>", "The other suggestions make it wait longer.", "came from <code>203.0.113.7</code>", "<code>1/m</code><br><strong>start here</strong>",
+		"Start with <code>1/m</code>", "The other suggestions make it wait longer, or", "came from <code>203.0.113.7</code>", "<code>1/m</code><br><strong>start here</strong>",
 		"Requests over the limit, and clients affected,", "if the limit were n per minute (log scales)", ">suggested: 1<", "the smallest that affects at most 50% of the clients",
 	} {
 		if !strings.Contains(page.String(), want) {

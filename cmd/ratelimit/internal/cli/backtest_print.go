@@ -137,6 +137,7 @@ func (l look) suggestions(list []backtest.Result) []string {
 			lines = append(lines, "")
 			lines = append(lines, l.wrap(bold, "start with "+r.Limit+": "+r.Meaning())...)
 			lines = append(lines, l.wrap("", r.Why(len(list)))...)
+			lines = append(lines, l.denials(r)...)
 		}
 	}
 	return lines

@@ -81,11 +81,12 @@ LIMIT           DENIED      KEYS DENIED  WORST KEY
 10/10s burst=1  0       0%  0            -
 20/m burst=14   0       0%  0            -
 
-start with 20/m burst=14: 20 requests per minute for each client, refilled
-evenly, and at most 14 at once
-A denied client can go on after about 3 s. A longer period stops more of a
+start with 10/10s burst=1: 10 requests per 10 seconds for each client, one at a
+time
+A denied client can go on after about 1 s. A longer period stops more of a
 steady stream, but makes a denied client wait longer. Of these limits, this one
-has the longest period with a wait of at most 10 s.
+has the longest period with a wait of at most 10 s that the log covers ten
+times. If there is none, it has the shortest period.
 `, "")
 	})
 	t.Run("page", func(t *testing.T) {

@@ -145,7 +145,9 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "rollback", "--redis", url)
 	m.fails(nil, "rollback", "--to", "333", "--redis", url)
 	m.fails(nil, "deploy", "--redis", url)
-	m.fails(nil, "plan", "--redis", url)
+	if shown := m.failsAfter(nil, "plan", "--redis", url); !strings.Contains(shown, "\n  - policy api: 1/m (track)\n") {
+		t.Errorf("the plan of a refused build shows %s", shown)
+	}
 	m.fails(nil, "take", "k", "@none", "--redis", url)
 	m.fails(nil, "take", "k", "@api", "--redis", url)
 	m.fails(nil, "take", "k", "@calc", "--redis", url)
