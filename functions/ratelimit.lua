@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '176796bf17c6'
+local BUILD_ID = '84eaa125122a'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -135,12 +135,19 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
+local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
 -- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
 -- 0 is faster than tonumber.
 function numbers.parse(text)
-  local n = string.find(text, '^[1-9]%d*$') and text + 0
-  if n and n < numbers.MOST then return n end
+  local n = small[text]
+  if n then return n end
+  n = string.find(text, '^[1-9]%d*$') and text + 0
+  if n and n < numbers.MOST then
+    if n < 1000 then small[text] = n end
+    return n
+  end
   text = string.match(text, '^0*(%d+)$')
   if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)
@@ -313,10 +320,13 @@ function states.unreadable(key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
--- owner returns the algorithm that wrote a string, given its first bytes, or nil.
+-- owner returns the algorithm that wrote a string, or nil. head is the string, or its first bytes.
 function states.owner(head)
-  local named = algorithms[string.match(head, '^([%a_]+):')]
-  if named and named.prefix then return named.stored_as or named end
+  local name, text = string.match(head, '^([%a_]+):(.*)$')
+  local named = algorithms[name]
+  if named and named.prefix then
+    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and (named.stored_as or named) or nil
+  end
   for _, algorithm in pairs(algorithms) do
     local holds = algorithm.holds
     if holds and holds(head) then return algorithm end
@@ -335,6 +345,7 @@ end
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
+--   empty    true if the key does not exist, or holds an empty string, which counts as no key
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
 --   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
@@ -348,6 +359,7 @@ function states.look(key, head, left)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
     return found
   elseif head == '' then
+    found.empty = true
     return found
   end
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
@@ -364,7 +376,7 @@ function states.look(key, head, left)
   inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
-  found.use = bare and string.sub(state, 1, 5) == 'once:' and 'the reply to a request (ONCE)'
+  found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
     return nil, states.unreadable(key)
   end
@@ -833,6 +845,8 @@ do
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
+gcra_value.SHAPE = TEXT
+
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
   local debt, ticks = 0, state.rate.ticks
@@ -1156,6 +1170,7 @@ do
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
+--   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
 --   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
@@ -1975,101 +1990,119 @@ do
 -- last hour. The record also counts denied calls. It has its own key, because a denied call does not
 -- change the state of a limit.
 --
--- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
--- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
--- epoch). The key expires a day after the last use.
+-- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
+-- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
+-- (minutes since the epoch). It has no other fields. The key expires a day after the last use.
+
+local parse, argument = numbers.parse, numbers.argument
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
+local MOST_FIELDS = 5 + 2 * SERIES
 local KEPT = '86400000' -- ms
-
--- fields returns the values of fields of a record, with false for absent fields. If the key exists but
--- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
--- empty string, which counts as an absent key, it returns { replace = true }.
-local function fields(key, ...)
-  local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then
-    if redis.pcall('GETRANGE', key, '0', '0') == '' then return { replace = true } end
-    return nil, errors.failed(key, values, NO_RECORD)
-  end
-  for i = 1, #values do
-    local text = values[i]
-    if text then
-      any, values[i] = true, numbers.parse(text)
-      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
-    end
-  end
-  if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
-  return values
-end
+local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
 -- that count its calls. They are cached because most decisions fall in the same minute as the previous
 -- one.
 local current, allowed_now, denied_now = 0, '', ''
 
--- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
--- to them.
+local now -- ms since the epoch, from the last call of fetch
+
+-- values holds what the last call of read found: the fields cost, allowed, allowed in this minute, denied
+-- and denied in this minute, with false for absent fields. values.empty is set if there is no record, and
+-- values.replace if the key holds an empty string, which counts as an absent key. values.outdated has the
+-- fields that the first call in a minute deletes.
 local values
 
--- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
--- can fail after the call is charged. It returns the error, or nil.
-function tracking.read(key)
-  local now = clock.ms()
+-- examine checks that a key holds a record with everything that note writes and nothing else, or does not
+-- exist. It checks the number of fields before it reads their names. It returns the error, or nil.
+local function examine(key)
+  local left, is_record = redis.call('PTTL', key), false
+  if left == -2 then
+    values.empty = true
+    return nil
+  elseif left >= 0 and values[1] and (values[2] or values[4]) and redis.call('HLEN', key) <= MOST_FIELDS then
+    local times, outdated = redis.call('HMGET', key, 'first', 'last'), {}
+    is_record = times[1] and parse(times[1]) and times[2] and parse(times[2])
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
+      is_record = is_record and (at or TOTALS[field])
+      if at and (at <= current - SERIES or at > current) then outdated[#outdated + 1] = field end
+    end
+    if outdated[1] then values.outdated = outdated end
+  end
+  return not is_record and errors.unusable(key, NO_RECORD) or nil
+end
+
+-- fetch reads the fields that a call changes into values. It returns the error, or nil.
+local function fetch(key)
+  now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
   if minute ~= current then
     current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
   end
-  local err
-  values, err = fields(key, 'cost', 'allowed', allowed_now)
-  return err
-end
-
-local function forget_old(key, minute)
-  for _, field in ipairs(redis.call('HKEYS', key)) do
-    local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
-    if at and (at <= minute - SERIES or at > minute) then redis.call('HDEL', key, field) end
+  values = redis.pcall('HMGET', key, 'cost', 'allowed', allowed_now, 'denied', denied_now)
+  if values.err then
+    local err = errors.failed(key, values, NO_RECORD)
+    values = { false, false, false, false, false, empty = true, replace = true }
+    return redis.pcall('GETRANGE', key, '0', '0') ~= '' and err or nil
   end
-end
-
--- sum adds to a field of a record. The sum is at most 2^53.
-local function sum(number, more)
-  local result = (number or 0) + more
-  return numbers.argument(result < numbers.MOST and result or numbers.MOST)
-end
-
--- note adds a decision to the record of a key. tracking.read must have read the same key. note
--- returns the error, or nil.
-function tracking.note(key, allowed, cost)
-  local total, in_minute = 'allowed', allowed_now
-  if not allowed then
-    total, in_minute, cost = 'denied', denied_now, 0
-    local err
-    values, err = fields(key, 'cost', total, in_minute)
-    if err then return err end
+  for i = 1, 5 do
+    local text = values[i]
+    if text then
+      local number = parse(text)
+      if not number then return errors.unusable(key, NO_RECORD) end
+      values[i] = number
+    end
   end
-  local now = numbers.argument(clock.ms())
-  if values.replace then redis.call('DEL', key) end
-  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(values[1], cost))
-  if not values[2] then redis.call('HSETNX', key, 'first', now) end
-  redis.call('PEXPIRE', key, KEPT)
-  if not values[3] then forget_old(key, current) end
   return nil
 end
 
 -- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
-  local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
-  return err
+  local err = fetch(key)
+  return err or not values.empty and examine(key) or nil
 end
 
--- usage returns the reply of ratelimit_usage.
+-- read is like check, but does not examine a record that was examined earlier in this minute, when its
+-- first call was made. It runs before the decision, so that nothing can fail after the call is charged and
+-- counted.
+function tracking.read(key)
+  local err = fetch(key)
+  if err or values.empty then return err end
+  local is_current = values[1] and (values[2] and values[3] or values[4] and values[5])
+  if is_current and redis.call('PTTL', key) >= 0 then return nil end
+  return examine(key)
+end
+
+-- sum adds to a field of a record. The sum is at most 2^53.
+local function sum(number, more)
+  local result = (number or 0) + more
+  return argument(result < numbers.MOST and result or numbers.MOST)
+end
+
+-- note adds a decision to the record of a key. tracking.read must have read the same key.
+function tracking.note(key, allowed, cost)
+  local total, in_minute, at = 'allowed', allowed_now, 2
+  if not allowed then
+    total, in_minute, at, cost = 'denied', denied_now, 4, 0
+  end
+  local last = argument(now)
+  if values.replace then redis.call('DEL', key) end
+  redis.call('HSET', key, 'last', last, total, sum(values[at], 1), in_minute, sum(values[at + 1], 1), 'cost', sum(values[1], cost))
+  if values.empty then redis.call('HSET', key, 'first', last) end
+  redis.call('PEXPIRE', key, KEPT)
+  if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
+end
+
+-- usage returns the reply of ratelimit_usage. tracking.check must have checked the key.
 function tracking.usage(key)
   local held, series = {}, {}
   local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
   for i = 1, #flat, 2 do
-    held[flat[i]] = numbers.parse(flat[i + 1]) or 0
+    held[flat[i]] = parse(flat[i + 1]) or 0
   end
   local newest = math.floor((held.last or 0) / MINUTE)
   for minute = newest - SERIES + 1, newest do
@@ -2121,6 +2154,9 @@ local function parse_reply(value)
   reply[#reply + 1] = each
   return reply
 end
+
+-- holds reports whether a key that holds a string holds a reply.
+function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
 -- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
@@ -2257,7 +2293,7 @@ do
 -- expires if it is not renewed within its lease time, by the server's clock, so a caller that
 -- crashed does not block others for long.
 --
--- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
+-- State: a sorted set with an expiry. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
 -- The key expires with the last lease, or when the block ends, whichever is later.
 --
@@ -2325,6 +2361,15 @@ function leases.last(key, from, override)
   return lapses, before, override
 end
 
+-- check checks the rest of a set whose last member leases.last has accepted: the expiry, and the name of the
+-- member with the lowest score. It returns the error, or nil.
+function leases.check(key)
+  local first = redis.call('ZRANGE', key, '0', '0')[1]
+  local is_ours = first == LENGTH or first == BLOCK or string.find(first, '^lease:') or string.find(first, '^given:') or read_override(first)
+  if is_ours and redis.call('PTTL', key) >= 0 then return nil end
+  return errors.unusable(key, NO_LEASES)
+end
+
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
@@ -2336,7 +2381,7 @@ function leases.outlived(key)
   local last, _, override = leases.last(key, '-2')
   local left = last and leases.blocked_until(key) - now or -1
   if left < 0 or override and override.ends >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
+  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
@@ -2399,8 +2444,11 @@ local function read(key, limit, id)
     length = -tonumber(length)
     if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
     set.length = length
-  elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
+  else
+    err = leases.check(key)
+    if err then return nil, err end
+    -- an older build, which recorded no lengths, may have written the set
+    if redis.call('ZCOUNT', key, '-inf', '(0') == 0 then set.length = limit.lease end
   end
   if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
@@ -2564,10 +2612,11 @@ end
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
-  local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
-  local stays = override and override.ends > before and override.ends or before
-  if lapses <= set.now then
-    return 0
+  local scores, before, override = redis.call('ZMSCORE', key, MEMBER .. id, LENGTH), set.before, set.override
+  local lapses, stays = tonumber(scores[1] or 0), override and override.ends > before and override.ends or before
+  err = not scores[2] and leases.check(key)
+  if err or lapses <= set.now then
+    return err or 0
   elseif lapses < set.last or stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
     if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
@@ -2655,6 +2704,8 @@ local function of(key)
   if found and not found.leases then return found end
   local last, _, override = leases.last(key, '-2')
   if last then
+    err = leases.check(key)
+    if err then return nil, err end
     return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
     return { blocked = 0, use = 'a usage record' }
@@ -2885,6 +2936,7 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
+  shape = '^%d+:%d+$',
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
     zone = calendar.zone,
@@ -2988,6 +3040,7 @@ end
 algorithms.gcra = {
   name = 'gcra',
   prefix = 'gcra:',
+  shape = gcra_value.SHAPE,
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = gcra_expiry.holds,
@@ -3015,6 +3068,7 @@ end
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
   prefix = gcra.prefix,
+  shape = gcra.shape,
   options = gcra.options,
   complete = gcra.complete,
   stored_as = gcra,
@@ -3271,6 +3325,7 @@ end
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
+  shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
@@ -3471,6 +3526,7 @@ end
 algorithms.sliding_window = {
   name = 'sliding_window',
   prefix = PREFIX,
+  shape = STATE,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
@@ -3596,6 +3652,7 @@ end
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = PREFIX,
+  shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
   decide = decide,
   spent = spent,
@@ -3837,7 +3894,7 @@ do
 -- replies (ONCE) and usage records.
 --   KEYS   one or more
 --   ARGV   none
---   Output the number of keys that existed
+--   Output the number of keys that held something; an empty string counts as no key
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
 redis.register_function{
@@ -3846,8 +3903,8 @@ redis.register_function{
     local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0
-    for _, key in ipairs(keys) do
-      changed = changed + redis.call('UNLINK', key)
+    for i, key in ipairs(keys) do
+      if not list[i].empty then changed = changed + redis.call('UNLINK', key) end
     end
     return changed
   end,
@@ -3881,7 +3938,8 @@ local function decide_with_options(keys, request)
   end
   if reply.err then return reply end
   if charged and request_key then once.keep(request_key, reply, request.ttl) end
-  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
+  if usage_key then tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) end
+  return reply
 end
 
 -- decide_with_usage handles the common call with a usage key: one limit and one unit.
@@ -3889,7 +3947,8 @@ local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
-  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
+  return reply
 end
 
 redis.register_function{

@@ -141,6 +141,7 @@ func TestManyLeasesAreCut(t *testing.T) {
 		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
 	}
 	must[any](t)(server.Do(words...))
+	must[any](t)(server.Do("PEXPIRE", "k", "60000"))
 	if got, err := server.Do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "0"); err != nil || fmt.Sprint(got) != "[1 5000 3500 0 30000 1]" {
 		t.Errorf("acquire: got %v, %v", got, err)
 	}
@@ -183,6 +184,7 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 		}
 		do("DEL", "k")
 		do(words...)
+		do("PEXPIRE", "k", fmt.Sprint(2*hour))
 		if several {
 			do("ZREM", "k", "length")
 		}

@@ -8,12 +8,19 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
+local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
 -- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
 -- 0 is faster than tonumber.
 function numbers.parse(text)
-  local n = string.find(text, '^[1-9]%d*$') and text + 0
-  if n and n < numbers.MOST then return n end
+  local n = small[text]
+  if n then return n end
+  n = string.find(text, '^[1-9]%d*$') and text + 0
+  if n and n < numbers.MOST then
+    if n < 1000 then small[text] = n end
+    return n
+  end
   text = string.match(text, '^0*(%d+)$')
   if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)

@@ -124,6 +124,7 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
+  shape = '^%d+:%d+$',
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
     zone = calendar.zone,

@@ -23,7 +23,8 @@ local function decide_with_options(keys, request)
   end
   if reply.err then return reply end
   if charged and request_key then once.keep(request_key, reply, request.ttl) end
-  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
+  if usage_key then tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) end
+  return reply
 end
 
 -- decide_with_usage handles the common call with a usage key: one limit and one unit.
@@ -31,7 +32,8 @@ local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
-  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
+  return reply
 end
 
 redis.register_function{

@@ -142,7 +142,7 @@ func TestDashboardHidesValues(t *testing.T) {
 	do(t, rdb, "SADD", "set", secret)
 	do(t, rdb, "ZADD", "leases", began.UnixMilli()+60000, "lease:"+secret)
 	do(t, rdb, "HSET", "hash", "user", secret)
-	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "user", secret)
+	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "allowed", 1, "user", secret)
 	do(t, rdb, "FCALL", "ratelimit_take", 2, "limiter", "request", "5/m", "ONCE", 60000)
 	get := serveDashboard(t, srv.Addr())
 	keys := rdb.Keys(t.Context(), "*").Val()
