@@ -322,15 +322,16 @@ end
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
-  local scores, before, override = redis.call('ZMSCORE', key, MEMBER .. id, LENGTH), set.before, set.override
-  local lapses, stays = tonumber(scores[1] or 0), override and override.ends > before and override.ends or before
-  err = not scores[2] and leases.check(key)
-  if err or lapses <= set.now then
-    return err or 0
+  local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
+  local stays = override and override.ends > before and override.ends or before
+  if lapses <= set.now then
+    return 0
   elseif lapses < set.last or stays > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
     if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
   else
+    err = leases.check(key)
+    if err then return err end
     redis.call('DEL', key)
   end
   return 1

@@ -162,6 +162,13 @@ func TestDashboardHidesValues(t *testing.T) {
 			}
 		}
 	}
+	do(t, rdb, "SET", "number", "483920", "PX", 60000)
+	reply := get("/peek?limit=fixed_window+9007199254740992/d&key=number")
+	body, err := io.ReadAll(reply.Body)
+	_ = reply.Body.Close()
+	if err != nil || !bytes.Contains(body, []byte("BADSTATE")) || bytes.Contains(body, []byte("remaining")) {
+		t.Errorf("a number of another program: %s, %v", body, err)
+	}
 	if event := firstLook(t, get, `"shown":"record"`); strings.Contains(event, secret) {
 		t.Errorf("an event shows a value: %s", event)
 	}
