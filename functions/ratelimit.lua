@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '543f7f6441fc'
+local BUILD_ID = 'ec03ec9daf94'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3713,7 +3713,7 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
@@ -3796,7 +3796,7 @@ do
 
 redis.register_function{
   function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local list, err = contents.of_all('override', keys, args, 2)
     if err then return err end
     local limit, ms
@@ -3908,7 +3908,7 @@ do
 
 redis.register_function{
   function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
-  callback = function(keys, args) return leases.call('renew', keys, args) end,
+  flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('renew', keys, args) end,
 }
 end
 
