@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ec03ec9daf94'
+local BUILD_ID = 'a2c5385a824c'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -189,13 +189,15 @@ function numbers.argument(n)
 end
 
 local MOST_KNOWN = 5000 -- results in one generation
+local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
 -- of a pattern match. memory.known holds the results of the current generation. When it is full, it
 -- becomes the previous generation, and the old previous generation is dropped. A result found in
 -- the previous generation is added to the current one. So at most 10,000 results are kept, always
--- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results. A long
+-- text counts as several results, so that the texts of a generation have at most 320,000 bytes.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -210,7 +212,8 @@ function numbers.remembered(read, memory, sized)
         memory.known = {}
         size = 0
       end
-      size = size + (sized and value.size or 1)
+      local bytes = type(text) == 'string' and #text or 0
+      size = size + (sized and value.size or 1) + (bytes - bytes % SHORT) / SHORT
       memory.known[text] = value
     end
     return value, err
@@ -1385,11 +1388,13 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
--- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
--- are shared and must not be changed. A policy with more than one limit, or with other settings,
--- has the field `limits`: see parse_policy.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
+-- read parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. A policy
+-- with more than one limit, or with other settings, has the field `limits`: see parse_policy.
+function limits.read(text) return limits.checked(text, parse) end
+
+-- of is like read. Parsing takes longer than deciding, so numbers.remembered keeps the parsed limits in
+-- limits.known. They are shared and must not be changed.
+limits.of = numbers.remembered(limits.read, limits, true)
 end
 
 --@ src/46_never.lua
@@ -1462,6 +1467,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
+requests.LONGEST_KEY = 65536 -- bytes
 requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
@@ -1632,6 +1638,17 @@ local function spread()
   return nil
 end
 
+-- too_long returns the error for a key with too many bytes, or nil. A call must check its keys before it
+-- hashes them (policies.in_canary) or passes them to a command.
+function requests.too_long(keys)
+  for i = 1, #keys do
+    if #keys[i] > requests.LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    end
+  end
+  return nil
+end
+
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
@@ -1661,9 +1678,11 @@ function requests.read(keys, args, allowed)
   clock.now = nil
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
-  local at, err = read_limits(keys, args)
+  local at, used
+  local err = requests.too_long(keys)
   if err then return nil, err end
-  local used
+  at, err = read_limits(keys, args)
+  if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
   err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
@@ -1689,6 +1708,7 @@ do
 -- first five fields for each limit by itself.
 
 local list = states.list
+local LONGEST_KEY = requests.LONGEST_KEY
 
 -- reply is the reply to a call. All calls share one table, because Redis converts it to integers
 -- before the next call begins. With a new table for each call, a denied call would take 4 % longer
@@ -1965,7 +1985,7 @@ function decisions.several(keys, args, verb, peeks)
   if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate or limit.calls then return nil end
+    if not limit or not limit.rate or limit.calls or #keys[i] > LONGEST_KEY then return nil end
     named[i], asked = limit, asked + limit.asks
   end
   clock.now = nil
@@ -2661,7 +2681,9 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, policy, limit, err = args[1]
+  local err = requests.too_long(keys)
+  if err then return err end
+  local text, policy, limit = args[1]
   if string.sub(text, 1, 1) == '@' then
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end
@@ -2725,7 +2747,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
-  local err = requests.repeated(keys)
+  local err = requests.too_long(keys) or requests.repeated(keys)
   if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do
@@ -3775,7 +3797,7 @@ redis.register_function{
       local calls, shadows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
     else
-      local limit, err = limits.of(args[1])
+      local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
@@ -3943,6 +3965,7 @@ do
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local LONGEST_KEY = requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -3980,11 +4003,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide then
+    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
       if #keys == 1 then
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
         return decide_with_usage(keys, limit)
       end
       local reply = decisions.several(keys, args, 'charge')
@@ -4031,7 +4054,7 @@ redis.register_function{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
     end
-    return tracking.check(keys[1]) or tracking.usage(keys[1])
+    return requests.too_long(keys) or tracking.check(keys[1]) or tracking.usage(keys[1])
   end,
 }
 end

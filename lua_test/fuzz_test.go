@@ -80,7 +80,8 @@ var arguments = []struct{ keys, args string }{
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("5/s, 6/m\n", 10), "\n")},
 	{"blocked", "3/3s\nCOST\n0"}, {"usage", "3/3s"}, {"request", "3/3s"}, {"leases", "3/3s"}, {"gcra", "concurrency 2 lease=30s\nx"}, {"usage", ""}, {"gcra", ""},
 	{"gcra\nusage", "3/3s\nTRACK"}, {"gcra\nrequest", "3/3s\nONCE\n5000"}, {"gcra\ntokens", "3/3s\nTRACK"}, {"gcra\ntokens", "3/3s\nONCE\n1"},
-	{"\x00\xff", "3/3s"}, {"", "3/3s"}, {strings.Repeat("k", 2000), "3/3s"},
+	{"\x00\xff", "3/3s"}, {"", "3/3s"}, {strings.Repeat("k", 2000), "3/3s"}, {strings.Repeat("k", 65536), "3/3s"},
+	{strings.Repeat("k", 65537), "3/3s"}, {"k\n" + strings.Repeat("k", 65537), "3/3s\nTRACK"}, {strings.Repeat("k", 65537), "concurrency 2 lease=30s\nx"},
 }
 
 func split(text string) []string {

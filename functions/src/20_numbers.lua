@@ -62,13 +62,15 @@ function numbers.argument(n)
 end
 
 local MOST_KNOWN = 5000 -- results in one generation
+local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
 -- of a pattern match. memory.known holds the results of the current generation. When it is full, it
 -- becomes the previous generation, and the old previous generation is dropped. A result found in
 -- the previous generation is added to the current one. So at most 10,000 results are kept, always
--- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results. A long
+-- text counts as several results, so that the texts of a generation have at most 320,000 bytes.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -83,7 +85,8 @@ function numbers.remembered(read, memory, sized)
         memory.known = {}
         size = 0
       end
-      size = size + (sized and value.size or 1)
+      local bytes = type(text) == 'string' and #text or 0
+      size = size + (sized and value.size or 1) + (bytes - bytes % SHORT) / SHORT
       memory.known[text] = value
     end
     return value, err

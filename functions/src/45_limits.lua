@@ -272,8 +272,10 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
--- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
--- are shared and must not be changed. A policy with more than one limit, or with other settings,
--- has the field `limits`: see parse_policy.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
+-- read parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. A policy
+-- with more than one limit, or with other settings, has the field `limits`: see parse_policy.
+function limits.read(text) return limits.checked(text, parse) end
+
+-- of is like read. Parsing takes longer than deciding, so numbers.remembered keeps the parsed limits in
+-- limits.known. They are shared and must not be changed.
+limits.of = numbers.remembered(limits.read, limits, true)

@@ -371,7 +371,9 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, policy, limit, err = args[1]
+  local err = requests.too_long(keys)
+  if err then return err end
+  local text, policy, limit = args[1]
   if string.sub(text, 1, 1) == '@' then
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end

@@ -37,7 +37,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
-  local err = requests.repeated(keys)
+  local err = requests.too_long(keys) or requests.repeated(keys)
   if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do

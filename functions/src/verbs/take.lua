@@ -4,6 +4,7 @@
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local LONGEST_KEY = requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -41,11 +42,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide then
+    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
       if #keys == 1 then
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
         return decide_with_usage(keys, limit)
       end
       local reply = decisions.several(keys, args, 'charge')
