@@ -59,9 +59,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.gcra("gcra (fractional), allowed, key in use", other, 0.7, otherInUse, floor("part", 1, otherInUse, holds("gcra-1")))
 	b.gcra("gcra (fractional), allowed, absent key", other, 0.7, otherAbsent, floor("absent", 1, otherAbsent, nil))
 	b.gcra("gcra (fractional), denied", other, 0.55, otherDenied, floor("look", 1, otherDenied, holds("gcra-1")))
-	b.window("fixed_window, allowed, key in use", 1.15, windowInUse, floor("count", 1, windowInUse, holds("3")))
+	b.window("fixed_window, allowed, key in use", 1.15, windowInUse, floor("count", 1, windowInUse, holds("4000000000000000003")))
 	b.window("fixed_window, allowed, absent key", 1.2, windowAbsent, floor("opens", 1, windowAbsent, nil))
-	b.window("fixed_window, denied", 1.0, windowDenied, floor("look", 1, windowDenied, holds("100")))
+	b.window("fixed_window, denied", 1.0, windowDenied, floor("look", 1, windowDenied, holds("4000000000000000100")))
 	log := "sliding_log:" + strings.Repeat("x", 41)
 	b.pair("sliding_log over two keys, allowed", 1.4, pairInUse, pairInUse, floor("logs", 2, pairInUse, holds(log)))
 	b.pair("sliding_log over two keys, denied by the second", 1.5, pairResource, pairConsumer, floor("logs_denied", 2, pairConsumer, holds(log)))
@@ -87,7 +87,7 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
 		takes("fixed_window", windowInUse, windowInUse),
 		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))
-	b.month("fixed_window by the calendar, allowed, key in use", 1.05, monthInUse, windowInUse, floor("count", 1, monthInUse, holds("3")))
+	b.month("fixed_window by the calendar, allowed, key in use", 1.05, monthInUse, windowInUse, floor("count", 1, monthInUse, holds("4000000000000000003")))
 	b.month("fixed_window by the calendar, allowed, absent key", 1.5, monthAbsent, windowAbsent, floor("month", 1, monthAbsent, nil))
 	b.add(benchCase{name: "0/h, denied", note: "beside gcra", work: never}, takes("", never),
 		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))

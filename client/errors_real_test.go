@@ -96,10 +96,24 @@ func TestErrorsOfRealServers(t *testing.T) {
 		t.Errorf("peek on a replica: %v", err)
 	}
 
+	fcall := func(verb string, args ...any) error {
+		return rdb.FCall(ctx, "ratelimit_"+verb, []string{"jobs"}, args...).Err()
+	}
+	require(t, fcall("acquire", "concurrency 2 lease=30s", "x"))
 	require(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	check("memory", c, "k", "5/m", "raise its maxmemory", client.ErrUnavailable)
-	if _, err := c.Reset(ctx, "k"); err != nil {
-		t.Errorf("reset out of memory: %v", err)
+	for verb, args := range map[string][]any{"refund": {"5/m"}, "acquire": {"concurrency 2 lease=30s", "y"}} {
+		if err := fcall(verb, args...); !redis.HasErrorPrefix(err, "OOM") {
+			t.Errorf("%s out of memory: %v", verb, err)
+		}
+	}
+	for _, call := range [][]any{
+		{"renew", "concurrency 2 lease=30s", "x"}, {"block", 60000}, {"unblock"}, {"override", "concurrency 1 lease=30s", 60000}, {"override_end"},
+		{"release", "concurrency 2 lease=30s", "x"}, {"reset"},
+	} {
+		if err := fcall(call[0].(string), call[1:]...); err != nil {
+			t.Errorf("%s out of memory: %v", call[0], err)
+		}
 	}
 
 	gone := connect(t, redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '176796bf17c6'
+local BUILD_ID = 'a2c5385a824c'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -135,12 +135,19 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
+local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
 -- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
 -- 0 is faster than tonumber.
 function numbers.parse(text)
-  local n = string.find(text, '^[1-9]%d*$') and text + 0
-  if n and n < numbers.MOST then return n end
+  local n = small[text]
+  if n then return n end
+  n = string.find(text, '^[1-9]%d*$') and text + 0
+  if n and n < numbers.MOST then
+    if n < 1000 then small[text] = n end
+    return n
+  end
   text = string.match(text, '^0*(%d+)$')
   if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)
@@ -182,13 +189,15 @@ function numbers.argument(n)
 end
 
 local MOST_KNOWN = 5000 -- results in one generation
+local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
 -- of a pattern match. memory.known holds the results of the current generation. When it is full, it
 -- becomes the previous generation, and the old previous generation is dropped. A result found in
 -- the previous generation is added to the current one. So at most 10,000 results are kept, always
--- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results. A long
+-- text counts as several results, so that the texts of a generation have at most 320,000 bytes.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -203,7 +212,8 @@ function numbers.remembered(read, memory, sized)
         memory.known = {}
         size = 0
       end
-      size = size + (sized and value.size or 1)
+      local bytes = type(text) == 'string' and #text or 0
+      size = size + (sized and value.size or 1) + (bytes - bytes % SHORT) / SHORT
       memory.known[text] = value
     end
     return value, err
@@ -313,10 +323,13 @@ function states.unreadable(key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
--- owner returns the algorithm that wrote a string, given its first bytes, or nil.
+-- owner returns the algorithm that wrote a string, or nil. head is the string, or its first bytes.
 function states.owner(head)
-  local named = algorithms[string.match(head, '^([%a_]+):')]
-  if named and named.prefix then return named.stored_as or named end
+  local name, text = string.match(head, '^([%a_]+):(.*)$')
+  local named = algorithms[name]
+  if named and named.prefix then
+    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and (named.stored_as or named) or nil
+  end
   for _, algorithm in pairs(algorithms) do
     local holds = algorithm.holds
     if holds and holds(head) then return algorithm end
@@ -335,6 +348,7 @@ end
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
+--   empty    true if the key does not exist, or holds an empty string, which counts as no key
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
 --   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
@@ -348,6 +362,7 @@ function states.look(key, head, left)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
     return found
   elseif head == '' then
+    found.empty = true
     return found
   end
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
@@ -364,7 +379,7 @@ function states.look(key, head, left)
   inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
-  found.use = bare and string.sub(state, 1, 5) == 'once:' and 'the reply to a request (ONCE)'
+  found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
     return nil, states.unreadable(key)
   end
@@ -833,6 +848,8 @@ do
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
+gcra_value.SHAPE = TEXT
+
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
   local debt, ticks = 0, state.rate.ticks
@@ -1156,6 +1173,7 @@ do
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
+--   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
 --   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
@@ -1370,11 +1388,13 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
--- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
--- are shared and must not be changed. A policy with more than one limit, or with other settings,
--- has the field `limits`: see parse_policy.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
+-- read parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. A policy
+-- with more than one limit, or with other settings, has the field `limits`: see parse_policy.
+function limits.read(text) return limits.checked(text, parse) end
+
+-- of is like read. Parsing takes longer than deciding, so numbers.remembered keeps the parsed limits in
+-- limits.known. They are shared and must not be changed.
+limits.of = numbers.remembered(limits.read, limits, true)
 end
 
 --@ src/46_never.lua
@@ -1447,6 +1467,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
+requests.LONGEST_KEY = 65536 -- bytes
 requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
@@ -1617,6 +1638,17 @@ local function spread()
   return nil
 end
 
+-- too_long returns the error for a key with too many bytes, or nil. A call must check its keys before it
+-- hashes them (policies.in_canary) or passes them to a command.
+function requests.too_long(keys)
+  for i = 1, #keys do
+    if #keys[i] > requests.LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    end
+  end
+  return nil
+end
+
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
@@ -1646,9 +1678,11 @@ function requests.read(keys, args, allowed)
   clock.now = nil
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
-  local at, err = read_limits(keys, args)
+  local at, used
+  local err = requests.too_long(keys)
   if err then return nil, err end
-  local used
+  at, err = read_limits(keys, args)
+  if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
   err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
@@ -1674,6 +1708,7 @@ do
 -- first five fields for each limit by itself.
 
 local list = states.list
+local LONGEST_KEY = requests.LONGEST_KEY
 
 -- reply is the reply to a call. All calls share one table, because Redis converts it to integers
 -- before the next call begins. With a new table for each call, a denied call would take 4 % longer
@@ -1950,7 +1985,7 @@ function decisions.several(keys, args, verb, peeks)
   if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate or limit.calls then return nil end
+    if not limit or not limit.rate or limit.calls or #keys[i] > LONGEST_KEY then return nil end
     named[i], asked = limit, asked + limit.asks
   end
   clock.now = nil
@@ -1975,101 +2010,119 @@ do
 -- last hour. The record also counts denied calls. It has its own key, because a denied call does not
 -- change the state of a limit.
 --
--- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
--- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
--- epoch). The key expires a day after the last use.
+-- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
+-- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
+-- (minutes since the epoch). It has no other fields. The key expires a day after the last use.
+
+local parse, argument = numbers.parse, numbers.argument
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
+local MOST_FIELDS = 5 + 2 * SERIES
 local KEPT = '86400000' -- ms
-
--- fields returns the values of fields of a record, with false for absent fields. If the key exists but
--- holds no record, or a record without these fields, it returns nil and the error. If the key holds an
--- empty string, which counts as an absent key, it returns { replace = true }.
-local function fields(key, ...)
-  local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then
-    if redis.pcall('GETRANGE', key, '0', '0') == '' then return { replace = true } end
-    return nil, errors.failed(key, values, NO_RECORD)
-  end
-  for i = 1, #values do
-    local text = values[i]
-    if text then
-      any, values[i] = true, numbers.parse(text)
-      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
-    end
-  end
-  if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
-  return values
-end
+local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
 -- that count its calls. They are cached because most decisions fall in the same minute as the previous
 -- one.
 local current, allowed_now, denied_now = 0, '', ''
 
--- values holds the fields from the last read: cost, allowed, and allowed in this minute. note adds
--- to them.
+local now -- ms since the epoch, from the last call of fetch
+
+-- values holds what the last call of read found: the fields cost, allowed, allowed in this minute, denied
+-- and denied in this minute, with false for absent fields. values.empty is set if there is no record, and
+-- values.replace if the key holds an empty string, which counts as an absent key. values.outdated has the
+-- fields that the first call in a minute deletes.
 local values
 
--- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
--- can fail after the call is charged. It returns the error, or nil.
-function tracking.read(key)
-  local now = clock.ms()
+-- examine checks that a key holds a record with everything that note writes and nothing else, or does not
+-- exist. It checks the number of fields before it reads their names. It returns the error, or nil.
+local function examine(key)
+  local left, is_record = redis.call('PTTL', key), false
+  if left == -2 then
+    values.empty = true
+    return nil
+  elseif left >= 0 and values[1] and (values[2] or values[4]) and redis.call('HLEN', key) <= MOST_FIELDS then
+    local times, outdated = redis.call('HMGET', key, 'first', 'last'), {}
+    is_record = times[1] and parse(times[1]) and times[2] and parse(times[2])
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
+      is_record = is_record and (at or TOTALS[field])
+      if at and (at <= current - SERIES or at > current) then outdated[#outdated + 1] = field end
+    end
+    if outdated[1] then values.outdated = outdated end
+  end
+  return not is_record and errors.unusable(key, NO_RECORD) or nil
+end
+
+-- fetch reads the fields that a call changes into values. It returns the error, or nil.
+local function fetch(key)
+  now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
   if minute ~= current then
     current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
   end
-  local err
-  values, err = fields(key, 'cost', 'allowed', allowed_now)
-  return err
-end
-
-local function forget_old(key, minute)
-  for _, field in ipairs(redis.call('HKEYS', key)) do
-    local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
-    if at and (at <= minute - SERIES or at > minute) then redis.call('HDEL', key, field) end
+  values = redis.pcall('HMGET', key, 'cost', 'allowed', allowed_now, 'denied', denied_now)
+  if values.err then
+    local err = errors.failed(key, values, NO_RECORD)
+    values = { false, false, false, false, false, empty = true, replace = true }
+    return redis.pcall('GETRANGE', key, '0', '0') ~= '' and err or nil
   end
-end
-
--- sum adds to a field of a record. The sum is at most 2^53.
-local function sum(number, more)
-  local result = (number or 0) + more
-  return numbers.argument(result < numbers.MOST and result or numbers.MOST)
-end
-
--- note adds a decision to the record of a key. tracking.read must have read the same key. note
--- returns the error, or nil.
-function tracking.note(key, allowed, cost)
-  local total, in_minute = 'allowed', allowed_now
-  if not allowed then
-    total, in_minute, cost = 'denied', denied_now, 0
-    local err
-    values, err = fields(key, 'cost', total, in_minute)
-    if err then return err end
+  for i = 1, 5 do
+    local text = values[i]
+    if text then
+      local number = parse(text)
+      if not number then return errors.unusable(key, NO_RECORD) end
+      values[i] = number
+    end
   end
-  local now = numbers.argument(clock.ms())
-  if values.replace then redis.call('DEL', key) end
-  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(values[1], cost))
-  if not values[2] then redis.call('HSETNX', key, 'first', now) end
-  redis.call('PEXPIRE', key, KEPT)
-  if not values[3] then forget_old(key, current) end
   return nil
 end
 
 -- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
-  local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
-  return err
+  local err = fetch(key)
+  return err or not values.empty and examine(key) or nil
 end
 
--- usage returns the reply of ratelimit_usage.
+-- read is like check, but does not examine a record that was examined earlier in this minute, when its
+-- first call was made. It runs before the decision, so that nothing can fail after the call is charged and
+-- counted.
+function tracking.read(key)
+  local err = fetch(key)
+  if err or values.empty then return err end
+  local is_current = values[1] and (values[2] and values[3] or values[4] and values[5])
+  if is_current and redis.call('PTTL', key) >= 0 then return nil end
+  return examine(key)
+end
+
+-- sum adds to a field of a record. The sum is at most 2^53.
+local function sum(number, more)
+  local result = (number or 0) + more
+  return argument(result < numbers.MOST and result or numbers.MOST)
+end
+
+-- note adds a decision to the record of a key. tracking.read must have read the same key.
+function tracking.note(key, allowed, cost)
+  local total, in_minute, at = 'allowed', allowed_now, 2
+  if not allowed then
+    total, in_minute, at, cost = 'denied', denied_now, 4, 0
+  end
+  local last = argument(now)
+  if values.replace then redis.call('DEL', key) end
+  redis.call('HSET', key, 'last', last, total, sum(values[at], 1), in_minute, sum(values[at + 1], 1), 'cost', sum(values[1], cost))
+  if values.empty then redis.call('HSET', key, 'first', last) end
+  redis.call('PEXPIRE', key, KEPT)
+  if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
+end
+
+-- usage returns the reply of ratelimit_usage. tracking.check must have checked the key.
 function tracking.usage(key)
   local held, series = {}, {}
   local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
   for i = 1, #flat, 2 do
-    held[flat[i]] = numbers.parse(flat[i + 1]) or 0
+    held[flat[i]] = parse(flat[i + 1]) or 0
   end
   local newest = math.floor((held.last or 0) / MINUTE)
   for minute = newest - SERIES + 1, newest do
@@ -2121,6 +2174,9 @@ local function parse_reply(value)
   reply[#reply + 1] = each
   return reply
 end
+
+-- holds reports whether a key that holds a string holds a reply.
+function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
 -- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
@@ -2257,7 +2313,7 @@ do
 -- expires if it is not renewed within its lease time, by the server's clock, so a caller that
 -- crashed does not block others for long.
 --
--- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
+-- State: a sorted set with an expiry. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
 -- The key expires with the last lease, or when the block ends, whichever is later.
 --
@@ -2325,6 +2381,15 @@ function leases.last(key, from, override)
   return lapses, before, override
 end
 
+-- check checks the rest of a set whose last member leases.last has accepted: the expiry, and the name of the
+-- member with the lowest score. It returns the error, or nil.
+function leases.check(key)
+  local first = redis.call('ZRANGE', key, '0', '0')[1]
+  local is_ours = first == LENGTH or first == BLOCK or string.find(first, '^lease:') or string.find(first, '^given:') or read_override(first)
+  if is_ours and redis.call('PTTL', key) >= 0 then return nil end
+  return errors.unusable(key, NO_LEASES)
+end
+
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
@@ -2336,7 +2401,7 @@ function leases.outlived(key)
   local last, _, override = leases.last(key, '-2')
   local left = last and leases.blocked_until(key) - now or -1
   if left < 0 or override and override.ends >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
+  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
@@ -2399,8 +2464,11 @@ local function read(key, limit, id)
     length = -tonumber(length)
     if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
     set.length = length
-  elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
+  else
+    err = leases.check(key)
+    if err then return nil, err end
+    -- an older build, which recorded no lengths, may have written the set
+    if redis.call('ZCOUNT', key, '-inf', '(0') == 0 then set.length = limit.lease end
   end
   if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
@@ -2572,6 +2640,8 @@ local function release(key, _, id)
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
     if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
   else
+    err = leases.check(key)
+    if err then return err end
     redis.call('DEL', key)
   end
   return 1
@@ -2611,7 +2681,9 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, policy, limit, err = args[1]
+  local err = requests.too_long(keys)
+  if err then return err end
+  local text, policy, limit = args[1]
   if string.sub(text, 1, 1) == '@' then
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end
@@ -2655,6 +2727,8 @@ local function of(key)
   if found and not found.leases then return found end
   local last, _, override = leases.last(key, '-2')
   if last then
+    err = leases.check(key)
+    if err then return nil, err end
     return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
     return { blocked = 0, use = 'a usage record' }
@@ -2673,7 +2747,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
-  local err = requests.repeated(keys)
+  local err = requests.too_long(keys) or requests.repeated(keys)
   if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do
@@ -2765,19 +2839,40 @@ do
 -- the windows of calls with one key, and the function open those of all other calls.
 --
 -- State. The key expires at the end of the window.
---   one rate:        the count, a plain integer; the window's end is the expiry
+--   one rate:        "400" and the count in 16 digits; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
 -- A new n takes effect at once and also applies to what the open window has already counted. A new
 -- period or align takes effect when the window ends. But if the window would stay open for longer
 -- than the period, because the period was lowered or the clock was set back, a new window replaces
 -- it. The new window keeps the old count, lowered if necessary to leave room for this call.
+--
+-- "400" shows that the library wrote the value. A bare count would look like any number that another
+-- program stores with an expiry. The value is a whole number of 64 bits, 4 * 10^18 + count, so INCRBY adds
+-- to the count. It is above 2^53, so Lua must not read it as a number.
 
 local PREFIX = 'fixed_window:'
+local MARKED = '^400(%d+)$'
+local FORMAT, ONE = '400%016d', '4000000000000000001'
+local SIZE = 19 -- bytes
 
--- plain_count parses the value of one rate. It returns nil for any other text.
-local function plain_count(value)
-  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
+local small = {} -- from the value to the count, for the counts below 1000 that marked_count has parsed; see numbers.parse
+
+-- marked_count parses the value of one rate. It returns nil for any other text.
+local function marked_count(value)
+  local count = small[value]
+  if count then return count end
+  local digits = #value == SIZE and string.match(value, MARKED)
+  if not digits then return nil end
+  count = digits + 0
+  if count >= numbers.MOST then
+    return numbers.parse(digits)
+  elseif count == 0 then
+    return nil
+  elseif count < 1000 then
+    small[value] = count
+  end
+  return count
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -2835,9 +2930,9 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function convert(value, expiry) return string.format('%s:%d', value, expiry) end
+local function convert(value, expiry) return string.format('%d:%d', marked_count(value), expiry) end
 
-------------------------------------------------------------------- one rate: the count is the value
+------------------------------------------------------------------- one rate: the value is the mark and the count
 
 -- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
 -- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
@@ -2845,7 +2940,7 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
-  local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
+  local count = value == '' and 0 or type(value) == 'string' and marked_count(value)
   if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
@@ -2853,13 +2948,15 @@ local function decide(key, limit, cost)
   if cost > free then
     return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
   end
-  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
-    redis.call('INCRBY', key, units)
-  elseif rate.align then
-    states.put(key, units, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
+    redis.call('INCRBY', key, cost == 1 and '1' or numbers.argument(cost)) -- the sum is at most 4 * 10^18 + capacity
+    return decisions.answer(1, capacity, free - cost, 0, left)
+  end
+  value = cost == 1 and ONE or string.format(FORMAT, cost)
+  if rate.align then
+    states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
-    redis.call('PSETEX', key, numbers.argument(left), units)
+    redis.call('PSETEX', key, numbers.argument(left), value)
   end
   return decisions.answer(1, capacity, free - cost, 0, left)
 end
@@ -2867,7 +2964,7 @@ end
 local function load(key, limit, at, cost, head)
   local value = head or redis.pcall('GETRANGE', key, '0', '511')
   if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and plain_count(value)
+  local count = type(value) == 'string' and marked_count(value)
   local expiry = count and redis.call('PEXPIRETIME', key) or -1
   if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
   open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
@@ -2877,7 +2974,7 @@ end
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
-  states.put(key, numbers.argument(state.count), state.now + state.left)
+  states.put(key, string.format(FORMAT, state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
@@ -2885,6 +2982,7 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
+  shape = '^%d+:%d+$',
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
     zone = calendar.zone,
@@ -2895,9 +2993,9 @@ algorithms.fixed_window = {
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
-  holds = plain_count,
+  holds = marked_count,
   spent = function(key, from)
-    return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
+    return marked_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,
@@ -2988,6 +3086,7 @@ end
 algorithms.gcra = {
   name = 'gcra',
   prefix = 'gcra:',
+  shape = gcra_value.SHAPE,
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = gcra_expiry.holds,
@@ -3015,6 +3114,7 @@ end
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
   prefix = gcra.prefix,
+  shape = gcra.shape,
   options = gcra.options,
   complete = gcra.complete,
   stored_as = gcra,
@@ -3271,6 +3371,7 @@ end
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
+  shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
@@ -3471,6 +3572,7 @@ end
 algorithms.sliding_window = {
   name = 'sliding_window',
   prefix = PREFIX,
+  shape = STATE,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
@@ -3596,6 +3698,7 @@ end
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = PREFIX,
+  shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
   decide = decide,
   spent = spent,
@@ -3632,7 +3735,7 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
@@ -3694,7 +3797,7 @@ redis.register_function{
       local calls, shadows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
     else
-      local limit, err = limits.of(args[1])
+      local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
@@ -3715,7 +3818,7 @@ do
 
 redis.register_function{
   function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local list, err = contents.of_all('override', keys, args, 2)
     if err then return err end
     local limit, ms
@@ -3827,7 +3930,7 @@ do
 
 redis.register_function{
   function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
-  callback = function(keys, args) return leases.call('renew', keys, args) end,
+  flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('renew', keys, args) end,
 }
 end
 
@@ -3837,7 +3940,7 @@ do
 -- replies (ONCE) and usage records.
 --   KEYS   one or more
 --   ARGV   none
---   Output the number of keys that existed
+--   Output the number of keys that held something; an empty string counts as no key
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
 
 redis.register_function{
@@ -3846,8 +3949,8 @@ redis.register_function{
     local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0
-    for _, key in ipairs(keys) do
-      changed = changed + redis.call('UNLINK', key)
+    for i, key in ipairs(keys) do
+      if not list[i].empty then changed = changed + redis.call('UNLINK', key) end
     end
     return changed
   end,
@@ -3862,6 +3965,7 @@ do
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local LONGEST_KEY = requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -3881,7 +3985,8 @@ local function decide_with_options(keys, request)
   end
   if reply.err then return reply end
   if charged and request_key then once.keep(request_key, reply, request.ttl) end
-  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
+  if usage_key then tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) end
+  return reply
 end
 
 -- decide_with_usage handles the common call with a usage key: one limit and one unit.
@@ -3889,7 +3994,8 @@ local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
-  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
+  return reply
 end
 
 redis.register_function{
@@ -3897,11 +4003,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide then
+    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
       if #keys == 1 then
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
         return decide_with_usage(keys, limit)
       end
       local reply = decisions.several(keys, args, 'charge')
@@ -3948,7 +4054,7 @@ redis.register_function{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
     end
-    return tracking.check(keys[1]) or tracking.usage(keys[1])
+    return requests.too_long(keys) or tracking.check(keys[1]) or tracking.usage(keys[1])
   end,
 }
 end

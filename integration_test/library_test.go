@@ -83,8 +83,15 @@ func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
 		{"ratelimit_take", false, false},
 		{"ratelimit_peek", true, false},
 		{"ratelimit_reset", false, true},
-		{"ratelimit_override", false, false},
+		{"ratelimit_refund", false, false},
+		{"ratelimit_block", false, true},
+		{"ratelimit_unblock", false, true},
+		{"ratelimit_override", false, true},
 		{"ratelimit_override_end", false, true},
+		{"ratelimit_acquire", false, false},
+		{"ratelimit_renew", false, true},
+		{"ratelimit_release", false, true},
+		{"ratelimit_usage", true, false},
 		{"ratelimit_info", true, false},
 	} {
 		got, found := flags[want.function]

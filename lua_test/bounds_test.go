@@ -107,7 +107,7 @@ local read, memory = 0, {}
 local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, memory)
 local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
 redis.register_function('ratelimit_test', function(keys, args)
-  local most, second = 0, 0
+  local most, second, long = 0, 0, 0
   for i = 1, 12500 do
     remembered('text ' .. i)
     if i % 100 <= 1 then most = math.max(most, size(memory.known)) end
@@ -119,16 +119,56 @@ redis.register_function('ratelimit_test', function(keys, args)
   remembered('text 5000')
   remembered('wrong')
   local value, err = remembered('wrong')
-  return { most, second, read - before, value == nil and 1 or 0, err, size(limits.known) }
+  local again = read - before
+  for i = 1, 2000 do
+    remembered(string.rep('x', 1020) .. i)
+    if i > 1400 then long = math.max(long, size(memory.known)) end
+  end
+  return { most, second, again, value == nil and 1 or 0, err, size(limits.known), long }
 end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
 	for i := 1; i <= 5300; i++ {
 		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)))
 	}
+	for i := range 400 {
+		must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", fmt.Sprintf("%d/h", i)))
+	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
-	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300]" {
-		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, and 300 limits", got, err)
+	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300 295]" {
+		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, 300 limits and none of info, and 295 texts of 1024 bytes", got, err)
+	}
+}
+
+// TestLongKeys checks that no function takes a key of more than 65536 bytes, in any position and also if the
+// limits are known, that such a call changes nothing, and that shorter keys are fine.
+func TestLongKeys(t *testing.T) {
+	server := offline{start(t)}
+	fits, long := "{v}"+strings.Repeat("k", 65533), "{v}"+strings.Repeat("k", 65534)
+	for _, call := range []string{
+		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "peek|2|K|{v}:a|3/m|3/m",
+		"take|2|{v}:a|K|3/m|TRACK", "take|2|K|{v}:a|3/m|TRACK", "take|2|{v}:a|K|3/m|ONCE|1000", "refund|2|{v}:a|K|3/m|ONCE|1000",
+		"acquire|1|K|concurrency 2 lease=30s|x", "renew|1|K|concurrency 2 lease=30s|x", "release|1|K|concurrency 2 lease=30s|x",
+		"block|2|{v}:a|K|1000", "unblock|1|K", "override|1|K|3/m|1000", "override_end|1|K", "reset|2|{v}:a|K", "usage|1|K",
+	} {
+		for range 2 { // in the second round, the limits are cached
+			empty(t, server)
+			words := append([]string{"FCALL"}, strings.Split("ratelimit_"+call, "|")...)
+			at := slices.Index(words, "K")
+			words[at] = fits
+			if _, err := server.Do(words...); err != nil {
+				t.Errorf("%s, with a key of 65536 bytes: %v", call, err)
+			}
+			empty(t, server)
+			words[at] = long
+			want := `RATELIMIT BADKEYS "` + long[:60] + `..." (65537 bytes): a key has at most 65536 bytes`
+			if _, err := server.Do(words...); err == nil || err.Error() != want {
+				t.Errorf("%s, with a key of 65537 bytes: %v, want %s", call, err, want)
+			}
+			if n := must[any](t)(server.Do("DBSIZE")); n != int64(0) {
+				t.Errorf("%s, with a key of 65537 bytes: %v keys are left", call, n)
+			}
+		}
 	}
 }
 
@@ -141,6 +181,7 @@ func TestManyLeasesAreCut(t *testing.T) {
 		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
 	}
 	must[any](t)(server.Do(words...))
+	must[any](t)(server.Do("PEXPIRE", "k", "60000"))
 	if got, err := server.Do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "0"); err != nil || fmt.Sprint(got) != "[1 5000 3500 0 30000 1]" {
 		t.Errorf("acquire: got %v, %v", got, err)
 	}
@@ -183,6 +224,7 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 		}
 		do("DEL", "k")
 		do(words...)
+		do("PEXPIRE", "k", fmt.Sprint(2*hour))
 		if several {
 			do("ZREM", "k", "length")
 		}

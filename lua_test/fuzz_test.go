@@ -80,7 +80,8 @@ var arguments = []struct{ keys, args string }{
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("5/s, 6/m\n", 10), "\n")},
 	{"blocked", "3/3s\nCOST\n0"}, {"usage", "3/3s"}, {"request", "3/3s"}, {"leases", "3/3s"}, {"gcra", "concurrency 2 lease=30s\nx"}, {"usage", ""}, {"gcra", ""},
 	{"gcra\nusage", "3/3s\nTRACK"}, {"gcra\nrequest", "3/3s\nONCE\n5000"}, {"gcra\ntokens", "3/3s\nTRACK"}, {"gcra\ntokens", "3/3s\nONCE\n1"},
-	{"\x00\xff", "3/3s"}, {"", "3/3s"}, {strings.Repeat("k", 2000), "3/3s"},
+	{"\x00\xff", "3/3s"}, {"", "3/3s"}, {strings.Repeat("k", 2000), "3/3s"}, {strings.Repeat("k", 65536), "3/3s"},
+	{strings.Repeat("k", 65537), "3/3s"}, {"k\n" + strings.Repeat("k", 65537), "3/3s\nTRACK"}, {strings.Repeat("k", 65537), "concurrency 2 lease=30s\nx"},
 }
 
 func split(text string) []string {
@@ -147,6 +148,8 @@ var nearStates = []string{
 	"token_bucket:4:1700000000000000", "token_bucket:" + int64Max + ":1700000000000000", "token_bucket:0:0", "token_bucket:4:", "token_bucket:-1:1700000000000000", "token_bucket:-5:1700000000000000", "token_bucket:-6:1700000000000000", "token_bucket:-:0", "token_bucket:--1:0",
 	"token_bucket:-" + int64Max + ":1700000000000000", "token_bucket:-0:9999999999999999",
 	"token_bucket:4:99999999999999999999", "token_bucket:4:1700000000000000:", "token_bucket::18:4:1700000000000000",
+	"4000000000000000000", "4000000000000000001", "4000000000000000003", "4009007199254740991", "4009007199254740992", "4009007199254740993",
+	"4009999999999999999", "4010000000000000001", "400000000000000001", "40000000000000000001", "-4000000000000000001", "4000000000000000x01",
 	"0", "1", "3", "-1", "1.5", "1e3", "03", " 3", "3 ", most, tooMuch, int64Max, "99999999999999999999999", "nan", "inf", "0x10",
 	"fixed_window:", "fixed_window:3:1700000010000", "fixed_window::15:1:170000000200015:3:1700000010000", "fixed_window::15:1:1700000002000", "fixed_window::15:1:17000000020",
 	"fixed_window::15:0:1700000002000", "fixed_window::25:" + int64Max + ":99999", "sliding_window:10000:170000000:4", "sliding_window:0:0:0",
@@ -156,9 +159,9 @@ var nearStates = []string{
 	"sliding_log:", "sliding_log:x", "sliding_log:" + strings.Repeat("\x00", 5), "sliding_log:" + strings.Repeat("\xff", 17), "sliding_log:" + strings.Repeat("\xff", 29),
 	"sliding_log:" + strings.Repeat("\x00", 29), "sliding_log:" + strings.Repeat("\x01", 5+12*200), "sliding_log::17:" + strings.Repeat("\x00", 17), "sliding_log:" + strings.Repeat("\x00", 18),
 	"blocked:", "blocked:1700000060000:0:", "blocked:1700000060000:1700000001000:gcra", "blocked:0:0:", "blocked:1700000060000:1700000001000:foo",
-	"blocked:1699999999999:1700000060000:3", "blocked:1699999999999:1700000060000:foo", "blocked:" + int64Max + ":" + int64Max + ":gcra", "blocked:1700000060000::gcra", "blocked:-1:-1:",
+	"blocked:1699999999999:1700000060000:3", "blocked:1700000060000:1700000050000:4000000000000000003", "blocked:1699999999999:1700000060000:4009007199254740993", "blocked:1699999999999:1700000060000:foo", "blocked:" + int64Max + ":" + int64Max + ":gcra", "blocked:1700000060000::gcra", "blocked:-1:-1:",
 	"limit:", "limit:1700000060000:0:3:3/s", "limit:1700000060000:1700000001000:3:3/sgcra", "limit:1700000060000:" + most + ":3:3/sgcra-1",
-	"limit:1700000060000:1700000001000:3:3/sfoo", "limit:1700000060000:1700000001000:3:3/s3", "limit:1699999999999:1700000001000:3:3/sgcra:1700000000142857+1",
+	"limit:1700000060000:1700000001000:3:3/sfoo", "limit:1700000060000:1700000001000:3:3/s3", "limit:1700000060000:1700000001000:3:3/s4000000000000000003", "limit:1699999999999:1700000001000:3:3/sgcra:1700000000142857+1",
 	"limit:1700000060000:0:3:0/s", "limit:1700000060000:0:4:@api", "limit:1700000060000:0:23:concurrency 2 lease=30s", "limit:1700000060000:0:4:3/s",
 	"limit:1700000060000:0:0:", "limit:1700000060000:0:" + int64Max + ":3/s", "limit:" + int64Max + ":0:3:3/s", "limit:1700000060000::3:3/s", "limit:-1:-1:3:3/s",
 	"limit:1700000060000:1700000001000:14:sliding_log 3/ssliding_log:" + strings.Repeat("\x00", 17), "limit:1700000060000:1700000001000:15:fixed_window 3/stoken_bucket:4:1",

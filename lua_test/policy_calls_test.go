@@ -47,7 +47,8 @@ func counting(t *testing.T) functions.Build {
 }
 
 // TestPolicyCalls checks the counts that ratelimit_info reports for each policy.
-// The calls in a case are separated by semicolons; a call that begins with ! returns an error.
+// The calls in a case are separated by semicolons; a call that begins with ! returns an error, and
+// HSET is the command.
 // Counts that are not listed are 0.
 func TestPolicyCalls(t *testing.T) {
 	build := counting(t)
@@ -63,6 +64,7 @@ func TestPolicyCalls(t *testing.T) {
 		{"no policy", "take 1 {v}:a 1/s; take 1 {v}:a 1/s; take 2 {v}:b {v}:c 1/s 1/s", "", ""},
 		{"peek and refund", "peek 1 {v}:a @one; peek 1 {v}:a @one COST 6; refund 1 {v}:a @one; refund 1 {v}:a @one COST 0; peek 2 {v}:a {v}:b @two; refund 2 {v}:a {v}:b @two", "", ""},
 		{"errors", "!take 1 {v}:set @one; !take 1 {v}:set @one COST 0; !take 2 {v}:a {v}:set @two; !take 2 {v}:a {v}:set @one @try; !take 1 {v}:a @one COST x; !acquire 1 {v}:set @jobs x; !acquire 1 {v}:set @jobs.try x", "", ""},
+		{"errors of a usage key", "take 2 {v}:a {v}:u @one COST 6 TRACK; take 2 {v}:a {v}:u @one TRACK; HSET {v}:u denied x; !take 2 {v}:a {v}:u @one COST 6 TRACK; !take 2 {v}:a {v}:u @one TRACK; !take 2 {v}:a {v}:u @seen COST 6; !take 3 {v}:a {v}:b {v}:u @one @try COST 6 TRACK; !take 3 {v}:a {v}:b {v}:u @two COST 1 4 TRACK", "one 1 1", ""},
 		{"a block", "block 1 {v}:a 9; take 1 {v}:a @one; take 1 {v}:a @one COST 0; take 1 {v}:a @one COST 0 UPTO", "one 0 3", ""},
 		{"ONCE", "take 2 {v}:a {v}:r @one ONCE 99; take 2 {v}:a {v}:r @one ONCE 99; take 2 {v}:a {v}:q @one COST 6 ONCE 99; take 2 {v}:a {v}:q @one COST 6 ONCE 99", "one 1 2", ""},
 		{"TRACK", "take 2 {v}:a {v}:u @one TRACK; take 2 {v}:a {v}:u @one COST 6 TRACK; take 2 {v}:b {v}:u @seen; take 2 {v}:b {v}:u @seen COST 2; take 3 {v}:b {v}:c {v}:u @seen 9/s", "one 1 1; seen 2 1", ""},
@@ -98,7 +100,10 @@ func TestPolicyCalls(t *testing.T) {
 				}
 				for call := range strings.SplitSeq(strings.Trim(tt.calls, "; "), ";") {
 					call, fails := strings.CutPrefix(strings.TrimSpace(call), "!")
-					if _, err := server.Do(commandOf("FCALL ratelimit_" + call)...); fails != (err != nil) {
+					if !strings.HasPrefix(call, "HSET ") {
+						call = "FCALL ratelimit_" + call
+					}
+					if _, err := server.Do(commandOf(call)...); fails != (err != nil) {
 						t.Errorf("%s: %v", call, err)
 					}
 				}

@@ -200,6 +200,6 @@ func TestPredecessorMultiCounterDoesNotOvershoot(t *testing.T) {
 	for range 100 {
 		p.want(30, "0 2 0 30000 30000 1", take(1, "key", "fixed_window 2/m")...)
 	}
-	p.want(30, "2", "GET", "key")
+	p.want(30, "4000000000000000002", "GET", "key") // the mark 400, and a count of 2
 	p.want(60, "1 2 1 0 60000 1", take(1, "key", "fixed_window 2/m")...)
 }

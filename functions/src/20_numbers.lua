@@ -8,12 +8,19 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
+local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+
 -- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
 -- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
 -- 0 is faster than tonumber.
 function numbers.parse(text)
-  local n = string.find(text, '^[1-9]%d*$') and text + 0
-  if n and n < numbers.MOST then return n end
+  local n = small[text]
+  if n then return n end
+  n = string.find(text, '^[1-9]%d*$') and text + 0
+  if n and n < numbers.MOST then
+    if n < 1000 then small[text] = n end
+    return n
+  end
   text = string.match(text, '^0*(%d+)$')
   if not text or #text > #LARGEST or #text == #LARGEST and text > LARGEST then return nil end
   return tonumber(text)
@@ -55,13 +62,15 @@ function numbers.argument(n)
 end
 
 local MOST_KNOWN = 5000 -- results in one generation
+local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
 
 -- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
 -- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
 -- of a pattern match. memory.known holds the results of the current generation. When it is full, it
 -- becomes the previous generation, and the old previous generation is dropped. A result found in
 -- the previous generation is added to the current one. So at most 10,000 results are kept, always
--- including the 5,000 most recently used. If sized is true, a result counts as result.size results.
+-- including the 5,000 most recently used. If sized is true, a result counts as result.size results. A long
+-- text counts as several results, so that the texts of a generation have at most 320,000 bytes.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -76,7 +85,8 @@ function numbers.remembered(read, memory, sized)
         memory.known = {}
         size = 0
       end
-      size = size + (sized and value.size or 1)
+      local bytes = type(text) == 'string' and #text or 0
+      size = size + (sized and value.size or 1) + (bytes - bytes % SHORT) / SHORT
       memory.known[text] = value
     end
     return value, err

@@ -98,10 +98,13 @@ function states.unreadable(key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
--- owner returns the algorithm that wrote a string, given its first bytes, or nil.
+-- owner returns the algorithm that wrote a string, or nil. head is the string, or its first bytes.
 function states.owner(head)
-  local named = algorithms[string.match(head, '^([%a_]+):')]
-  if named and named.prefix then return named.stored_as or named end
+  local name, text = string.match(head, '^([%a_]+):(.*)$')
+  local named = algorithms[name]
+  if named and named.prefix then
+    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and (named.stored_as or named) or nil
+  end
   for _, algorithm in pairs(algorithms) do
     local holds = algorithm.holds
     if holds and holds(head) then return algorithm end
@@ -120,6 +123,7 @@ end
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
 --   value    the state, if it is short enough to have been read; otherwise nil
+--   empty    true if the key does not exist, or holds an empty string, which counts as no key
 --   left     ms until the state expires, or below 0 if there is no state. A state still exists during
 --            the ms in which it expires (left is 0), whether it is under a block or not
 --   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
@@ -133,6 +137,7 @@ function states.look(key, head, left)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
     return found
   elseif head == '' then
+    found.empty = true
     return found
   end
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
@@ -149,7 +154,7 @@ function states.look(key, head, left)
   inner.value = is_whole and state or nil
   local bare = not blocked and inner == found
   inner.owner = states.owner(state)
-  found.use = bare and string.sub(state, 1, 5) == 'once:' and 'the reply to a request (ONCE)'
+  found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
     return nil, states.unreadable(key)
   end

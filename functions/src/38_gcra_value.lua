@@ -5,6 +5,8 @@
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
 
+gcra_value.SHAPE = TEXT
+
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
   local debt, ticks = 0, state.rate.ticks

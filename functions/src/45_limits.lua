@@ -57,6 +57,7 @@
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
+--   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
 --   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
@@ -271,8 +272,10 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- of parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. Parsing
--- takes longer than deciding, so numbers.remembered keeps the parsed limits in limits.known. They
--- are shared and must not be changed. A policy with more than one limit, or with other settings,
--- has the field `limits`: see parse_policy.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
+-- read parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. A policy
+-- with more than one limit, or with other settings, has the field `limits`: see parse_policy.
+function limits.read(text) return limits.checked(text, parse) end
+
+-- of is like read. Parsing takes longer than deciding, so numbers.remembered keeps the parsed limits in
+-- limits.known. They are shared and must not be changed.
+limits.of = numbers.remembered(limits.read, limits, true)

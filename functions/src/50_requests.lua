@@ -25,6 +25,7 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
+requests.LONGEST_KEY = 65536 -- bytes
 requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
@@ -195,6 +196,17 @@ local function spread()
   return nil
 end
 
+-- too_long returns the error for a key with too many bytes, or nil. A call must check its keys before it
+-- hashes them (policies.in_canary) or passes them to a command.
+function requests.too_long(keys)
+  for i = 1, #keys do
+    if #keys[i] > requests.LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    end
+  end
+  return nil
+end
+
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
@@ -224,9 +236,11 @@ function requests.read(keys, args, allowed)
   clock.now = nil
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
-  local at, err = read_limits(keys, args)
+  local at, used
+  local err = requests.too_long(keys)
   if err then return nil, err end
-  local used
+  at, err = read_limits(keys, args)
+  if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
   err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end

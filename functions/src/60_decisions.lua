@@ -14,6 +14,7 @@
 -- first five fields for each limit by itself.
 
 local list = states.list
+local LONGEST_KEY = requests.LONGEST_KEY
 
 -- reply is the reply to a call. All calls share one table, because Redis converts it to integers
 -- before the next call begins. With a new table for each call, a denied call would take 4 % longer
@@ -290,7 +291,7 @@ function decisions.several(keys, args, verb, peeks)
   if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate or limit.calls then return nil end
+    if not limit or not limit.rate or limit.calls or #keys[i] > LONGEST_KEY then return nil end
     named[i], asked = limit, asked + limit.asks
   end
   clock.now = nil

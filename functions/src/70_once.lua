@@ -34,6 +34,9 @@ local function parse_reply(value)
   return reply
 end
 
+-- holds reports whether a key that holds a string holds a reply.
+function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
+
 -- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', LONGEST)

@@ -3,7 +3,7 @@
 -- expires if it is not renewed within its lease time, by the server's clock, so a caller that
 -- crashed does not block others for long.
 --
--- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
+-- State: a sorted set with an expiry. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
 -- The key expires with the last lease, or when the block ends, whichever is later.
 --
@@ -71,6 +71,15 @@ function leases.last(key, from, override)
   return lapses, before, override
 end
 
+-- check checks the rest of a set whose last member leases.last has accepted: the expiry, and the name of the
+-- member with the lowest score. It returns the error, or nil.
+function leases.check(key)
+  local first = redis.call('ZRANGE', key, '0', '0')[1]
+  local is_ours = first == LENGTH or first == BLOCK or string.find(first, '^lease:') or string.find(first, '^given:') or read_override(first)
+  if is_ours and redis.call('PTTL', key) >= 0 then return nil end
+  return errors.unusable(key, NO_LEASES)
+end
+
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
@@ -82,7 +91,7 @@ function leases.outlived(key)
   local last, _, override = leases.last(key, '-2')
   local left = last and leases.blocked_until(key) - now or -1
   if left < 0 or override and override.ends >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and left or nil
+  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
@@ -145,8 +154,11 @@ local function read(key, limit, id)
     length = -tonumber(length)
     if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
     set.length = length
-  elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
+  else
+    err = leases.check(key)
+    if err then return nil, err end
+    -- an older build, which recorded no lengths, may have written the set
+    if redis.call('ZCOUNT', key, '-inf', '(0') == 0 then set.length = limit.lease end
   end
   if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
@@ -318,6 +330,8 @@ local function release(key, _, id)
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
     if lapses >= set.last then redis.call('PEXPIREAT', key, numbers.argument(stays)) end
   else
+    err = leases.check(key)
+    if err then return err end
     redis.call('DEL', key)
   end
   return 1
@@ -357,7 +371,9 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
-  local text, policy, limit, err = args[1]
+  local err = requests.too_long(keys)
+  if err then return err end
+  local text, policy, limit = args[1]
   if string.sub(text, 1, 1) == '@' then
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end

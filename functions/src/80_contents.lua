@@ -17,6 +17,8 @@ local function of(key)
   if found and not found.leases then return found end
   local last, _, override = leases.last(key, '-2')
   if last then
+    err = leases.check(key)
+    if err then return nil, err end
     return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
   elseif not tracking.check(key) then
     return { blocked = 0, use = 'a usage record' }
@@ -35,7 +37,7 @@ function contents.of_all(verb, keys, args, want)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb, WANT[verb] or ' only')
   end
-  local err = requests.repeated(keys)
+  local err = requests.too_long(keys) or requests.repeated(keys)
   if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do

@@ -107,7 +107,7 @@ func fields(minute int64) []any {
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
 }
 
-// record parses a reply to HMGET. ok is false if TRACK did not write the hash. record returns an
+// record parses a reply to HMGET. ok is false if the hash lacks a field that each record has. record returns an
 // error for a reply that HMGET never sends.
 func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
@@ -116,7 +116,7 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 	if !isList || len(values) != len(n) {
 		return r, false, scan.BadReply("got %.60q from HMGET, wanted a list of %d values", fmt.Sprint(reply), len(n))
 	}
-	ok = true
+	ok = values[3] != nil || values[4] != nil
 	for i, value := range values {
 		text, isText := value.(string)
 		switch {

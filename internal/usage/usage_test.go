@@ -77,7 +77,8 @@ func TestScan(t *testing.T) {
 	for _, err := range []error{
 		s.rdb.Set(ctx, "string", 1, 0).Err(), s.rdb.ZAdd(ctx, "zset", redis.Z{Member: "a"}).Err(),
 		s.rdb.HSet(ctx, "hash", "name", "ann").Err(), s.rdb.HSet(ctx, "words", "first", "x", "last", "y", "cost", "z").Err(),
-		s.rdb.HSet(ctx, "below", "first", -1, "last", 1, "cost", 1).Err(), s.rdb.HSet(ctx, "above", "first", 1, "last", 1, "cost", "9007199254740993").Err(),
+		s.rdb.HSet(ctx, "part", "first", 1, "last", 1, "cost", 1).Err(),
+		s.rdb.HSet(ctx, "below", "first", -1, "last", 1, "cost", 1, "allowed", 1).Err(), s.rdb.HSet(ctx, "above", "first", 1, "last", 1, "cost", "9007199254740993", "allowed", 1).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)

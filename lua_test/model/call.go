@@ -119,7 +119,7 @@ func (c Call) cost(i int) int64 {
 }
 
 // excess returns the error reason for a call with invalid limits, with limits that together exceed
-// a bound, or with a repeated key. If the call is valid, it returns "".
+// a bound, or with a repeated or too long key. If the call is valid, it returns "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {
@@ -134,6 +134,9 @@ func (c Call) excess() string {
 		if a.Bound != nil && sum > a.Most {
 			return "BADARGS"
 		}
+	}
+	if slices.ContainsFunc(c.AllKeys(), func(key string) bool { return len(key) > 65536 }) {
+		return "BADKEYS"
 	}
 	keys := slices.Sorted(slices.Values(c.AllKeys()))
 	if len(slices.Compact(keys)) < len(c.AllKeys()) {

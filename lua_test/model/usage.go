@@ -37,7 +37,7 @@ func (m *Model) track(key string, allowed bool, cost int64) {
 		minute[1]++
 	}
 	u.minutes[now-now%minuteMS] = minute
-	if allowed && minute[0] == 1 || !allowed && minute[1] == 1 { // the first allowed or denied call of the minute
+	if minute[0]+minute[1] == 1 { // the first call of the minute
 		maps.DeleteFunc(u.minutes, func(start int64, _ [2]int64) bool { return !within(start, now) })
 	}
 	m.put(key, u, now+dayMS)

@@ -4,19 +4,40 @@
 -- the windows of calls with one key, and the function open those of all other calls.
 --
 -- State. The key expires at the end of the window.
---   one rate:        the count, a plain integer; the window's end is the expiry
+--   one rate:        "400" and the count in 16 digits; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
 -- A new n takes effect at once and also applies to what the open window has already counted. A new
 -- period or align takes effect when the window ends. But if the window would stay open for longer
 -- than the period, because the period was lowered or the clock was set back, a new window replaces
 -- it. The new window keeps the old count, lowered if necessary to leave room for this call.
+--
+-- "400" shows that the library wrote the value. A bare count would look like any number that another
+-- program stores with an expiry. The value is a whole number of 64 bits, 4 * 10^18 + count, so INCRBY adds
+-- to the count. It is above 2^53, so Lua must not read it as a number.
 
 local PREFIX = 'fixed_window:'
+local MARKED = '^400(%d+)$'
+local FORMAT, ONE = '400%016d', '4000000000000000001'
+local SIZE = 19 -- bytes
 
--- plain_count parses the value of one rate. It returns nil for any other text.
-local function plain_count(value)
-  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
+local small = {} -- from the value to the count, for the counts below 1000 that marked_count has parsed; see numbers.parse
+
+-- marked_count parses the value of one rate. It returns nil for any other text.
+local function marked_count(value)
+  local count = small[value]
+  if count then return count end
+  local digits = #value == SIZE and string.match(value, MARKED)
+  if not digits then return nil end
+  count = digits + 0
+  if count >= numbers.MOST then
+    return numbers.parse(digits)
+  elseif count == 0 then
+    return nil
+  elseif count < 1000 then
+    small[value] = count
+  end
+  return count
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -74,9 +95,9 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function convert(value, expiry) return string.format('%s:%d', value, expiry) end
+local function convert(value, expiry) return string.format('%d:%d', marked_count(value), expiry) end
 
-------------------------------------------------------------------- one rate: the count is the value
+------------------------------------------------------------------- one rate: the value is the mark and the count
 
 -- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
 -- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
@@ -84,7 +105,7 @@ local function convert(value, expiry) return string.format('%s:%d', value, expir
 local function decide(key, limit, cost)
   local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '511')
-  local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
+  local count = value == '' and 0 or type(value) == 'string' and marked_count(value)
   if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
@@ -92,13 +113,15 @@ local function decide(key, limit, cost)
   if cost > free then
     return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
   end
-  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
-    redis.call('INCRBY', key, units)
-  elseif rate.align then
-    states.put(key, units, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
+    redis.call('INCRBY', key, cost == 1 and '1' or numbers.argument(cost)) -- the sum is at most 4 * 10^18 + capacity
+    return decisions.answer(1, capacity, free - cost, 0, left)
+  end
+  value = cost == 1 and ONE or string.format(FORMAT, cost)
+  if rate.align then
+    states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
-    redis.call('PSETEX', key, numbers.argument(left), units)
+    redis.call('PSETEX', key, numbers.argument(left), value)
   end
   return decisions.answer(1, capacity, free - cost, 0, left)
 end
@@ -106,7 +129,7 @@ end
 local function load(key, limit, at, cost, head)
   local value = head or redis.pcall('GETRANGE', key, '0', '511')
   if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and plain_count(value)
+  local count = type(value) == 'string' and marked_count(value)
   local expiry = count and redis.call('PEXPIRETIME', key) or -1
   if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
   open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
@@ -116,7 +139,7 @@ end
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
-  states.put(key, numbers.argument(state.count), state.now + state.left)
+  states.put(key, string.format(FORMAT, state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
@@ -124,6 +147,7 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
+  shape = '^%d+:%d+$',
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
     zone = calendar.zone,
@@ -134,9 +158,9 @@ algorithms.fixed_window = {
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
-  holds = plain_count,
+  holds = marked_count,
   spent = function(key, from)
-    return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
+    return marked_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,

@@ -80,6 +80,7 @@ end
 algorithms.gcra = {
   name = 'gcra',
   prefix = 'gcra:',
+  shape = gcra_value.SHAPE,
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = gcra_expiry.holds,

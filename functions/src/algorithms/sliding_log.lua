@@ -243,6 +243,7 @@ end
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
+  shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },

@@ -188,6 +188,7 @@ end
 algorithms.sliding_window = {
   name = 'sliding_window',
   prefix = PREFIX,
+  shape = STATE,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,

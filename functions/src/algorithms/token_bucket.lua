@@ -112,6 +112,7 @@ end
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = PREFIX,
+  shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
   decide = decide,
   spent = spent,

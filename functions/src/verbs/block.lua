@@ -10,7 +10,7 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local extend = OPTIONS[args[2]]
     local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end

@@ -41,7 +41,7 @@ redis.register_function{
       local calls, shadows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
     else
-      local limit, err = limits.of(args[1])
+      local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end

@@ -7,7 +7,7 @@
 
 redis.register_function{
   function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
-  callback = function(keys, args)
+  flags = { 'allow-oom' }, callback = function(keys, args)
     local list, err = contents.of_all('override', keys, args, 2)
     if err then return err end
     local limit, ms

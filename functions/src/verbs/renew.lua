@@ -7,5 +7,5 @@
 
 redis.register_function{
   function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
-  callback = function(keys, args) return leases.call('renew', keys, args) end,
+  flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('renew', keys, args) end,
 }

@@ -4,6 +4,7 @@
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local LONGEST_KEY = requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -23,7 +24,8 @@ local function decide_with_options(keys, request)
   end
   if reply.err then return reply end
   if charged and request_key then once.keep(request_key, reply, request.ttl) end
-  return usage_key and tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) or reply
+  if usage_key then tracking.note(usage_key, passes, request.UPTO and reply[1] or cost) end
+  return reply
 end
 
 -- decide_with_usage handles the common call with a usage key: one limit and one unit.
@@ -31,7 +33,8 @@ local function decide_with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
   local reply = limit.decide(keys[1], limit, 1)
-  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
+  return reply
 end
 
 redis.register_function{
@@ -39,11 +42,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide then
+    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
       if #keys == 1 then
         local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
         if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
         return decide_with_usage(keys, limit)
       end
       local reply = decisions.several(keys, args, 'charge')

@@ -13,6 +13,6 @@ redis.register_function{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
     end
-    return tracking.check(keys[1]) or tracking.usage(keys[1])
+    return requests.too_long(keys) or tracking.check(keys[1]) or tracking.usage(keys[1])
   end,
 }

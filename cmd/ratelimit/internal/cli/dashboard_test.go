@@ -145,7 +145,7 @@ func TestDashboardHidesValues(t *testing.T) {
 	do(t, rdb, "SADD", "set", secret)
 	do(t, rdb, "ZADD", "leases", began.UnixMilli()+60000, "lease:"+secret)
 	do(t, rdb, "HSET", "hash", "user", secret)
-	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "user", secret)
+	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "allowed", 1, "user", secret)
 	do(t, rdb, "FCALL", "ratelimit_take", 2, "limiter", "request", "5/m", "ONCE", 60000)
 	get := serveDashboard(t, srv.Addr())
 	keys := rdb.Keys(t.Context(), "*").Val()
@@ -164,6 +164,13 @@ func TestDashboardHidesValues(t *testing.T) {
 				t.Errorf("%s: %s, %v", path, body, err)
 			}
 		}
+	}
+	do(t, rdb, "SET", "number", "483920", "PX", 60000)
+	reply := get("/peek?limit=fixed_window+9007199254740992/d&key=number")
+	body, err := io.ReadAll(reply.Body)
+	_ = reply.Body.Close()
+	if err != nil || !bytes.Contains(body, []byte("BADSTATE")) || bytes.Contains(body, []byte("remaining")) {
+		t.Errorf("a number of another program: %s, %v", body, err)
 	}
 	if event := firstLook(t, get, `"shown":"record"`); strings.Contains(event, secret) {
 		t.Errorf("an event shows a value: %s", event)
