@@ -216,6 +216,47 @@ func TestHoldRefuses(t *testing.T) {
 	})
 }
 
+// If the reply to an acquire is lost, the retry returns whether the lease is held, whatever happens
+// to the key between the two.
+func TestLeaseIsKnownAfterALostReply(t *testing.T) {
+	for name, tt := range map[string]struct {
+		between func(ctx context.Context, c *client.Client) error
+		want    bool
+	}{
+		"nothing": {func(context.Context, *client.Client) error { return nil }, true},
+		"block":   {func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "jobs") }, true},
+		"fewer": {func(ctx context.Context, c *client.Client) error {
+			return c.Override(ctx, "concurrency 1 lease=30s", time.Minute, "jobs")
+		}, true},
+		"reset": {func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "jobs")) }, true},
+		"reset and block": {func(ctx context.Context, c *client.Client) error {
+			return errors.Join(second(c.Reset(ctx, "jobs")), c.Block(ctx, time.Minute, "jobs"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				two := client.Concurrency(2, 30*time.Second)
+				must[client.Result](t)(c.Lease("jobs", two, "other").Acquire(t.Context()))
+				v.set(func() {
+					v.refuse = func(function string, n int) (before, after error) {
+						if function == "acquire" && n == 2 {
+							return nil, context.DeadlineExceeded
+						}
+						return nil, nil
+					}
+				})
+				l, got := c.Lease("jobs", two, ""), make(chan client.Result)
+				go func() { got <- must[client.Result](t)(l.Acquire(t.Context())) }()
+				time.Sleep(time.Millisecond)
+				check(t, tt.between(t.Context(), c))
+				if res, held := <-got, must[bool](t)(l.Release(t.Context())); res.Allowed != held || held != tt.want || v.seen("acquire") != 3 {
+					t.Errorf("allowed: %v, held: %v, want %v; asked %d times", res.Allowed, held, tt.want, v.seen("acquire"))
+				}
+			})
+		})
+	}
+}
+
 // Callers get the lease one at a time, in order of arrival. Each caller gets it as soon as the
 // previous caller releases it, although the server does not announce releases.
 func TestLeaseWaits(t *testing.T) {

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '176796bf17c6'
+local BUILD_ID = 'b8753ccdcee6'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2535,22 +2535,22 @@ local function keep(key, limit, id, others)
   return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
 end
 
--- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a
--- second one. If renews is true, it only extends a held lease, even while the key is blocked. An
--- expired lease cannot be renewed: retry_after is -1.
+-- grant takes a lease, or extends the one that this ID holds, even while the key is blocked. So a
+-- retry does not take a second lease, and a caller that is denied holds no lease. If renews is true,
+-- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1.
 local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
   if err then
     return err
+  elseif set.lapses > set.now then
+    return keep(key, limit, id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews then
     return decisions.answer(0, limit.capacity, 0, set.blocked, set.blocked)
   end
   local all, counted = count(key, limit)
   local free, retry, last = limit.capacity - counted, -1, set.last
-  if set.lapses > set.now then
-    return keep(key, limit, id, all - 1)
-  elseif not renews then
+  if not renews then
     if free > 0 then return keep(key, limit, id, all) end
     local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
       'WITHSCORES')

@@ -57,7 +57,7 @@ func (m *Model) lease(c Call) (any, string) {
 	_, mine := live[c.Lease]
 	var fields []any
 	switch {
-	case c.Verb == Acquire && blocked > 0:
+	case c.Verb == Acquire && blocked > 0 && !mine:
 		fields = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
 	case mine, c.Verb == Acquire && held < n:
 		for id, one := range live {
