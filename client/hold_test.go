@@ -140,6 +140,92 @@ func TestHoldLosesTheLease(t *testing.T) {
 	}
 }
 
+// Hold renews the lease by the lease's own time, although another lease of the key lasts longer.
+func TestHoldWithAShorterLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		limit := client.Concurrency(2, time.Hour)
+		must[client.Result](t)(c.Lease("jobs", limit, "other").Acquire(t.Context()))
+		check(t, c.Override(t.Context(), "concurrency 2 lease=30s", 24*time.Hour, "jobs"))
+		check(t, c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+			for range 29 {
+				time.Sleep(7 * time.Second)
+				if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(ctx)); res.Allowed || ctx.Err() != nil {
+					t.Fatalf("a third lease: %+v, %v", res, ctx.Err())
+				}
+			}
+			return nil
+		}))
+		if n := v.seen("renew"); n != 20 {
+			t.Errorf("renewed %d times in 203 s, want each 10 s", n)
+		}
+	})
+}
+
+// If the lease time becomes shorter while a lease is held, the lease is held until its holder learns
+// that it is lost, even if the replies to its renewals are lost.
+func TestHoldWhileTheLeaseGetsShorter(t *testing.T) {
+	for name, lost := range map[string]bool{"renewed": false, "replies lost": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				limit := client.Concurrency(1, time.Hour)
+				v.refuse = func(function string, n int) (before, after error) {
+					switch {
+					case function != "renew" || !lost:
+						return nil, nil
+					case n == 1:
+						return nil, context.DeadlineExceeded
+					}
+					return answered("LOADING"), nil
+				}
+				began, ended := time.Now(), 2*time.Hour
+				err := c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+					check(t, c.Override(t.Context(), "concurrency 1 lease=30s", 24*time.Hour, "jobs"))
+					for time.Since(began) < 2*time.Hour {
+						if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(t.Context())); res.Allowed {
+							t.Fatalf("another lease is held after %v", time.Since(began))
+						}
+						select {
+						case <-time.After(7 * time.Second):
+						case <-ctx.Done():
+							ended = time.Since(began)
+							return nil
+						}
+					}
+					return nil
+				})
+				if lost != errors.Is(err, client.ErrLeaseLost) || lost && ended != time.Hour-time.Millisecond {
+					t.Errorf("%v after %v", err, ended)
+				}
+			})
+		})
+	}
+}
+
+// If the library does not say how long a lease is held, Hold does not run the function. If such a
+// library is deployed while the function runs, the lease is lost when the time that was last told
+// has passed.
+func TestHoldWithAnOldLibrary(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.old = func(string, int) bool { return true }
+		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+		wantClasses(t, "acquire", err, client.ErrNotDeployed)
+		wantText(t, err, `ratelimit: acquire "rl:jobs": the library on the server is too old for Hold (ratelimit_acquire did not return how long the lease is held); `+
+			"deploy the library with: ratelimit deploy, or with package loader")
+		if n := held(t, c); n != 0 {
+			t.Errorf("%d leases are held", n)
+		}
+		v.set(func() { v.old = func(function string, n int) bool { return function == "renew" && n > 1 } })
+		began := time.Now()
+		err = c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+		if took := time.Since(began); took != 40*time.Second-time.Millisecond || !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, client.ErrNotDeployed) {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
 // If the function returns the cause of its context, the error contains the cause once.
 func TestHoldReturnsTheCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {

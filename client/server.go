@@ -76,8 +76,10 @@ func (s *server) execute(ctx context.Context, verb string, req *Request) (Result
 	return s.decision(ctx, &call, req)
 }
 
-// decision sends a take, peek, refund, acquire or renew. It does what ask does, with fewer copies of
-// the result.
+// aDecision describes a valid reply to a take, peek, refund, acquire or renew.
+const aDecision = "an array of at least 6 integers"
+
+// decision sends a take, peek or refund. It does what ask does, with fewer copies of the result.
 func (s *server) decision(ctx context.Context, call *call, req *Request) (Result, error) {
 	reply, err := s.do(ctx, call)
 	if err != nil {
@@ -86,7 +88,7 @@ func (s *server) decision(ctx context.Context, call *call, req *Request) (Result
 	if result, ok := parseResult(reply, req); ok {
 		return result, nil
 	}
-	return Result{}, badReply(call.verb, call.keys, "an array of at least 6 integers", reply)
+	return Result{}, badReply(call.verb, call.keys, aDecision, reply)
 }
 
 // ask sends a call and parses its reply. want describes a valid reply in errors.
