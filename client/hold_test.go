@@ -423,6 +423,39 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 	})
 }
 
+// If this client releases a lease while the first waiter's call is in progress, the waiter calls
+// again at once.
+func TestReleaseDuringACallOfTheWaiter(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		held := c.Lease("jobs", oneJob, "")
+		must[client.Result](t)(held.Acquire(t.Context()))
+		for _, lost := range []bool{false, true} { // whether the reply to the release is lost
+			v.set(func() {
+				v.delay = 100 * time.Millisecond
+				v.refuse = func(function string, _ int) (before, after error) {
+					if function == "release" && lost {
+						return nil, context.DeadlineExceeded
+					}
+					return nil, nil
+				}
+			})
+			began, next := time.Now(), c.Lease("jobs", oneJob, "")
+			waited := make(chan error)
+			go func() { waited <- next.Wait(t.Context()) }()
+			synctest.Wait()
+			v.set(func() { v.delay = 0 })
+			if _, err := held.Release(t.Context()); lost != errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Error(err)
+			}
+			check(t, <-waited)
+			if took := time.Since(began); took != 100*time.Millisecond {
+				t.Errorf("the waiter got the lease after %v, want 100ms; lost: %v", took, lost)
+			}
+			held = next
+		}
+	})
+}
+
 // Under a shadow policy, the function runs even if no lease was available. Losing the lease does
 // not cancel the function's context.
 func TestHoldUnderAShadow(t *testing.T) {

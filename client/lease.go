@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -64,7 +65,7 @@ func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx
 // lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
-	if n == 1 {
+	if n == 1 || errors.Is(err, ErrOutcomeUnknown) {
 		l.client.queues.nudge(l.queue())
 	}
 	return n == 1, err
