@@ -150,6 +150,8 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 // lead sends r, which requests units for the call req and for other calls on its key, and returns
 // the result of req.
 func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *request) (Result, error) {
+	// Close waits until the units are in the batch, where it finds them.
+	defer b.server.lifetime.hold()()
 	defer func() { // ends the request even if Observer.Breaker panics
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -248,13 +248,11 @@ func TestBatchAfterAPanic(t *testing.T) {
 	s.calls(t, c, 3, 0)
 }
 
-// If the client is closed, or the key is reset or blocked, during a request, the units of its reply
-// are not spent.
+// If the key is reset or blocked during a request, the units of its reply are not spent.
 func TestBatchArrivesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
-		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestbed(t)

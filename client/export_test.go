@@ -146,6 +146,9 @@ func SharedWaiting(c *Client) (calls, running int) {
 	return calls, r.running
 }
 
+// Stopped reports whether Close has stopped calls.
+func Stopped(c *Client) bool { return c.server.lifetime.closed.Load() }
+
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 

@@ -100,13 +100,15 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 			lose(lost)
 		}
 	}) {
+		_, _ = l.Release(toReturn(context.WithoutCancel(ctx)))
 		return afterClose("renew", l.keys)
 	}
 	defer func() {
 		stop()
 		<-done
-		if lost == nil {
-			if found, e := l.Release(context.WithoutCancel(ctx)); e == nil && !found && res.Shadow == nil {
+		if lost == nil || errors.Is(lost, errClosed) {
+			found, e := l.Release(toReturn(context.WithoutCancel(ctx)))
+			if lost == nil && e == nil && !found && res.Shadow == nil {
 				lost = l.lost("it was not held any more at the end", nil)
 			}
 		}

@@ -132,6 +132,12 @@ func TestHoldLosesTheLease(t *testing.T) {
 					}
 					return own
 				})
+				if name == "closed" { // Hold releases the lease when the function has returned
+					c = v.client(t, client.WithPrefix("rl:"))
+					if n := held(t, c); n != 0 {
+						t.Errorf("%d leases are held", n)
+					}
+				}
 				if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, own) || tt.also != nil && !errors.Is(err, tt.also) || !strings.Contains(err.Error(), `ratelimit: hold "rl:jobs": lease lost, `+tt.text) {
 					t.Error(err)
 				}

@@ -124,7 +124,7 @@ func (s *server) ready(ctx context.Context, call *call) error {
 	if i := slices.Index(call.keys, s.prefix); i >= 0 {
 		return refused(call.verb, call.keys, fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1))
 	}
-	if s.lifetime.closed.Load() {
+	if s.lifetime.closed.Load() && ctx.Value(returning{}) == nil {
 		return afterClose(call.verb, call.keys)
 	}
 	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
