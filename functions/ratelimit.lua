@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '700a3b666308'
+local BUILD_ID = '095b40faa5ab'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2274,9 +2274,9 @@ do
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. If a lease has more time
 -- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
--- renew shortens it to its length. Nothing else shortens a lease: if a renewal's lease time is
--- shorter than the time that the lease has left, the lease is granted for the time left. So the
--- lease lasts as long as its holder was told, even if the reply to a later renewal is lost.
+-- renew shortens it to its length. Nothing else shortens a lease: if the lease time of an acquire or
+-- renew is shorter than the time that its lease has left, the lease is granted for the time left. So
+-- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'

@@ -20,9 +20,9 @@
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. If a lease has more time
 -- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
--- renew shortens it to its length. Nothing else shortens a lease: if a renewal's lease time is
--- shorter than the time that the lease has left, the lease is granted for the time left. So the
--- lease lasts as long as its holder was told, even if the reply to a later renewal is lost.
+-- renew shortens it to its length. Nothing else shortens a lease: if the lease time of an acquire or
+-- renew is shorter than the time that its lease has left, the lease is granted for the time left. So
+-- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
