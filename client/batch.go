@@ -83,11 +83,11 @@ type keyBatch struct {
 	read     time.Time // when the last reply was received
 	size     int64     // size of the next batch, before it is adjusted to waiting callers and Remaining
 
-	waiting   int64    // callers that wait for the request in progress
-	requests  uint64   // number of requests so far
-	request   *request // the request in progress
-	completed *request // the last completed request
-	denied    *request // the last denied request
+	waiting   int64      // callers that wait, and for which no unit is reserved
+	requests  uint64     // number of requests so far
+	request   *request   // the request in progress
+	reserving []*request // completed requests with units that are reserved for callers that wait, oldest first
+	denied    *request   // the last denied request
 }
 
 func (b *batches) decide(ctx context.Context, req *Request) (Result, error) {
@@ -139,26 +139,36 @@ func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 		return Result{}, false
 	}
 	k.left -= cost
-	return k.result(now), true
-}
-
-// serve spends one of the units reserved for callers that waited, and reports whether one was left.
-// b.mu must be held.
-func (r *request) serve(now time.Time) bool {
-	if r == nil || r.kept == 0 || !now.Before(r.until) {
-		return false
-	}
-	r.kept--
-	return true
-}
-
-// result returns the result of a call just served from the batch.
-func (k *keyBatch) result(now time.Time) Result {
-	k.used = now
 	res := k.last
-	res.Source = SourceBatch
 	res.Remaining += k.left
-	res.ResetAfter = countedDown(res.ResetAfter, now.Sub(k.read))
+	return k.result(res, k.read, now), true
+}
+
+// reserved ends the wait of a caller. It returns the result of the caller's call if a unit is
+// reserved for it: that of the request that took the unit. Later requests may have been denied. b.mu
+// must be held.
+func (k *keyBatch) reserved(now time.Time) (Result, bool) {
+	for len(k.reserving) > 0 {
+		r := k.reserving[0]
+		if now.Before(r.until) {
+			if r.kept--; r.kept == 0 {
+				k.reserving = k.reserving[1:]
+			}
+			return k.result(r.res, r.read, now), true
+		}
+		k.waiting += r.kept
+		k.reserving = k.reserving[1:]
+	}
+	k.waiting--
+	return Result{}, false
+}
+
+// result returns the result of a call that spends a unit. The reply with this unit is res; it was
+// received at the time read.
+func (k *keyBatch) result(res Result, read, now time.Time) Result {
+	k.used = now
+	res.Source = SourceBatch
+	res.ResetAfter = countedDown(res.ResetAfter, now.Sub(read))
 	return res
 }
 

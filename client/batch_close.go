@@ -41,7 +41,7 @@ func (c *Client) refundBatches() {
 	if len(all) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.server.timeout)
+	ctx, cancel := context.WithTimeout(toReturn(context.Background()), c.server.timeout)
 	defer cancel()
 	perSecond := map[limitOn]float64{} // refill rates by limit
 	var requests []Request

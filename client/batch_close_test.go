@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -64,6 +66,69 @@ func TestCloseGivesBack(t *testing.T) {
 				t.Errorf("gave back %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// While Close gives units back, calls are refused, so no new batch is left behind.
+func TestCloseStopsCallsFirst(t *testing.T) {
+	s := newTestbed(t)
+	c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
+	const limit = "360/h"
+	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 units of the last batch of 16
+		allow(t, c, limit, 1)
+	}
+	s.hook = func(cmd redis.Cmder) {
+		for _, key := range []string{"k", "another"} {
+			_, err := c.Allow(t.Context(), key, limit)
+			wantClasses(t, "during Close", err, client.ErrUnavailable)
+		}
+	}
+	s.sent()
+	check(t, c.Close())
+	s.hook = nil
+	var sent []any
+	for _, line := range s.sent() {
+		sent = append(sent, line[1])
+	}
+	if want := []any{"ratelimit_info", "ratelimit_refund"}; !reflect.DeepEqual(sent, want) {
+		t.Errorf("sent %v, want %v", sent, want)
+	}
+	if n := left(t, s.client(t), "k", limit); n != 360-16-1 { // one unit may have refilled
+		t.Errorf("%d units are left", n)
+	}
+}
+
+// Close waits for a request for a batch that is in progress, and gives back its unspent units. The
+// calls that wait for the request get their units. If it has too few units, the other calls are
+// refused.
+func TestCloseDuringARequest(t *testing.T) {
+	s := newTestbed(t)
+	const limit = "360/h"
+	for _, waiting := range []int{10, 20} {
+		s.clear(t)
+		c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(patient))
+		for range 1 + 2 + 4 + 8 {
+			allow(t, c, limit, 1)
+		}
+		leader, others, release := s.together(t, c, t.Context(), waiting, limit)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		eventually(t, "calls are stopped", func() bool { return client.Stopped(c) })
+		release()
+		wantAllowed(t, leader, 1)
+		for i := range waiting {
+			if o := <-others; (o.err == nil) != o.res.Allowed || o.err != nil && (waiting < 16 || !errors.Is(o.err, client.ErrUnavailable)) {
+				t.Errorf("%d of %d: %+v", i, waiting, o)
+			}
+		}
+		check(t, <-closed)
+		// 31 units were taken, and those that no call got are given back, minus 3 that may have refilled.
+		if want := int64(360 - 31 + max(0, 15-waiting-3)); left(t, s.client(t), "k", limit) != want {
+			t.Errorf("%d waiting: %d units are left, want %d", waiting, left(t, s.client(t), "k", limit), want)
+		}
+		if n := client.Kept(c).Batches; n > 0 && waiting < 16 {
+			t.Errorf("%d batches are kept", n)
+		}
 	}
 }
 

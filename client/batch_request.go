@@ -15,10 +15,11 @@ type request struct {
 	want   int64         // units requested
 	done   chan struct{} // nil until a caller waits
 	err    error
-	res    Result // the result, if the request was denied
-	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
-	until  time.Time
-	own    bool // err concerns only the caller that sent the request
+	own    bool   // err concerns only the caller that sent the request
+	res    Result // the result of the caller that sent the request
+	read   time.Time
+	kept   int64     // units reserved for the callers that waited, so that no later caller is served first
+	until  time.Time // when these units expire
 }
 
 // nextSize returns the number of units to request next for k. It is enough for the caller that
@@ -42,6 +43,7 @@ type caller struct {
 	batch   *keyBatch // the key's batch when enter last looked it up; nil before that
 	entered uint64    // number of the last request when the call arrived; if a later request is denied, so is the call
 	request *request  // the request that the call sends or waits for
+	late    error     // why the call can wait no longer
 }
 
 // takeShared decides a call with cost 1 for which the batch has no units: one caller requests
@@ -50,10 +52,10 @@ func (b *batches) takeShared(ctx context.Context, req *Request, a single) (Resul
 	c := caller{single: a}
 	var limited *bounded
 	for {
-		res, next := b.enter(&c)
+		res, next, err := b.enter(&c)
 		switch next {
 		case decided:
-			return res, nil
+			return res, err
 		case askServer:
 			return b.next.decide(ctx, req)
 		case sendRequest:
@@ -64,20 +66,10 @@ func (b *batches) takeShared(ctx context.Context, req *Request, a single) (Resul
 			defer limited.release()
 			ctx = limited
 		}
-		var late error
 		select {
 		case <-c.request.done:
 		case <-limited.wait():
-			late = ended(limited)
-		}
-		res, ok := b.woken(&c)
-		switch {
-		case ok:
-			return res, nil
-		case late != nil:
-			return Result{}, waitedInVain(b.server.keys(req.Keys), late)
-		case c.request.err != nil && !c.request.own:
-			return Result{}, c.request.err
+			c.late = ended(limited)
 		}
 	}
 }
@@ -92,56 +84,50 @@ const (
 	awaitRequest             // wait for the request in progress
 )
 
-// enter decides c's call without a request if possible. Otherwise it returns c's next step.
-func (b *batches) enter(c *caller) (Result, step) {
+// enter decides c's call without a request if possible. Otherwise it returns c's next step. It is
+// called when the call arrives, and each time that c stops waiting for a request.
+func (b *batches) enter(c *caller) (Result, step, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.server.now()
+	waited := c.batch != nil
+	if waited {
+		if res, ok := c.batch.reserved(now); ok {
+			return res, decided, nil
+		}
+		switch {
+		case c.late != nil:
+			return Result{}, decided, waitedInVain(b.server.keys([]string{c.key}), c.late)
+		case c.request.err != nil && !c.request.own:
+			return Result{}, decided, c.request.err
+		}
+	}
 	k := b.of(c.key, c.limit, now)
 	if k == nil || k.queues(now, b.ttl) {
-		return Result{}, askServer
+		return Result{}, askServer, nil
 	}
 	if res, ok := k.spend(1, now); ok { // a request may have completed since the last check
-		return res, decided
+		return res, decided, nil
 	}
-	waited := c.batch != nil
 	if !waited {
 		c.entered = k.requests
 	} else if c.batch != k {
 		c.entered = 0 // k was made after c arrived, so any denial in k is newer
 	}
 	c.batch = k
-	// A later request than c's may have completed before c woke. If so, c may use one of its
-	// reserved units.
-	if waited && k.completed.serve(now) {
-		return k.result(now), decided
-	}
 	if d := k.denied; d != nil && d.number > c.entered {
-		return d.res, decided
+		return d.res, decided, nil
 	}
 	if k.request == nil {
 		c.request = b.begin(k, now)
-		return Result{}, sendRequest
+		return Result{}, sendRequest, nil
 	}
 	c.request = k.request
 	if c.request.done == nil {
 		c.request.done = make(chan struct{})
 	}
 	k.waiting++
-	return Result{}, awaitRequest
-}
-
-// woken is called when c has stopped waiting for its request. It gives c one of the units that are
-// reserved for waiting callers, if any is left.
-func (b *batches) woken(c *caller) (Result, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c.batch.waiting--
-	now := b.server.now()
-	if !c.request.serve(now) {
-		return Result{}, false
-	}
-	return c.batch.result(now), true
+	return Result{}, awaitRequest, nil
 }
 
 // queues reports whether a leaky_bucket currently decides on the key: the last reply is younger
@@ -164,6 +150,8 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 // lead sends r, which requests units for the call req and for other calls on its key, and returns
 // the result of req.
 func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *request) (Result, error) {
+	// Close waits until the units are in the batch, where it finds them.
+	defer b.server.lifetime.hold()()
 	defer func() { // ends the request even if Observer.Breaker panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -200,7 +188,7 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 		res.Shadow.Taken = 0
 	}
 	if !res.Allowed {
-		r.res, k.denied = *res, r
+		k.denied = r
 	}
 	k.last, k.read = *res, b.server.now()
 	k.size = max(1, min(k.size, units))
@@ -212,12 +200,17 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 		k.received, k.left = units, units-1-r.kept
 		res.Remaining += k.left
 	}
+	r.res, r.read = *res, k.read
+	if r.kept > 0 {
+		k.waiting -= r.kept
+		k.reserving = append(k.reserving, r)
+	}
 }
 
 // finish ends r, the request in progress, and wakes the callers that wait for it. b.mu must be
 // held.
 func (k *keyBatch) finish(r *request) {
-	k.request, k.completed = nil, r
+	k.request = nil
 	if r.done != nil {
 		close(r.done)
 	}

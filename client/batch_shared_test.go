@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 )
@@ -246,13 +248,11 @@ func TestBatchAfterAPanic(t *testing.T) {
 	s.calls(t, c, 3, 0)
 }
 
-// If the client is closed, or the key is reset or blocked, during a request, the units of its reply
-// are not spent.
+// If the key is reset or blocked during a request, the units of its reply are not spent.
 func TestBatchArrivesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
-		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestbed(t)
@@ -310,4 +310,101 @@ func TestBatchReplacedInTheMeantime(t *testing.T) {
 		}
 	}
 	s.wantSent(t, "")
+}
+
+// A caller that waited gets the result of the request that took its unit, although a later request
+// was denied before the caller ran. The later request does not ask for units for it again.
+func TestBatchWaiterAfterALaterDenial(t *testing.T) {
+	s := newTestbed(t)
+	allow(t, s.client(t), tight, 7)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	var waiter *client.BatchCaller
+	s.hook = func(redis.Cmder) { s.hook = nil; waiter = client.WaitForBatch(c, "k", tight) }
+	s.sent()
+	for i, want := range []bool{true, true, false} { // the second call takes a unit for the waiter, too
+		if res := allow(t, c, tight, 1); res.Allowed != want {
+			t.Errorf("call %d: %+v", i, res)
+		}
+	}
+	s.wantSent(t, "=1 2 =1")
+	s.pass(time.Millisecond)
+	res, ok, err := waiter.Wake()
+	want := client.Result{Allowed: true, Limit: 10, ResetAfter: time.Minute - time.Millisecond, Index: 1, Source: client.SourceBatch}
+	if !ok || err != nil || !reflect.DeepEqual(res, want) {
+		t.Errorf("got  %+v, %v, %v\nwant %+v", res, ok, err, want)
+	}
+	s.wantSent(t, "")
+}
+
+// TestBatchWaitersInAnyOrder lets callers wait for requests and continue in any order, and checks
+// that each unit that the server charged admits a call, expires, or is left in the batch.
+func TestBatchWaitersInAnyOrder(t *testing.T) {
+	s := newTestbed(t)
+	run := 0
+	rapid.Check(t, func(r *rapid.T) {
+		run++
+		key, n := "k"+strconv.Itoa(run), rapid.Int64Range(1, 60).Draw(r, "n")
+		limit := client.Limit("fixed_window " + strconv.FormatInt(n, 10) + "/d")
+		expire := rapid.Bool().Draw(r, "units expire")
+		c := s.client(t, client.WithBatches(rapid.Int64Range(2, 16).Draw(r, "most"), ttl), client.WithTimeout(patient))
+		client.SetClock(c, s.now)
+		var waiting []*client.BatchCaller
+		var admitted, denied int64
+		s.hook = func(redis.Cmder) {
+			for range rapid.IntRange(0, 4).Draw(r, "callers that join") {
+				waiting = append(waiting, client.WaitForBatch(c, key, limit))
+			}
+			if expire && rapid.Bool().Draw(r, "the reply is slow") {
+				s.pass(ttl)
+			}
+		}
+		count := func(res client.Result, err error) {
+			switch {
+			case err != nil:
+				r.Fatal(err)
+			case res.Allowed:
+				admitted++
+			default:
+				denied++
+			}
+		}
+		wake := func() {
+			i := rapid.IntRange(0, len(waiting)-1).Draw(r, "waiter")
+			w := waiting[i]
+			waiting = slices.Delete(waiting, i, i+1)
+			if res, ok, err := w.Wake(); ok {
+				count(res, err)
+			} else {
+				r.Fatal("it waits again, although no request is in progress")
+			}
+		}
+		defer func() { s.hook = nil }()
+		for range rapid.IntRange(1, 30).Draw(r, "steps") {
+			if len(waiting) > 0 && rapid.Bool().Draw(r, "wake") {
+				wake()
+			} else {
+				count(c.Allow(t.Context(), key, limit))
+			}
+		}
+		for len(waiting) > 0 {
+			s.hook = nil
+			wake()
+		}
+		s.hook = nil
+		if n := client.WaitingForBatch(c, key); n != 0 {
+			r.Fatalf("%d still wait", n)
+		}
+		charged := n - must[client.Result](t)(c.PeekN(t.Context(), key, limit, 0)).Remaining
+		left := int64(0)
+		for {
+			res := must[client.Result](t)(c.Allow(t.Context(), key, limit))
+			if res.Source != client.SourceBatch {
+				break
+			}
+			left++
+		}
+		if admitted+left > charged || !expire && admitted+left < charged {
+			r.Fatalf("%d charged, %d admitted, %d left, %d denied", charged, admitted, left, denied)
+		}
+	})
 }

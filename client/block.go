@@ -9,9 +9,9 @@ import (
 // Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, regardless of their
 // limits. In the Result, Allowed is false, Remaining is 0, and RetryAfter is the time until the
 // block ends, or [Never] for a cost above the capacity of the limit. Under a shadow policy a
-// blocked key is allowed. Held leases can still be renewed and released. Units taken before the
-// block continue to refill. A second block replaces the first, even if it is shorter. Block blocks
-// all keys or none.
+// blocked key is allowed. Held leases stay held: Lease.Acquire and Lease.Renew extend them, and
+// Lease.Release releases them. Units taken before the block continue to refill. A second block
+// replaces the first, even if it is shorter. Block blocks all keys or none.
 //
 // d is from 1 ms to 36500 days, rounded up to whole milliseconds. With any other value, the error
 // is [ErrBadArgs]. In a cluster the keys share a hash tag.

@@ -102,6 +102,34 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	return c.batches.takeShared(context.Background(), &req, single{key: key, limit: limit, cost: 1})
 }
 
+// BatchCaller is a call for one unit, whose steps a test makes one by one.
+type BatchCaller struct {
+	b *batches
+	c caller
+}
+
+// WaitForBatch returns a call that waits for another call's request for key.
+func WaitForBatch(c *Client, key string, limit Limit) *BatchCaller {
+	w := &BatchCaller{&c.batches, caller{single: single{key: key, limit: limit, cost: 1}}}
+	if _, next, _ := w.b.enter(&w.c); next != awaitRequest {
+		panic("no request is in progress")
+	}
+	return w
+}
+
+// Wake continues the call when it has waited. It returns false if the call waits again.
+func (w *BatchCaller) Wake() (res Result, ok bool, err error) {
+	res, next, err := w.b.enter(&w.c)
+	req := Request{Keys: []string{w.c.key}, Limits: []Limit{w.c.limit}}
+	switch next {
+	case askServer:
+		res, err = w.b.next.decide(context.Background(), &req)
+	case sendRequest:
+		res, err = w.b.lead(context.Background(), &req, w.c.batch, w.c.request)
+	}
+	return res, next != awaitRequest, err
+}
+
 // ShareAbove is the number of concurrent calls that are sent separately. Further calls share round
 // trips.
 const ShareAbove = shareAbove
@@ -117,6 +145,9 @@ func SharedWaiting(c *Client) (calls, running int) {
 	}
 	return calls, r.running
 }
+
+// Stopped reports whether Close has stopped calls.
+func Stopped(c *Client) bool { return c.server.lifetime.closed.Load() }
 
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }

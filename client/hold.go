@@ -44,8 +44,8 @@ func (l *Lease) Wait(ctx context.Context) error {
 func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limit}) }
 
 // Hold runs f while it holds the lease, and returns the error from f. It acquires the lease, renews
-// it whenever a third of its lease time has passed, and releases it when f has returned or
-// panicked.
+// it whenever a third of the time for which it is held (Result.Lease) has passed, and releases it
+// when f has returned or panicked.
 //
 // If no lease is available, Hold returns a [*LimitedError] immediately and does not run f. To wait
 // for a lease, call [Lease.Wait] first; its context can have a different deadline.
@@ -56,12 +56,15 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // returns the same error, joined with the error from f. Hold measures the lease time with the
 // monotonic clock of this process, from just before it sent the call that acquired the lease or
 // last renewed it. So the lease does not expire earlier on the server, unless the server's clock
-// runs faster. f should return soon after its context is canceled, because another caller may then
+// runs faster or is set forward. A redeployed policy or an override with a shorter lease time does
+// not shorten a lease that is held. f should return soon after its context is canceled, because another caller may then
 // acquire a lease.
 //
 // Hold renews the lease until f returns, even if ctx is done. It ignores a failed release, because
 // the lease then expires on the server. If another Hold of the same Lease is running, the error is
-// [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
+// [ErrBadArgs]. If the library on the server is too old to say how long a lease is held, Hold
+// releases the lease, does not run f, and returns [ErrNotDeployed]. Under a shadow policy f runs
+// even if no lease is available.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
@@ -80,6 +83,9 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 		return &LimitedError{Key: l.keys[0], RetryAfter: res.RetryAfter, text: fmt.Sprintf("no place of %q is free, in %v at the latest; try again, or call Wait before Hold", l.limit, res.RetryAfter)}
 	case notHeld(res):
 		return f(ctx)
+	case res.Lease == 0:
+		_, _ = l.Release(context.WithoutCancel(ctx))
+		return l.tooOld("acquire")
 	}
 
 	holding, lose := context.WithCancelCause(ctx)
@@ -90,17 +96,19 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	done := make(chan struct{})
 	if !l.client.server.lifetime.run(func() {
 		defer close(done)
-		if lost = l.keep(renewing, sent, res.ResetAfter); lost != nil {
+		if lost = l.keep(renewing, sent, res.Lease); lost != nil {
 			lose(lost)
 		}
 	}) {
+		_, _ = l.Release(toReturn(context.WithoutCancel(ctx)))
 		return afterClose("renew", l.keys)
 	}
 	defer func() {
 		stop()
 		<-done
-		if lost == nil {
-			if found, e := l.Release(context.WithoutCancel(ctx)); e == nil && !found && res.Shadow == nil {
+		if lost == nil || errors.Is(lost, errClosed) {
+			found, e := l.Release(toReturn(context.WithoutCancel(ctx)))
+			if lost == nil && e == nil && !found && res.Shadow == nil {
 				lost = l.lost("it was not held any more at the end", nil)
 			}
 		}
@@ -151,10 +159,18 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, ttl time.Duration) err
 			return nil
 		case !res.Allowed:
 			return l.lost("the server does not hold it any more: it lapsed, or was released or reset", nil)
+		case res.Lease == 0: // a library that does not say for how long was deployed in the meantime
+			why = l.tooOld("renew")
 		default:
-			why, sent, ttl = nil, now, res.ResetAfter
+			why, sent, ttl = nil, now, res.Lease
 		}
 	}
+}
+
+// tooOld returns the error for a reply that does not say how long the lease is held.
+func (l *Lease) tooOld(verb string) error {
+	err := fmt.Errorf("%s did not return how long the lease is held", prefixOfFunctions+verb)
+	return &Error{Op: verb, Keys: l.keys, Err: err, class: ErrNotDeployed, sentence: fmt.Sprintf("the library on the server is too old for Hold (%v)", err), Remedy: deployIt}
 }
 
 // lost returns the error for a lost lease. reason describes the loss. cause is the error that led to

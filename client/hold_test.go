@@ -132,12 +132,104 @@ func TestHoldLosesTheLease(t *testing.T) {
 					}
 					return own
 				})
+				if name == "closed" { // Hold releases the lease when the function has returned
+					c = v.client(t, client.WithPrefix("rl:"))
+					if n := held(t, c); n != 0 {
+						t.Errorf("%d leases are held", n)
+					}
+				}
 				if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, own) || tt.also != nil && !errors.Is(err, tt.also) || !strings.Contains(err.Error(), `ratelimit: hold "rl:jobs": lease lost, `+tt.text) {
 					t.Error(err)
 				}
 			})
 		})
 	}
+}
+
+// Hold renews the lease by the lease's own time, although another lease of the key lasts longer.
+func TestHoldWithAShorterLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		limit := client.Concurrency(2, time.Hour)
+		must[client.Result](t)(c.Lease("jobs", limit, "other").Acquire(t.Context()))
+		check(t, c.Override(t.Context(), "concurrency 2 lease=30s", 24*time.Hour, "jobs"))
+		check(t, c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+			for range 29 {
+				time.Sleep(7 * time.Second)
+				if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(ctx)); res.Allowed || ctx.Err() != nil {
+					t.Fatalf("a third lease: %+v, %v", res, ctx.Err())
+				}
+			}
+			return nil
+		}))
+		if n := v.seen("renew"); n != 20 {
+			t.Errorf("renewed %d times in 203 s, want each 10 s", n)
+		}
+	})
+}
+
+// If the lease time becomes shorter while a lease is held, the lease is held until its holder learns
+// that it is lost, even if the replies to its renewals are lost.
+func TestHoldWhileTheLeaseGetsShorter(t *testing.T) {
+	for name, lost := range map[string]bool{"renewed": false, "replies lost": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				limit := client.Concurrency(1, time.Hour)
+				v.refuse = func(function string, n int) (before, after error) {
+					switch {
+					case function != "renew" || !lost:
+						return nil, nil
+					case n == 1:
+						return nil, context.DeadlineExceeded
+					}
+					return answered("LOADING"), nil
+				}
+				began, ended := time.Now(), 2*time.Hour
+				err := c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+					check(t, c.Override(t.Context(), "concurrency 1 lease=30s", 24*time.Hour, "jobs"))
+					for time.Since(began) < 2*time.Hour {
+						if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(t.Context())); res.Allowed {
+							t.Fatalf("another lease is held after %v", time.Since(began))
+						}
+						select {
+						case <-time.After(7 * time.Second):
+						case <-ctx.Done():
+							ended = time.Since(began)
+							return nil
+						}
+					}
+					return nil
+				})
+				if lost != errors.Is(err, client.ErrLeaseLost) || lost && ended != time.Hour-time.Millisecond {
+					t.Errorf("%v after %v", err, ended)
+				}
+			})
+		})
+	}
+}
+
+// If the library does not say how long a lease is held, Hold does not run the function. If such a
+// library is deployed while the function runs, the lease is lost when the time that was last told
+// has passed.
+func TestHoldWithAnOldLibrary(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.old = func(string, int) bool { return true }
+		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+		wantClasses(t, "acquire", err, client.ErrNotDeployed)
+		wantText(t, err, `ratelimit: acquire "rl:jobs": the library on the server is too old for Hold (ratelimit_acquire did not return how long the lease is held); `+
+			"deploy the library with: ratelimit deploy, or with package loader")
+		if n := held(t, c); n != 0 {
+			t.Errorf("%d leases are held", n)
+		}
+		v.set(func() { v.old = func(function string, n int) bool { return function == "renew" && n > 1 } })
+		began := time.Now()
+		err = c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+		if took := time.Since(began); took != 40*time.Second-time.Millisecond || !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, client.ErrNotDeployed) {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }
 
 // If the function returns the cause of its context, the error contains the cause once.
@@ -216,6 +308,47 @@ func TestHoldRefuses(t *testing.T) {
 	})
 }
 
+// If the reply to an acquire is lost, the retry returns whether the lease is held, whatever happens
+// to the key between the two.
+func TestLeaseIsKnownAfterALostReply(t *testing.T) {
+	for name, tt := range map[string]struct {
+		between func(ctx context.Context, c *client.Client) error
+		want    bool
+	}{
+		"nothing": {func(context.Context, *client.Client) error { return nil }, true},
+		"block":   {func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "jobs") }, true},
+		"fewer": {func(ctx context.Context, c *client.Client) error {
+			return c.Override(ctx, "concurrency 1 lease=30s", time.Minute, "jobs")
+		}, true},
+		"reset": {func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "jobs")) }, true},
+		"reset and block": {func(ctx context.Context, c *client.Client) error {
+			return errors.Join(second(c.Reset(ctx, "jobs")), c.Block(ctx, time.Minute, "jobs"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				two := client.Concurrency(2, 30*time.Second)
+				must[client.Result](t)(c.Lease("jobs", two, "other").Acquire(t.Context()))
+				v.set(func() {
+					v.refuse = func(function string, n int) (before, after error) {
+						if function == "acquire" && n == 2 {
+							return nil, context.DeadlineExceeded
+						}
+						return nil, nil
+					}
+				})
+				l, got := c.Lease("jobs", two, ""), make(chan client.Result)
+				go func() { got <- must[client.Result](t)(l.Acquire(t.Context())) }()
+				time.Sleep(time.Millisecond)
+				check(t, tt.between(t.Context(), c))
+				if res, held := <-got, must[bool](t)(l.Release(t.Context())); res.Allowed != held || held != tt.want || v.seen("acquire") != 3 {
+					t.Errorf("allowed: %v, held: %v, want %v; asked %d times", res.Allowed, held, tt.want, v.seen("acquire"))
+				}
+			})
+		})
+	}
+}
+
 // Callers get the lease one at a time, in order of arrival. Each caller gets it as soon as the
 // previous caller releases it, although the server does not announce releases.
 func TestLeaseWaits(t *testing.T) {
@@ -292,6 +425,39 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 		slices.Sort(got.after)
 		if got.after[1] > time.Minute+time.Second {
 			t.Errorf("served after %v", got.after)
+		}
+	})
+}
+
+// If this client releases a lease while the first waiter's call is in progress, the waiter calls
+// again at once.
+func TestReleaseDuringACallOfTheWaiter(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		held := c.Lease("jobs", oneJob, "")
+		must[client.Result](t)(held.Acquire(t.Context()))
+		for _, lost := range []bool{false, true} { // whether the reply to the release is lost
+			v.set(func() {
+				v.delay = 100 * time.Millisecond
+				v.refuse = func(function string, _ int) (before, after error) {
+					if function == "release" && lost {
+						return nil, context.DeadlineExceeded
+					}
+					return nil, nil
+				}
+			})
+			began, next := time.Now(), c.Lease("jobs", oneJob, "")
+			waited := make(chan error)
+			go func() { waited <- next.Wait(t.Context()) }()
+			synctest.Wait()
+			v.set(func() { v.delay = 0 })
+			if _, err := held.Release(t.Context()); lost != errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Error(err)
+			}
+			check(t, <-waited)
+			if took := time.Since(began); took != 100*time.Millisecond {
+				t.Errorf("the waiter got the lease after %v, want 100ms; lost: %v", took, lost)
+			}
+			held = next
 		}
 	})
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -41,19 +42,22 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 func (l *Lease) ID() string { return l.id }
 
 // Acquire takes the lease if fewer than n leases of the key are held, where n is the number in the
-// limit. If the lease is already held, Acquire extends it. In the Result, Limit is n, and Remaining
-// is the number of leases that are left. RetryAfter is the time until a lease is available if none
-// is renewed or released. ResetAfter is the time until all leases have expired.
+// limit. If the lease is already held, Acquire extends it, even if the key is blocked or n was
+// lowered. In the Result, Lease is how long this lease is held, Limit is n, and Remaining is the
+// number of leases that are left. RetryAfter is the time until a lease is available if none is
+// renewed or released. ResetAfter is the time until all leases of the key have expired.
 //
 // The same lease is never taken twice, so Acquire retries up to three times if a reply is lost,
-// unless ctx is done. After [ErrOutcomeUnknown], call it again or call Release.
+// unless ctx is done. After [ErrOutcomeUnknown], call it again or call Release. If Allowed is false,
+// the lease is not held.
 func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(ctx, "acquire") }
 
-// Renew extends the lease to the full lease time of the limit, counted from now. If the lease is
-// not held, because it expired or was never acquired, Allowed is false and RetryAfter is [Never].
-// Another caller may then hold a lease in its place: stop, or call Acquire again. Renew the lease
-// well before it expires, for example when a third of its time has passed. Lost replies are handled
-// as in Acquire.
+// Renew extends the lease to the lease time of the limit, counted from now. It never shortens the
+// lease: if the lease time of the limit is now shorter than the time that is left, the lease is held
+// for the time that is left. If the lease is not held, because it expired or was never acquired,
+// Allowed is false and RetryAfter is [Never]. Another caller may then hold a lease in its place:
+// stop, or call Acquire again. Renew the lease well before it expires, for example when a third of
+// Result.Lease has passed. Lost replies are handled as in Acquire.
 func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx, "renew") }
 
 // Release releases the lease, and reports whether it was held. It never releases the lease of
@@ -61,7 +65,7 @@ func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx
 // lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
-	if n == 1 {
+	if n == 1 || errors.Is(err, ErrOutcomeUnknown) {
 		l.client.queues.nudge(l.queue())
 	}
 	return n == 1, err
@@ -69,5 +73,6 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
 	defer l.client.observers.report(ctx, verb, time.Now(), []Limit{l.limit}, &res, &err)
-	return l.client.server.decision(ctx, &call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}, &Request{Keys: l.keys})
+	call := call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}
+	return ask(ctx, l.client.server, &call, aDecision, func(reply any) (Result, bool) { return parseLease(reply, &Request{Keys: l.keys}) })
 }

@@ -10,28 +10,78 @@ import (
 )
 
 // lifetime tracks whether a Client is closed, and counts its goroutines. Usually a Client has none.
+//
+// Close first stops calls: from then on, only units are given back. When this is done, it ends the
+// goroutines.
 type lifetime struct {
 	closing sync.Once
-	closed  atomic.Bool
-	ctx     context.Context // canceled when the client is closed
+	closed  atomic.Bool     // whether calls are stopped
+	stopped chan struct{}   // closed when calls are stopped
+	ctx     context.Context // canceled when the goroutines must end
 	end     context.CancelFunc
 
-	mu   sync.Mutex // guards n and changes of closed
-	n    int        // number of goroutines
-	idle chan struct{}
+	mu      sync.Mutex // guards the fields below, and changes of closed
+	holding int        // number of calls that may hold units to give back
+	settled chan struct{}
+	ended   bool // whether goroutines must end
+	n       int  // number of goroutines
+	idle    chan struct{}
 }
 
 func newLifetime() *lifetime {
-	l := &lifetime{idle: make(chan struct{}, 1)}
+	l := &lifetime{stopped: make(chan struct{}), settled: make(chan struct{}, 1), idle: make(chan struct{}, 1)}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
+}
+
+// hold makes Close wait, before it gives back units and ends the goroutines, until the returned
+// function is called.
+func (l *lifetime) hold() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return func() {}
+	}
+	l.holding++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.holding--; l.holding == 0 && l.closed.Load() {
+			l.settled <- struct{}{}
+		}
+	}
+}
+
+// stop prevents new calls, and waits up to d for those that may hold units.
+func (l *lifetime) stop(d time.Duration) {
+	l.mu.Lock()
+	l.closed.Store(true)
+	n := l.holding
+	l.mu.Unlock()
+	close(l.stopped)
+	if n == 0 {
+		return
+	}
+	select {
+	case <-l.settled:
+	case <-time.After(d):
+	}
+}
+
+// returning is the key of a value in the contexts of calls that give back units or a lease. Such
+// calls are sent even if calls are stopped.
+type returning struct{}
+
+// toReturn returns a context for a call that gives back units or a lease.
+func toReturn(ctx context.Context) context.Context {
+	return context.WithValue(ctx, returning{}, true)
 }
 
 // run runs f in a goroutine that Close waits for. It returns false if the client is already closed.
 func (l *lifetime) run(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed.Load() {
+	if l.ended {
 		return false
 	}
 	l.n++
@@ -39,7 +89,7 @@ func (l *lifetime) run(f func()) bool {
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if l.n--; l.n == 0 && l.closed.Load() {
+			if l.n--; l.n == 0 && l.ended {
 				l.idle <- struct{}{}
 			}
 		}()
@@ -58,7 +108,7 @@ func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan 
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.ctx.Done():
+	case <-l.stopped:
 		return errClosed
 	}
 }
@@ -67,7 +117,7 @@ func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan 
 // still running.
 func (l *lifetime) close(d time.Duration) int {
 	l.mu.Lock()
-	l.closed.Store(true)
+	l.ended = true
 	n := l.n
 	l.mu.Unlock()
 	l.end()
@@ -84,10 +134,12 @@ func (l *lifetime) close(d time.Duration) int {
 	}
 }
 
-// Close ends the Client: later calls fail, and its goroutines end. It first gives back the unspent
-// units of batches ([WithBatches]), within the client's timeout. It closes the connections of a
-// Client made by [Open]; those of a Client made by [New] belong to the caller. Later calls to Close
-// wait for the first and return nil.
+// Close ends the Client: later calls fail, and its goroutines end. Calls that wait, such as
+// [Client.Wait] and [Lease.Hold], end too. Before Close ends the goroutines, it waits up to the
+// client's timeout for requests for batches ([WithBatches]) and for calls that give back a turn in
+// the queue of a leaky_bucket. Then it gives back the unspent units of batches, within the client's
+// timeout. It closes the connections of a Client made by [Open]; those of a Client made by [New]
+// belong to the caller. Later calls to Close wait for the first and return nil.
 //
 // If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that
 // hangs. Close then waits for up to the client's timeout, and returns an error that says so.
@@ -98,8 +150,9 @@ func (c *Client) Close() (err error) {
 }
 
 func (c *Client) close() error {
-	c.refundBatches()
 	s := c.server
+	s.lifetime.stop(s.timeout)
+	c.refundBatches()
 	var err error
 	if s.opened {
 		err = s.rdb.Close()

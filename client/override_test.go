@@ -40,7 +40,7 @@ func TestOverride(t *testing.T) {
 	lease := c.Lease("jobs", client.Concurrency(1, time.Second), "")
 	require(t, c.Override(ctx, client.Concurrency(3, time.Minute), time.Hour, "jobs"))
 	got, err = lease.Acquire(ctx)
-	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Index: 1})
+	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Lease: time.Minute, Index: 1})
 
 	for name, err := range map[string]error{
 		"no key":     c.Override(ctx, "6/m", time.Second),

@@ -29,7 +29,8 @@ type queue struct {
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	most int64 // the capacity of the limit, according to the last denial, or 0 if unknown
+	nudged bool  // whether a lease was released after the first waiter sent its last call
+	most   int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
 type waiter struct {
@@ -99,6 +100,7 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 			behind.refuse()
 		}
 	}
+	q.advance() // a lease may have been released after w sent its call
 }
 
 // rested ends the pause of w, which then waits for its turn again.
@@ -106,27 +108,21 @@ func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake: // nudge woke w just as its timer fired
+	case <-w.wake: // w was woken just as its timer fired
 	default:
 	}
 	w.state = inQueue
 	w.queue.advance()
 }
 
-// nudge ends the pause of the first waiter in a queue early, because a lease was released. The
-// waiter then retries its call.
+// nudge makes the first waiter in a queue retry its call now, or as soon as the call in progress is
+// denied, because a lease was released.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.byName[name]
-	if q == nil {
-		return
-	}
-	if first := q.waiters[0]; first.state == resting {
-		select {
-		case first.wake <- struct{}{}:
-		default:
-		}
+	if q := s.byName[name]; q != nil {
+		q.nudged = true
+		q.advance()
 	}
 }
 
@@ -141,16 +137,25 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	return w.state == rejected, max(time.Until(w.until), 0)
 }
 
-// advance wakes the waiters whose turn it is to send a call.
+// advance wakes the waiters whose turn it is to send a call. It ends the pause of the first waiter if
+// a lease was released, or if the last reply left enough units.
 func (q *queue) advance() {
 	units := int64(0)
 	for i, w := range q.first() {
 		units += w.n
-		if i > 0 && units > q.room || w.state == resting {
+		switch {
+		case i > 0 && units > q.room:
 			return
-		}
-		if w.state == inQueue {
-			w.state = asking
+		case w.state == resting:
+			if i == 0 && (q.nudged || units <= q.room && q.room != math.MaxInt64) {
+				select {
+				case w.wake <- struct{}{}:
+				default: // it has been woken, and will retry its call
+				}
+			}
+			return
+		case w.state == inQueue:
+			w.state, q.nudged = asking, q.nudged && i > 0
 			w.wake <- struct{}{}
 		}
 	}

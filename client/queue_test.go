@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -44,7 +45,7 @@ func TestWaitingInAQueue(t *testing.T) {
 	woken("as many as were left", "b", "c")
 	s.rest(places["b"], time.Now().Add(time.Hour), 9)
 	leave("c", 4) // the reply to c leaves 4 units, because other callers gave units back
-	woken("nobody overtakes who rests")
+	woken("who rests is woken, and nobody overtakes it", "b")
 	s.nudge("k")
 	s.rested(places["b"])
 	woken("it is woken once, and those behind have room", "b", "d", "e")
@@ -55,12 +56,26 @@ func TestWaitingInAQueue(t *testing.T) {
 	s.rested(places["b"])
 	woken("after a denial nothing is left for those behind", "b")
 	s.nudge("k")
-	woken("who asks is not nudged")
+	woken("who asks is not woken")
 	s.rest(places["b"], time.Now().Add(time.Hour), 9)
+	woken("but when it is denied", "b")
+	s.rested(places["b"])
+	woken("it asks again", "b")
+	s.rest(places["b"], time.Now().Add(time.Hour), 9)
+	woken("and then it rests")
 	s.nudge("k")
-	woken("who rests is", "b")
+	woken("until it is nudged", "b")
+	leave("b", math.MaxInt64)
+	s.rest(places["d"], time.Now().Add(time.Hour), 9)
+	woken("the nudge was for the next one too, because b sent no call after it", "d", "f")
+	s.rested(places["d"])
+	woken("which asks", "d")
+	s.rest(places["d"], time.Now().Add(time.Hour), 9)
+	s.rest(places["e"], time.Now().Add(time.Hour), 9)
+	leave("d", math.MaxInt64)
+	woken("a reply that tells no number of units wakes nobody who rests")
 	s.nudge("another")
-	for _, name := range []string{"f", "b", "e", "d"} {
+	for _, name := range []string{"f", "e"} {
 		leave(name, -1)
 	}
 	if len(s.byName) != 0 {

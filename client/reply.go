@@ -33,6 +33,23 @@ func parseResult(reply any, req *Request) (Result, bool) {
 	}, true
 }
 
+// parseLease parses the reply to an acquire or a renewal. After the decision, it says how long the
+// lease is held. A library that is too old for that sends no such element.
+func parseLease(reply any, req *Request) (Result, bool) {
+	res, ok := parseResult(reply, req)
+	if ok {
+		rest := reply.([]any)[6:]
+		if res.Shadow != nil {
+			rest = rest[3:]
+		}
+		var ms [1]int64
+		if parseIntegers(rest, ms[:]) && ms[0] > 0 {
+			res.Lease = milliseconds(ms[0])
+		}
+	}
+	return res, ok
+}
+
 // parseEach parses the results of each key, which are the last element of a reply to a request with
 // Each. It returns nil if they are missing.
 func parseEach(fields []any, req *Request) []KeyResult {

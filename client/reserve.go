@@ -92,6 +92,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // come after latest or after the deadline of ctx, or if ctx is done first. It then gives the turn
 // back, unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
 func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
+	defer r.client.server.lifetime.hold()()
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)
 	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {
@@ -100,12 +101,18 @@ func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 		}
 		delay = r.Delay()
 	}
+	closed := cause == errClosed
+	if closed {
+		cause = afterClose("take", r.client.server.keys(r.req.Keys))
+	}
 	e := r.client.limitedError(r.req, r.res.Index, delay, cause)
 	if r.req.OnceKey != "" {
 		e.text = fmt.Sprintf("the turn of %s comes in %v; it is kept for who asks again with the OnceKey %q", r.req.wanted(), delay, r.req.OnceKey)
 	} else if err := r.giveBack(ctx); err != nil {
 		e.Err = both(cause, err)
 		e.text = fmt.Sprintf("%s, which would have to be waited for, %v at least, could not be given back", r.req.wanted(), delay)
+	} else if closed {
+		return cause
 	}
 	return e
 }
@@ -113,7 +120,7 @@ func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 // giveBack calls Cancel even if ctx is done. If ctx is not done, its deadline applies to Cancel,
 // but its cancellation does not.
 func (r *Reservation) giveBack(ctx context.Context) error {
-	back := context.WithoutCancel(ctx)
+	back := toReturn(context.WithoutCancel(ctx))
 	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {
 		var cancel context.CancelFunc
 		back, cancel = context.WithDeadline(back, deadline)

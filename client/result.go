@@ -47,6 +47,11 @@ type Result struct {
 	// in whole milliseconds, rounded up, and 0 if all units are available.
 	ResetAfter time.Duration
 
+	// Lease is how long a lease is held after [Lease.Acquire] or [Lease.Renew], counted from some
+	// time during that call. It is 0 if the lease is not held, if the library on the server is too
+	// old to say, and for all other calls.
+	Lease time.Duration
+
 	// Index is the number of the binding key, counted from 1: the first key that denied, or else
 	// the one with the least remaining. Request.Keys[Index-1] is that key. It is 1 for a call with
 	// one key.

@@ -76,8 +76,10 @@ func (s *server) execute(ctx context.Context, verb string, req *Request) (Result
 	return s.decision(ctx, &call, req)
 }
 
-// decision sends a take, peek, refund, acquire or renew. It does what ask does, with fewer copies of
-// the result.
+// aDecision describes a valid reply to a take, peek, refund, acquire or renew.
+const aDecision = "an array of at least 6 integers"
+
+// decision sends a take, peek or refund. It does what ask does, with fewer copies of the result.
 func (s *server) decision(ctx context.Context, call *call, req *Request) (Result, error) {
 	reply, err := s.do(ctx, call)
 	if err != nil {
@@ -86,7 +88,7 @@ func (s *server) decision(ctx context.Context, call *call, req *Request) (Result
 	if result, ok := parseResult(reply, req); ok {
 		return result, nil
 	}
-	return Result{}, badReply(call.verb, call.keys, "an array of at least 6 integers", reply)
+	return Result{}, badReply(call.verb, call.keys, aDecision, reply)
 }
 
 // ask sends a call and parses its reply. want describes a valid reply in errors.
@@ -122,7 +124,7 @@ func (s *server) ready(ctx context.Context, call *call) error {
 	if i := slices.Index(call.keys, s.prefix); i >= 0 {
 		return refused(call.verb, call.keys, fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1))
 	}
-	if s.lifetime.closed.Load() {
+	if s.lifetime.closed.Load() && ctx.Value(returning{}) == nil {
 		return afterClose(call.verb, call.keys)
 	}
 	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done

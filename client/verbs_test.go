@@ -234,15 +234,15 @@ func TestLease(t *testing.T) {
 		t.Fatalf("ids %q, %q, %q", one.ID(), two.ID(), three.ID())
 	}
 	got, err := one.Acquire(ctx)
-	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
 	got, err = one.Acquire(ctx)
-	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
 	server.Advance(10 * time.Second)
 	must[client.Result](t)(two.Acquire(ctx))
 	got, err = three.Acquire(ctx)
 	wantResult(t, "a third", got, err, client.Result{Limit: 2, RetryAfter: 20 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
 	got, err = one.Renew(ctx)
-	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
 	got, err = three.Renew(ctx)
 	wantResult(t, "renewed without one", got, err, client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: 30 * time.Second, Index: 1})
 
@@ -279,7 +279,7 @@ func TestShadowLease(t *testing.T) {
 	)))
 	_, c := atNoon(t, embedded.WithLibrary(build.Text()))
 	one, two := c.Lease("jobs", "@jobs", ""), c.Lease("jobs", "@jobs", "")
-	if got := must[client.Result](t)(one.Acquire(ctx)); !got.Allowed || got.Shadow == nil || !got.Shadow.Allowed {
+	if got := must[client.Result](t)(one.Acquire(ctx)); !got.Allowed || got.Shadow == nil || !got.Shadow.Allowed || got.Lease != time.Minute {
 		t.Errorf("%+v", got)
 	}
 	got, err := two.Acquire(ctx)

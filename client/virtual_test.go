@@ -31,6 +31,8 @@ type virtual struct {
 	// an error in after replaces its reply.
 	refuse func(function string, n int) (before, after error)
 
+	old func(function string, n int) bool // reports whether the nth reply of a function is that of a library without lease_ms
+
 	calls   map[string]int // number of calls by function name
 	flying  int
 	inCrowd int // largest number of concurrent calls
@@ -78,7 +80,7 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	if v.refuse != nil {
 		before, after = v.refuse(name, v.calls[name])
 	}
-	delay := v.delay
+	delay, old := v.delay, v.old != nil && v.old(name, v.calls[name])
 	v.flying++
 	v.inCrowd = max(v.inCrowd, v.flying)
 	v.mu.Unlock()
@@ -109,6 +111,9 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	if err == nil {
 		err = after
+	}
+	if list, ok := reply.([]any); ok && old {
+		reply = list[:6]
 	}
 	if e, ok := err.(embedded.Error); ok {
 		err = answered(e)

@@ -190,7 +190,7 @@ func TestWaitGivesBackByTheDeadline(t *testing.T) {
 }
 
 func TestWaitEndsWithTheClient(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		must[client.Result](t)(c.Allow(t.Context(), "k", "1/d"))
 		must[client.Result](t)(c.Allow(t.Context(), "queue", "leaky_bucket 2/d"))
 		var all sync.WaitGroup
@@ -201,13 +201,18 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 					key, limit = "queue", "leaky_bucket 2/d"
 				}
 				err := c.Wait(t.Context(), key, limit)
-				if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "the client is closed") {
+				var refused *client.LimitedError
+				if !errors.Is(err, client.ErrUnavailable) || errors.As(err, &refused) || !strings.Contains(err.Error(), "the client is closed") {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait()
 		check(t, c.Close())
+		// The turn in the queue has been given back.
+		if n := left(t, v.client(t, client.WithPrefix("rl:")), "queue", "leaky_bucket 2/d"); n != 1 {
+			t.Errorf("%d units are left, want 1", n)
+		}
 		all.Wait()
 		wantClasses(t, "after", c.Wait(t.Context(), "k", "1/d"), client.ErrUnavailable)
 	})

@@ -37,7 +37,8 @@
 // MiB. The function may first complete the current command or string operation. A library's code
 // may run for five seconds when it is loaded, ten times as long as on Redis. It may have at most 3
 // MiB, 1048576 tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred
-// MiB of memory.
+// MiB of memory. The first server sets lua.MaxArrayIndex of gopher-lua to 4194304, for the whole
+// process: larger indexes of a table are hashed.
 //
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
 // regardless of the length that the request announces. A malformed request is rejected, as in

@@ -185,7 +185,7 @@ func (c call) compare(reply []int64, each [][]int64, refused error, allowed int6
 			}
 		case e.field == "allowed" && c.times > 1 && differs:
 			fail(e, show(e.want)+" for every call", fmt.Sprintf("%s for call %d of %d", show(1-e.want), call, c.times))
-		case element >= len(values):
+		case element >= len(values) || element >= 6 && len(values) < 9: // the reply to acquire and renew has one element more
 			fail(e, show(e.want), "nothing, because the call has no shadow policy")
 		default:
 			got := values[element]

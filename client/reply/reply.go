@@ -76,11 +76,12 @@ func retryMS(wait time.Duration) int64 {
 type Lease struct {
 	Decision
 	LeaseID string `json:"lease_id"`
+	LeaseMS int64  `json:"lease_ms"` // how long this lease is held; 0 if it is not held
 }
 
 // NewLease returns the reply for a decision about a lease of key.
 func NewLease(key, id string, res client.Result) Lease {
-	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id}
+	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id, res.Lease.Milliseconds()}
 }
 
 // Released is the reply to release.

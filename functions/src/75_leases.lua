@@ -20,7 +20,9 @@
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. If a lease has more time
 -- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
--- renew shortens it to its length.
+-- renew shortens it to its length. Nothing else shortens a lease: if the lease time of an acquire or
+-- renew is shorter than the time that its lease has left, the lease is granted for the time left. So
+-- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
@@ -257,6 +259,30 @@ local function cut(key)
   add(key, words)
 end
 
+-- reply is the reply to acquire and renew. All calls share one table, as in decisions.answer.
+local reply = {}
+
+-- answer returns the reply to acquire and renew. lease is the time in ms for which the lease with
+-- this ID is held, or 0.
+local function answer(allowed, capacity, remaining, retry, reset, lease)
+  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6], reply[7] = allowed, capacity, remaining, retry, reset, 1, lease
+  return reply
+end
+
+-- extended returns the limit that extends the held lease with this ID: the given one or, if the
+-- lease has more time left than limit.lease, one for the time left. The time left of an overlong
+-- lease is its length.
+local function extended(key, limit, id)
+  local left, length = math.floor(set.lapses - set.now), set.length
+  if left <= limit.lease then return limit end
+  if not length then
+    local given = tonumber(redis.call('ZSCORE', key, GIVEN .. id))
+    length = given and set.lapses + given or left
+  end
+  left = math.min(left, length)
+  return left > limit.lease and { capacity = limit.capacity, lease = left, length = string.format('-%d', left) } or limit
+end
+
 -- keep stores a lease, removes expired ones, and returns the reply. others is the number of other
 -- held leases.
 local function keep(key, limit, id, others)
@@ -290,32 +316,32 @@ local function keep(key, limit, id, others)
   end
   if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
-  return decisions.answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset)
+  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, lease)
 end
 
--- grant takes a lease, or extends the one that this ID holds, so that a retry does not take a
--- second one. If renews is true, it only extends a held lease, even while the key is blocked. An
--- expired lease cannot be renewed: retry_after is -1.
+-- grant takes a lease, or extends the one that this ID holds, even while the key is blocked. So a
+-- retry does not take a second lease, and a caller that is denied holds no lease. If renews is true,
+-- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1.
 local function grant(key, limit, id, renews)
   local err
   limit, err = read(key, limit, id)
   if err then
     return err
+  elseif set.lapses > set.now then
+    return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews then
-    return decisions.answer(0, limit.capacity, 0, set.blocked, set.blocked)
+    return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
   end
   local all, counted = count(key, limit)
   local free, retry, last = limit.capacity - counted, -1, set.last
-  if set.lapses > set.now then
-    return keep(key, limit, id, all - 1)
-  elseif not renews then
+  if not renews then
     if free > 0 then return keep(key, limit, id, all) end
     local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
       'WITHSCORES')
     retry = math.ceil(freeing[2] - set.now)
   end
   if set.blocked > 0 and last > 0 then last = last_lease(key) end
-  return decisions.answer(0, limit.capacity, math.max(0, free), retry, math.max(0, last - set.now))
+  return answer(0, limit.capacity, math.max(0, free), retry, math.max(0, last - set.now), 0)
 end
 
 -- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
@@ -385,12 +411,12 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local reply = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
-  if not policy or verb == 'release' or reply.err then return reply end
+  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
+  if not policy or verb == 'release' or got.err then return got end
   if verb == 'acquire' then
     local calls = policies.calls(policy)
-    calls[reply[1]] = calls[reply[1]] + 1
+    calls[got[1]] = calls[got[1]] + 1
   end
-  if not policy.shadow then return reply end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] } -- allowed, even without a lease
+  if not policy.shadow then return got end
+  return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
 end

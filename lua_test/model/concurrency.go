@@ -54,10 +54,14 @@ func (m *Model) lease(c Call) (any, string) {
 		held = min(held, n-1) // the clock was set back; allow at least one acquire
 	}
 	blocked := m.blocked(key)
-	_, mine := live[c.Lease]
+	own, mine := live[c.Lease]
+	length, lasts := r.MS(), int64(0)
+	if mine { // the lease is not shortened, unless it is far
+		length = max(length, min(own.lapses-now, own.length))
+	}
 	var fields []any
 	switch {
-	case c.Verb == Acquire && blocked > 0:
+	case c.Verb == Acquire && blocked > 0 && !mine:
 		fields = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
 	case mine, c.Verb == Acquire && held < n:
 		for id, one := range live {
@@ -65,7 +69,7 @@ func (m *Model) lease(c Call) (any, string) {
 				live[id] = lease{now + one.length, one.length}
 			}
 		}
-		live[c.Lease] = lease{now + r.MS(), r.MS()}
+		live[c.Lease], lasts = lease{now + length, length}, length
 		m.put(key, live, live.last())
 		fields = []any{int64(1), n, max(0, n-int64(len(live))), int64(0), live.last() - now, int64(1)}
 	case c.Verb == Acquire:
@@ -80,7 +84,7 @@ func (m *Model) lease(c Call) (any, string) {
 	if p.Shadow {
 		fields = []any{int64(1), n, fields[2], int64(0), fields[4], int64(1), fields[0], fields[3], int64(1)}
 	}
-	return fields, ""
+	return append(fields, lasts), ""
 }
 
 // release removes a lease. Other leases and a block do not change.

@@ -5,6 +5,7 @@ package lualib
 import (
 	"math"
 	"strings"
+	"sync"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -12,9 +13,18 @@ import (
 // MaxString is the maximum length of a string in bytes. It protects the memory of the process.
 const MaxString = 64 << 20
 
+// maxArray is the largest key for which gopher-lua extends a table's array, element by element.
+// Larger keys are hashed, and the # operator does not count them. With gopher-lua's own maximum, a
+// library that sets t[30000000] would make the process use 480 MB. gopher-lua has one maximum for the
+// whole process, so the first engine sets it, and not the import of this package.
+const maxArray = 1 << 22
+
+var limitArrays = sync.OnceFunc(func() { lua.MaxArrayIndex = maxArray })
+
 // Open returns the table of globals for library code, without pcall and redis. The caller must make
 // it read-only.
 func Open(L *lua.LState) *lua.LTable {
+	limitArrays()
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenTable, lua.OpenMath} {
 		L.Push(L.NewFunction(open))
 		L.Call(0, 0)

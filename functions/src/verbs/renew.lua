@@ -2,7 +2,7 @@
 -- retry_after_ms is -1.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
+--   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1, lease_ms }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 redis.register_function{

@@ -144,7 +144,7 @@ func TestLeases(t *testing.T) {
 		{0, []string{"acquire", "jobs", two, "a"}, exitFine, "acquired  1 of 2 left · lease a"},
 		{0, []string{"acquire", "jobs", two, "a"}, exitFine, "acquired  1 of 2 left · lease a"},
 		{0, []string{"acquire", "jobs", two, "b", "--json"}, exitFine,
-			"{\n  \"allowed\": true,\n  \"limit\": 2,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 60000,\n  \"index\": 1,\n  \"key\": \"jobs\",\n  \"lease_id\": \"b\"\n}"},
+			"{\n  \"allowed\": true,\n  \"limit\": 2,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 60000,\n  \"index\": 1,\n  \"key\": \"jobs\",\n  \"lease_id\": \"b\",\n  \"lease_ms\": 60000\n}"},
 		{30 * time.Second, []string{"acquire", "jobs", two, "c"}, exitDiffers, "denied  0 of 2 left · try again in 30 s"},
 		{30 * time.Second, []string{"renew", "jobs", two, "a"}, exitFine, "renewed  0 of 2 left"},
 		{30 * time.Second, []string{"renew", "jobs", two, "c"}, exitDiffers, "not held  0 of 2 left"},
