@@ -68,7 +68,9 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "the rest", c, one("k", limit, 9), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "more", c, one("k", limit, 2), client.Result{Limit: 10, RetryAfter: 400 * time.Millisecond, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "nothing", c, one("k", limit, 0), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
-	wantLocal(t, "too much for ever", c, one("k", limit, 11), client.Result{Limit: 10, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "more than the share holds", c, one("k", limit, 11), client.Result{Limit: 10, RetryAfter: time.Second, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "as much as the limit holds", c, one("k", limit, 20), client.Result{Limit: 10, RetryAfter: time.Second, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "too much for ever", c, one("k", limit, 21), client.Result{Limit: 10, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "another key", c, one("l", limit), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 200 * time.Millisecond, Index: 1})
 	advance(399 * time.Millisecond)
 	wantLocal(t, "too early", c, one("k", limit, 2), client.Result{Limit: 10, Remaining: 1, RetryAfter: time.Millisecond, ResetAfter: 1601 * time.Millisecond, Index: 1})
@@ -108,6 +110,8 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	costs.Costs = []int64{1, 0}
 	wantLocal(t, "the first key denies", c, costs, client.Result{Limit: 4, RetryAfter: 250 * time.Millisecond, ResetAfter: time.Second, Index: 1})
 	wantLocal(t, "beside a shadow", c, both, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 500 * time.Millisecond, Index: 2})
+	costs.Costs = []int64{0, 3}
+	wantLocal(t, "more than the share of one", c, costs, client.Result{Limit: 2, RetryAfter: time.Second, ResetAfter: time.Second, Index: 2})
 	wantLocal(t, "a shadow alone", c, try, client.Result{Allowed: true, Index: 1})
 
 	calc.Keys = calc.Keys[:1]
