@@ -113,7 +113,7 @@ func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	parsed := &parsedLimits{server: s, given: map[Limit][]parsedKey{}, table: newTable[limitOn, *parsedLimit](mostParsed)}
 	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
 	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}
-	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &localLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
+	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &fallbackLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)

@@ -1,20 +1,14 @@
 package client
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
@@ -32,9 +26,7 @@ import (
 // does not know a limit, the call returns the error. So a program that may start while no server is
 // reachable needs WithLimits.
 //
-// Result.Source is [SourceLocal]. While this process decides, the client logs a warning at most
-// once a minute, with the number of these decisions. It uses the logger of [LogTo], or else
-// [slog.Default].
+// Result.Source is [SourceLocal].
 func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
@@ -66,23 +58,6 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	made := rate.NewLimiter(rate.Limit(perSecond), min(burst, int(at.rate.capacity)))
 	f.buckets.entries.Add(at, made)
 	return made
-}
-
-type localLog struct {
-	logger *slog.Logger // nil: slog.Default()
-	minute throttle.Throttle
-	count  atomic.Int64 // decisions since the last log entry
-}
-
-// decided is called after each decision of a LocalLimiter. why is the reason that no server
-// decided.
-func (l *localLog) decided(ctx context.Context, why error) {
-	l.count.Add(1)
-	if !l.minute.Allow(time.Minute) {
-		return
-	}
-	cmp.Or(l.logger, slog.Default()).WarnContext(ctx, "this process decides on rate limits alone, with its share of each limit",
-		"decisions", l.count.Swap(0), "error", why)
 }
 
 // local decides a request in this process. As on a server, the request charges all of its keys or

@@ -1,17 +1,12 @@
 package client_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -277,42 +272,4 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 
 	_, err = client.Open("redis://127.0.0.1:1", client.WithLimits(functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}}))
 	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
-}
-
-// While a LocalLimiter decides, the client logs the number of its decisions once a minute, to the
-// logger of LogTo or to the default logger. LogTo's observer does not log these decisions again.
-func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
-
-func testLocalLimiterLogs(t *testing.T) {
-	var own, standard bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&standard, nil)))
-	defer slog.SetDefault(before)
-	for _, tt := range []struct {
-		log  *bytes.Buffer
-		opts []client.Option
-	}{
-		{&standard, nil},
-		{&own, []client.Option{client.WithObserver(client.LogTo(slog.New(slog.NewTextHandler(&own, nil))))}},
-	} {
-		h := &heard{}
-		opts := append(tt.opts, client.WithFallback(client.LocalLimiter(1)), client.WithObserver(h.observer()))
-		c := newClient(t, &fake{err: redis.ErrPoolTimeout}, opts...)
-		for range 3 {
-			must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
-		}
-		time.Sleep(time.Minute)
-		must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
-		if got := tt.log.String(); strings.Count(got, "this process decides on rate limits alone") != 2 || !strings.Contains(got, "decisions=1 ") ||
-			!strings.Contains(got, "decisions=3 ") || strings.Contains(got, "no server decided") {
-			t.Errorf("logged %s", got)
-		}
-		tt.log.Reset()
-		if len(h.calls) != 4 || h.calls[3].Source != client.SourceLocal || h.calls[3].Err == nil {
-			t.Errorf("observed %+v, want 4 decisions of this process", h.calls)
-		}
-	}
-	if own.Len() > 0 || standard.Len() > 0 {
-		t.Errorf("logged twice: %s %s", own.String(), standard.String())
-	}
 }

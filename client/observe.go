@@ -22,7 +22,7 @@ type Observer struct {
 	// Breaker is called when the circuit breaker of a node changes its state.
 	Breaker func(change BreakerChange)
 
-	local *localLog // used by LogTo
+	fallbacks *fallbackLog // used by LogTo
 }
 
 // Observation describes a completed call. It has no keys, and no limits except the names of
@@ -79,8 +79,8 @@ func WithObserver(o Observer) Option {
 		if o.Call != nil {
 			c.observers.call = append(c.observers.call, o.Call)
 		}
-		if o.local != nil {
-			c.fallbacks.log = o.local
+		if o.fallbacks != nil {
+			c.fallbacks.log = o.fallbacks
 		}
 		if o.Breaker != nil {
 			c.observers.breaker = append(c.observers.breaker, o.Breaker)

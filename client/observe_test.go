@@ -266,12 +266,19 @@ func testLogTo(t *testing.T) {
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing at the level Info", got)
 	}
-	failed := client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy, Err: io.EOF}
+	// The client itself logs the decisions of a fallback, once a minute.
+	for _, outcome := range []client.Outcome{client.OutcomeAllowed, client.OutcomeDenied} {
+		o.Call(t.Context(), client.Observation{Operation: "take", Outcome: outcome, Source: client.SourcePolicy, Err: io.EOF})
+	}
+	if got := lines(); got != nil {
+		t.Errorf("%v, want nothing about a fallback", got)
+	}
+	failed := client.Observation{Operation: "take", Outcome: client.OutcomeError, Err: io.EOF}
 	for range 3 {
 		o.Call(t.Context(), failed)
 	}
 	got := lines()
-	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["source"] != "policy" || got[0]["outcome"] != "allowed" || got[0]["operation"] != "take" {
+	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["outcome"] != "error" || got[0]["operation"] != "take" {
 		t.Errorf("%v, want one warning in a second", got)
 	}
 	time.Sleep(time.Second)
