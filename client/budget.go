@@ -60,7 +60,7 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 		slot, err = sameSlot(c.server.prefix, req.Keys[0])
 	}
 	if err != nil {
-		return nil, c.server.refused(&req, err)
+		return nil, c.observers.refuse(ctx, "take", c.server.keys(req.keys("take")), req.Limits, err)
 	}
 	res, err := c.Take(ctx, req)
 	if err != nil {
@@ -115,7 +115,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	defer h.mu.Unlock()
 	if !h.fixed {
 		if err := h.plan(actual); err != nil {
-			return Result{}, h.client.server.refused(&h.req, err)
+			return Result{}, h.client.observers.refuse(ctx, "take", h.client.server.keys(h.req.keys("take")), h.req.Limits, err)
 		}
 	}
 	for len(h.left) > 0 {

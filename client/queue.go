@@ -188,7 +188,8 @@ func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 type turn struct {
 	verb     string
 	keys     []string // keys as sent
-	name     string   // name of the queue
+	limits   []Limit
+	name     string // name of the queue
 	n        int64
 	deadline time.Time     // zero: no deadline
 	within   time.Duration // how long after its start a call with an unknown outcome may be repeated; 0: never
@@ -201,7 +202,14 @@ type turn struct {
 // or the wait fails. A fallback can deny a call whose outcome is unknown. inTurn then repeats the
 // call only within t.within, because a repeated call could be charged again.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
+	began, called := time.Now(), false
+	report := func(source Source, err error) {
+		if !called { // otherwise, t.try has reported its calls
+			c.observers.report(ctx, t.verb, began, t.limits, &Result{Source: source}, &err)
+		}
+	}
 	if err := c.server.ready(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
+		report(SourceServer, err)
 		return Result{}, err
 	}
 	w := c.queues.join(t.name, t.n, t.deadline)
@@ -211,13 +219,17 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	var doubtful time.Time // when that call began
 	for denials := 0; ; denials++ {
 		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
-			return Result{}, t.ended(c, w, err, doubt)
+			err = t.ended(c, w, err, doubt)
+			report(SourceServer, err)
+			return Result{}, err
 		}
 		if refused, wait := c.queues.refused(w); refused {
+			report(SourceMemory, nil)
 			return Result{}, t.refuse(Result{RetryAfter: wait}, both(outlasts(ctx, wait), doubt))
 		}
 		sent := time.Now()
 		res, err := t.try(ctx)
+		called = true
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {

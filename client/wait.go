@@ -88,13 +88,13 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 		err = errors.New("BADARGS Force is set, but a call with it never waits; call Take")
 	}
 	if err != nil {
-		return refused("take", keys, err)
+		return c.observers.refuse(ctx, "take", keys, req.Limits, err)
 	}
 	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
 		until = deadline
 	}
 	res, err := c.inTurn(ctx, turn{
-		verb: "take", keys: keys, n: req.largest(), deadline: until,
+		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
 		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
 		try: func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
 		pause: func(res Result, denials int) time.Duration {
