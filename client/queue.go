@@ -215,8 +215,8 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	w := c.queues.join(t.name, t.n, t.deadline)
 	room := int64(-1)
 	defer func() { c.queues.leave(t.name, w, room) }()
-	var doubt error        // why the outcome of an earlier call is unknown
-	var doubtful time.Time // when that call began
+	var doubt error        // why the outcome of an earlier call is unknown; nil if it is known
+	var doubtful time.Time // when the first such call began
 	for denials := 0; ; denials++ {
 		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
 			err = t.ended(c, w, err, doubt)
@@ -247,10 +247,13 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		switch {
 		case reason == nil: // a server decided, and a server repeats the reply to an earlier call
 			doubt = nil
+		case errors.Is(reason, ErrOutcomeUnknown):
+			if doubt == nil {
+				doubtful = sent
+			}
+			doubt = reason
 		case doubt != nil:
 			reason = both(doubt, reason)
-		case errors.Is(reason, ErrOutcomeUnknown):
-			doubt, doubtful = reason, sent
 		}
 		pause, now := t.pause(res, denials), time.Now()
 		switch {

@@ -291,7 +291,7 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 					time.AfterFunc(within, cancel)
 					began := time.Now()
 					err := c.WaitRequest(ending, req, time.Time{})
-					if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `ask again with the OnceKey "`+req.OnceKey+`", which is charged once`) || time.Since(began) > 15*time.Second {
+					if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `ask again with the OnceKey "`+req.OnceKey+`", which is charged once`) || time.Since(began) > 16*time.Second {
 						t.Errorf("ended: %v after %v", err, time.Since(began))
 					}
 					cancel()
