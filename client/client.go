@@ -23,6 +23,7 @@ type Client struct {
 	memory    memory
 	server    *server
 	queues    queues      // the waiting callers
+	turns     turns       // their turns under a leaky_bucket
 	tls       *tls.Config // TLS configuration for Open
 }
 
@@ -111,6 +112,7 @@ func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
 	c := &Client{server: s, queues: queues{byName: map[string]*queue{}}}
 	parsed := &parsedLimits{server: s, given: map[Limit][]parsedKey{}, table: newTable[limitOn, *parsedLimit](mostParsed)}
+	c.turns = turns{newTable[string, keptTurn](mostKeys)}
 	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
 	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}
 	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &fallbackLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
@@ -228,9 +230,10 @@ func (c *Client) count(ctx context.Context, verb string, keys []string, args []a
 	})
 }
 
-// forget drops the remembered denials and the batches of keys, so that a change to the keys takes
+// forget drops the remembered denials, turns and batches of keys, so that a change to the keys takes
 // effect immediately. However, callers that are already waiting for a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)
+	c.turns.drop(keys)
 }

@@ -92,7 +92,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // come after latest or after the deadline of ctx, or if ctx is done first. It then gives the turn
 // back, unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
 func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
-	delay := r.res.RetryAfter
+	delay := r.Delay()
 	cause := outlasts(ctx, delay)
 	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {
 		if cause = r.client.server.lifetime.wait(ctx, nil, time.After(delay)); cause == nil {

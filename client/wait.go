@@ -76,7 +76,9 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
 // error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue
-// of a leaky_bucket: a caller that repeats the request gets the same turn. If a Fallback denies a
+// of a leaky_bucket: a caller that repeats the request gets the same turn. This Client knows when the
+// turn comes. Another Client, for example after a restart, cannot know how old the reply is: there,
+// the turn comes later, as if the first reply to that Client were new. If a Fallback denies a
 // call with an OnceKey whose reply was lost, WaitRequest retries in the first quarter of OnceTTL.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
@@ -93,10 +95,14 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
 		until = deadline
 	}
+	var sent time.Time
 	res, err := c.inTurn(ctx, turn{
 		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
 		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
-		try: func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
+		try: func(ctx context.Context) (Result, error) {
+			sent = time.Now()
+			return c.Take(ctx, req)
+		},
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)
 		},
@@ -107,7 +113,37 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	if err != nil || res.RetryAfter == 0 {
 		return err
 	}
-	return c.reservation(req, res).wait(ctx, until)
+	r := c.reservation(req, res)
+	if req.OnceKey != "" {
+		r.act = c.turns.at(req, res, sent, r.act)
+	}
+	return r.wait(ctx, until)
+}
+
+// turns remembers when the turns of requests with an OnceKey come. A repeated reply has the wait of
+// the first reply, and not the time that is left of it.
+type turns struct{ table[string, keptTurn] }
+
+// keptTurn is a turn in the queue of a leaky_bucket.
+type keptTurn struct {
+	reply [5]int64  // the reply that granted the turn
+	at    time.Time // when the turn comes
+	until time.Time // the server repeats the reply until then, at least
+}
+
+// at returns when the turn comes that res grants to req. sent is when the call was sent. latest is
+// when the turn comes if res is a new reply.
+func (t *turns) at(req Request, res Result, sent, latest time.Time) time.Time {
+	reply := [5]int64{res.Limit, res.Remaining, int64(res.RetryAfter), int64(res.ResetAfter), int64(res.Index)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if kept, ok := t.entries.Get(req.OnceKey); ok && kept.reply == reply && now.Before(kept.until) {
+		return kept.at
+	}
+	t.shrink(func(oldest keptTurn) bool { return now.Before(oldest.until) })
+	t.entries.Add(req.OnceKey, keptTurn{reply, latest, sent.Add(req.OnceTTL)})
+	return latest
 }
 
 // spread returns how long to wait after a denial: the given wait plus a random time. The maximum of
