@@ -192,9 +192,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 }
 
 // Refund gives the costs of req back to its keys: to all of them, or to none of them if any key is
-// blocked. The keys of a shadow policy are refunded separately from the others. After an allowed
-// [Client.Take] without UpTo, Force or an OnceKey, Refund with the same request gives back the
-// units that it took. See [Client.RefundN].
+// blocked. The keys of a shadow policy are refunded separately from the others. To give back what a
+// [Client.Take] charged, set Costs to the result of [Result.Charged], and UpTo and Force to false.
+// See [Client.RefundN].
 //
 // Refund counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
 // Take, Refund gives the units back only once, and retries as Take does if a reply is lost. If the
