@@ -45,7 +45,7 @@ type Charge struct {
 // NewCharge returns the charge of req, for which Take returned result. changed is called with each
 // result, including this one.
 func NewCharge(limiter *client.Client, req client.Request, result client.Result, changed func(client.Request, client.Result)) *Charge {
-	c := &Charge{limiter: limiter, changed: changed, request: req, short: make([]int64, len(req.Keys)), out: make([]bool, len(req.Keys))}
+	c := &Charge{limiter: limiter, changed: changed, request: req}
 	cost := func(key int) int64 {
 		switch {
 		case req.UpTo:
@@ -59,14 +59,13 @@ func NewCharge(limiter *client.Client, req client.Request, result client.Result,
 	for i := range req.Keys {
 		c.units = min(c.units, cost(i))
 	}
-	if result.Source == client.SourceLocal || result.Source == client.SourcePolicy {
+	switch {
+	case result.Source == client.SourceLocal || result.Source == client.SourcePolicy:
 		c.units, c.local = 0, c.units
-	}
-	charged, err := result.Charged(req)
-	if errors.Is(err, client.ErrOutcomeUnknown) {
-		c.doubt = err
-	}
-	if c.local == 0 {
+		_, c.doubt = result.Charged(req)
+	case result.Shadow != nil:
+		c.lists()
+		charged, _ := result.Charged(req) // only an invalid request has an error, and was not decided
 		for i, units := range charged {
 			c.short[i] = cost(i) - units
 			c.out[i] = units == 0 && cost(i) > 0
@@ -74,6 +73,13 @@ func NewCharge(limiter *client.Client, req client.Request, result client.Result,
 	}
 	c.note(result)
 	return c
+}
+
+// lists makes the lists of c, unless they exist. Most calls need none.
+func (c *Charge) lists() {
+	if c.short == nil {
+		c.short, c.out = make([]int64, len(c.request.Keys)), make([]bool, len(c.request.Keys))
+	}
 }
 
 // Result returns the result of the last call to the limiter.
@@ -112,6 +118,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 		return fmt.Errorf("ratelimit: a refund of a request with the OnceKey %q, which may repeat another one; refund without it: %w",
 			c.request.OnceKey, client.ErrBadArgs)
 	}
+	c.lists()
 	costs := make([]int64, len(c.request.Keys))
 	for i := range costs {
 		costs[i] = max(0, n-c.short[i])
@@ -146,6 +153,7 @@ func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	if n < 0 {
 		return 0, fmt.Errorf("ratelimit: %d units more; give a number above 0, or call Refund", n)
 	}
+	c.lists()
 	more := client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: make([]int64, len(c.request.Keys)), Force: true, UsageKey: c.request.UsageKey}
 	for i := range more.Costs {
 		if !c.out[i] {
