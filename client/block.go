@@ -32,7 +32,7 @@ func (c *Client) block(ctx context.Context, d time.Duration, keys []string, opti
 	defer c.forget(keys)
 	keys = c.server.keys(keys)
 	if d <= 0 {
-		return refused("block", keys, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", d))
+		return c.observers.refuse(ctx, "block", keys, nil, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", d))
 	}
 	_, err := c.count(ctx, "block", keys, append([]any{wholeMilliseconds(d)}, options...), len(keys))
 	return err

@@ -18,10 +18,12 @@ const settleWithin = 10 * time.Minute
 // tokens of a language model. [Hold.Settle] then corrects the charge. If a Hold is never settled,
 // the estimate stays charged. A Hold is safe for concurrent use.
 type Hold struct {
-	client *Client
-	req    Request
-	res    Result
-	once   string // prefix of the settlement's OnceKeys
+	client  *Client
+	req     Request
+	res     Result
+	charged []int64 // units that a server charged to each key
+	doubt   error   // why it is unknown what a server charged; nil if it is known
+	once    string  // prefix of the settlement's OnceKeys
 
 	mu      sync.Mutex
 	fixed   bool         // whether Settle can no longer change actual: a correction may have been made, or none was needed
@@ -60,13 +62,21 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 		slot, err = sameSlot(c.server.prefix, req.Keys[0])
 	}
 	if err != nil {
-		return nil, c.server.refused(&req, err)
+		return nil, c.observers.refuse(ctx, "take", c.server.keys(req.keys("take")), req.Limits, err)
 	}
-	res, err := c.Take(ctx, req)
+	take := req
+	take.Each = req.Each || req.policies() > 1 // so that Charged is exact
+	res, err := c.Take(ctx, take)
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{client: c, req: req, res: res, outcome: res, once: slot + ":hold:" + rand.Text()}, nil
+	h := &Hold{client: c, req: req, once: slot + ":hold:" + rand.Text()}
+	h.charged, h.doubt = res.Charged(req)
+	if !req.Each {
+		res.Each = nil
+	}
+	h.res, h.outcome = res, res
+	return h, nil
 }
 
 // sameSlot returns a prefix for other keys in the hash slot of key. prefix is the client's own
@@ -106,8 +116,10 @@ func (h *Hold) Result() Result { return h.res }
 // makes only the second. No [Fallback] applies. If the library on the server is too old, the error
 // is [ErrNotDeployed].
 //
-// Settle does nothing if OK is false. If a Fallback allowed the estimate, Settle also does nothing,
-// because nothing was charged on a server. ctx must not be done: to settle after a caller
+// Settle corrects only what a server charged ([Result.Charged]). So it does nothing if OK is false,
+// if a Fallback allowed the estimate, and for a shadow policy that would have denied it. If a
+// Fallback decided because the reply of the server was lost, nobody knows what was charged: Settle
+// corrects nothing, and returns an [ErrOutcomeUnknown]. ctx must not be done: to settle after a caller
 // has hung up, pass context.WithoutCancel(ctx). A UsageKey counts an additional charge as one more
 // call. Concurrent calls to Settle on one Hold run one after another.
 func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
@@ -115,12 +127,16 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	defer h.mu.Unlock()
 	if !h.fixed {
 		if err := h.plan(actual); err != nil {
-			return Result{}, h.client.server.refused(&h.req, err)
+			return Result{}, h.client.observers.refuse(ctx, "take", h.client.server.keys(h.req.keys("take")), h.req.Limits, err)
 		}
+	}
+	if h.doubt != nil {
+		return Result{}, h.client.notGivenBack(ctx, &h.req, h.doubt)
 	}
 	for len(h.left) > 0 {
 		next, sent := h.left[0], time.Now()
 		if !h.unknown.IsZero() && sent.Sub(h.unknown) > settleWithin {
+			h.client.observers.report(ctx, "refund", sent, h.req.Limits, &Result{}, &h.err)
 			return Result{}, h.err
 		}
 		res, err := next.call(ctx, next.req)
@@ -151,14 +167,15 @@ func (h *Hold) plan(actual []int64) error {
 	if err := used.check(); err != nil {
 		return err
 	}
-	if !h.res.Allowed || h.res.Source == SourceLocal || h.res.Source == SourcePolicy {
+	if !h.res.Allowed || h.res.byFallback() {
 		return nil
 	}
-	size := max(len(h.req.Costs), len(actual), 1)
-	back, more := make([]int64, size), make([]int64, size)
-	for i := range size {
-		over := h.req.cost(i) - used.cost(i)
-		back[i], more[i] = max(over, 0), max(-over, 0)
+	back, more := make([]int64, len(h.charged)), make([]int64, len(h.charged))
+	for i, charged := range h.charged {
+		if charged == h.req.cost(i) { // otherwise, the key was not charged
+			over := charged - used.cost(i)
+			back[i], more[i] = max(over, 0), max(-over, 0)
+		}
 	}
 	refund := Request{Keys: h.req.Keys, Limits: h.req.Limits, Costs: back, OnceKey: h.once + ":back", OnceTTL: 2 * settleWithin}
 	force := refund

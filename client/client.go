@@ -23,6 +23,7 @@ type Client struct {
 	memory    memory
 	server    *server
 	queues    queues      // the waiting callers
+	turns     turns       // their turns under a leaky_bucket
 	tls       *tls.Config // TLS configuration for Open
 }
 
@@ -111,9 +112,10 @@ func configured(caller string, opened bool, opts []Option) (*Client, error) {
 	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
 	c := &Client{server: s, queues: queues{byName: map[string]*queue{}}}
 	parsed := &parsedLimits{server: s, given: map[Limit][]parsedKey{}, table: newTable[limitOn, *parsedLimit](mostParsed)}
+	c.turns = turns{newTable[string, keptTurn](mostKeys)}
 	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
 	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}
-	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &localLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
+	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, log: &fallbackLog{}, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
@@ -190,9 +192,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 }
 
 // Refund gives the costs of req back to its keys: to all of them, or to none of them if any key is
-// blocked. The keys of a shadow policy are refunded separately from the others. After an allowed
-// [Client.Take] without UpTo, Force or an OnceKey, Refund with the same request gives back the
-// units that it took. See [Client.RefundN].
+// blocked. The keys of a shadow policy are refunded separately from the others. To give back what a
+// [Client.Take] charged, set Costs to the result of [Result.Charged], and UpTo and Force to false.
+// See [Client.RefundN].
 //
 // Refund counts nothing in req.UsageKey. If req has an OnceKey, which must differ from that of the
 // Take, Refund gives the units back only once, and retries as Take does if a reply is lost. If the
@@ -228,9 +230,10 @@ func (c *Client) count(ctx context.Context, verb string, keys []string, args []a
 	})
 }
 
-// forget drops the remembered denials and the batches of keys, so that a change to the keys takes
+// forget drops the remembered denials, turns and batches of keys, so that a change to the keys takes
 // effect immediately. However, callers that are already waiting for a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)
+	c.turns.drop(keys)
 }

@@ -26,7 +26,7 @@
 // Request can take units from several keys in one decision. It can be repeated without being
 // charged again (OnceKey), and it can be counted for [Client.Usage] (UsageKey). [Client.Peek],
 // [Client.PeekN] and [Client.PeekRequest] return the same results and change nothing.
-// [Client.RefundN] and [Client.Refund] give units back.
+// [Client.RefundN] and [Client.Refund] give units back; [Result.Charged] says how many a call took.
 //
 // [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken the units.
 // [Client.Reserve] and [Client.ReserveN] take units that Cancel can give back. [Client.Hold] takes an
@@ -81,9 +81,11 @@
 // If no server decides, a call that takes units returns an error, is allowed, is denied, or is
 // decided by this process with a share of the limit ([LocalLimiter]). The client ([WithFallback])
 // or the call (Request.Fallback) selects one of these. Result.Source is the source of the decision,
-// and Result.Err is the reason why no server decided. A LocalLimiter reads limits such as "100/m"
-// itself, and [WithLimits] gives it the limits of policies, for a program that starts while no
-// server is reachable.
+// and Result.Err is the reason why no server decided. If a reply was lost, Result.Err matches
+// [ErrOutcomeUnknown]: a server may have counted the call, whatever the Fallback decided. While a
+// Fallback decides, the client logs a warning once a minute. A LocalLimiter reads limits such as
+// "100/m" itself, and [WithLimits] gives it the limits of policies, for a program that starts while
+// no server is reachable.
 //
 // # Logs, metrics and traces
 //

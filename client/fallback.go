@@ -1,12 +1,17 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Fallback selects the result of a call that takes units (Allow, AllowN, AllowAtMost, Take) if no
@@ -23,6 +28,10 @@ import (
 // A context deadline that passes during the call counts as a missing reply. If the deadline is
 // chosen by someone else, such as the caller of a gRPC server, give the call context.WithoutCancel;
 // otherwise that caller can trigger the Fallback.
+//
+// While a Fallback other than ReturnError decides, the client logs a warning at most once a minute,
+// with the number of these decisions and the reason. It uses the logger of [LogTo], or else
+// [slog.Default].
 type Fallback struct {
 	kind  fallbackKind
 	share float64 // share of the limit, for localLimiter
@@ -75,7 +84,7 @@ type fallbacks struct {
 	parsed *parsedLimits
 	next   decider
 	preset Fallback // the client's Fallback
-	log    *localLog
+	log    *fallbackLog
 
 	// buckets holds the buckets of LocalLimiter. If a dropped bucket is needed again, it starts
 	// full.
@@ -111,10 +120,11 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 	if kind == localLimiter {
 		res, unknown := f.local(req, err)
 		if unknown == nil {
-			f.log.decided(ctx, err)
+			f.log.decided(ctx, kind, err)
 		}
 		return res, unknown
 	}
+	f.log.decided(ctx, kind, err)
 	res := Result{Source: SourcePolicy, Err: err, Index: 1}
 	if kind == failClosed {
 		res.RetryAfter = retryAfterOutage
@@ -132,4 +142,33 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 func replaceable(ctx context.Context, err error) bool {
 	var before endedBefore
 	return !errors.Is(err, ErrMisconfigured) && !errors.As(err, &before) && !errors.Is(err, errClosed) && !errors.Is(ctx.Err(), context.Canceled)
+}
+
+// fallbackLog logs that fallbacks decide. Each kind of fallback has its own line.
+type fallbackLog struct {
+	logger *slog.Logger // nil: slog.Default()
+	lines  [localLimiter + 1]struct {
+		minute throttle.Throttle
+		count  atomic.Int64 // decisions since the last line
+	}
+}
+
+var fallbackTexts = [...]string{
+	failOpen:     "no rate limit applies: no server decides, and FailOpen allows every call",
+	failClosed:   "every call with a rate limit is denied: no server decides, and FailClosed denies",
+	localLimiter: "this process decides on rate limits alone, with its share of each limit",
+}
+
+// decided is called after each decision of a fallback. why is the reason that no server decided.
+func (l *fallbackLog) decided(ctx context.Context, kind fallbackKind, why error) {
+	line := &l.lines[kind]
+	line.count.Add(1)
+	if !line.minute.Allow(time.Minute) {
+		return
+	}
+	attrs := []slog.Attr{slog.Int64("decisions", line.count.Swap(0)), slog.Any("error", why)}
+	if p, ok := errors.AsType[panicked](why); ok {
+		attrs = append(attrs, slog.String("stack", p.stack))
+	}
+	cmp.Or(l.logger, slog.Default()).LogAttrs(ctx, slog.LevelWarn, fallbackTexts[kind], attrs...)
 }

@@ -1,13 +1,16 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -190,5 +193,55 @@ func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 		}
 		all.Wait()
 		cancel()
+	}
+}
+
+// While a fallback decides, the client logs once a minute what that means for the limits, the
+// number of decisions, and why no server decides and what to do. It uses the logger of LogTo or the
+// default logger. LogTo's observer does not log these decisions again.
+func TestFallbackLogs(t *testing.T) { synctest.Test(t, testFallbackLogs) }
+
+func testFallbackLogs(t *testing.T) {
+	var own, standard bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&standard, nil)))
+	defer slog.SetDefault(before)
+	for _, tt := range []struct {
+		fallback client.Fallback
+		text     string
+	}{
+		{client.FailOpen, "no rate limit applies: no server decides, and FailOpen allows every call"},
+		{client.FailClosed, "every call with a rate limit is denied: no server decides, and FailClosed denies"},
+		{client.LocalLimiter(1), "this process decides on rate limits alone, with its share of each limit"},
+	} {
+		for reply, remedy := range map[string]string{
+			"ERR Function not found": "deploy the library with: ratelimit deploy", "NOPERM no": "grant the user the rules", "LOADING": "try again later",
+		} {
+			for _, log := range []*bytes.Buffer{&standard, &own} {
+				h := &heard{}
+				opts := []client.Option{client.WithFallback(tt.fallback), client.WithObserver(h.observer())}
+				if log == &own {
+					opts = append(opts, client.WithObserver(client.LogTo(slog.New(slog.NewTextHandler(&own, nil)))))
+				}
+				c := newClient(t, &fake{err: answered(reply), sent: true}, opts...)
+				for range 3 {
+					must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+				}
+				time.Sleep(time.Minute)
+				must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+				got := log.String()
+				if strings.Count(got, "\n") != 2 || strings.Count(got, tt.text) != 2 || !strings.Contains(got, "decisions=1 ") ||
+					!strings.Contains(got, "decisions=3 ") || !strings.Contains(got, remedy) {
+					t.Errorf("%s: logged %s", tt.text, got)
+				}
+				log.Reset()
+				if len(h.calls) != 4 || h.calls[3].Err == nil {
+					t.Errorf("observed %+v, want 4 decisions", h.calls)
+				}
+				if own.Len() > 0 || standard.Len() > 0 {
+					t.Errorf("logged twice: %s %s", own.String(), standard.String())
+				}
+			}
+		}
 	}
 }

@@ -27,7 +27,7 @@ const longestPoll = time.Second
 // It also calls the server about once a second, to notice releases by other processes.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
-		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
+		verb: "acquire", keys: l.keys, limits: []Limit{l.limit}, n: 1, name: l.queue(),
 		try: l.Acquire,
 		pause: func(res Result, _ int) time.Duration {
 			most := max(min(res.RetryAfter, longestPoll), 2*time.Millisecond)
@@ -67,10 +67,10 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // even if no lease is available.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
-		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
+		return l.client.observers.refuse(ctx, "acquire", l.keys, []Limit{l.limit}, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
 	}
 	if !l.holding.CompareAndSwap(false, true) {
-		return refused("acquire", l.keys, fmt.Errorf("BADARGS the lease %q is in another Hold; make a lease for each piece of work", l.id))
+		return l.client.observers.refuse(ctx, "acquire", l.keys, []Limit{l.limit}, fmt.Errorf("BADARGS the lease %q is in another Hold; make a lease for each piece of work", l.id))
 	}
 	defer l.holding.Store(false)
 

@@ -1,20 +1,14 @@
 package client
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
@@ -24,16 +18,15 @@ import (
 // at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
 // policies. A limit such as "0/m" allows nothing, as on a server. With Force, units that do not fit
-// become debt, at most one burst.
+// become debt, at most one burst. A call that needs more than the share, but no more than the limit
+// itself, is denied with a RetryAfter of at least 1 s, because a server may be back by then.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
 // in the background after the first decision on the policy, or from [WithLimits]. If the client
 // does not know a limit, the call returns the error. So a program that may start while no server is
 // reachable needs WithLimits.
 //
-// Result.Source is [SourceLocal]. While this process decides, the client logs a warning at most
-// once a minute, with the number of these decisions. It uses the logger of [LogTo], or else
-// [slog.Default].
+// Result.Source is [SourceLocal].
 func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
@@ -67,23 +60,6 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-type localLog struct {
-	logger *slog.Logger // nil: slog.Default()
-	minute throttle.Throttle
-	count  atomic.Int64 // decisions since the last log entry
-}
-
-// decided is called after each decision of a LocalLimiter. why is the reason that no server
-// decided.
-func (l *localLog) decided(ctx context.Context, why error) {
-	l.count.Add(1)
-	if !l.minute.Allow(time.Minute) {
-		return
-	}
-	cmp.Or(l.logger, slog.Default()).WarnContext(ctx, "this process decides on rate limits alone, with its share of each limit",
-		"decisions", l.count.Swap(0), "error", why)
-}
-
 // local decides a request in this process. As on a server, the request charges all of its keys or
 // none. why is the reason that no server decided.
 func (f *fallbacks) local(req *Request, why error) (Result, error) {
@@ -103,14 +79,15 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		res.Taken = req.Costs[0]
 	}
 	type charge struct {
-		bucket *rate.Limiter
-		key    int
+		bucket   *rate.Limiter
+		key      int
+		capacity int64 // of the whole limit
 	}
 	var charges []charge
 	for i, key := range known {
 		for at, r := range key.rates {
 			if !key.shadow {
-				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.share}), i})
+				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.share}), i, r.capacity})
 			}
 		}
 	}
@@ -121,8 +98,15 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 			res.Taken = min(res.Taken, max(0, int64(tokens)))
 		}
 		if tokens < float64(least) && !req.Force {
-			res.deny(ch.bucket, ch.key, least, tokens)
-			each[ch.key].deny(ch.bucket, ch.key, least, tokens)
+			wait := Never
+			switch {
+			case least <= int64(ch.bucket.Burst()):
+				wait = refill(ch.bucket, float64(least)-tokens)
+			case least <= ch.capacity: // more than the share ever holds, but a server can allow it
+				wait = retryAfterOutage
+			}
+			res.deny(ch.bucket, ch.key, wait)
+			each[ch.key].deny(ch.bucket, ch.key, wait)
 		}
 	}
 	for _, ch := range charges {
@@ -173,19 +157,16 @@ func force(bucket *rate.Limiter, now time.Time, cost int64) {
 	}
 }
 
-// deny turns res into a denial by a bucket that has only the given tokens, which are fewer than
-// cost. key is the index of the bucket's key. The first bucket that denies sets Index and Limit,
-// and the longest wait sets RetryAfter.
-func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float64) {
+// deny turns res into a denial by a bucket that can allow the call after the given wait, or Never.
+// key is the index of the bucket's key. The first bucket that denies sets Index and Limit, and the
+// longest wait sets RetryAfter.
+func (res *Result) deny(bucket *rate.Limiter, key int, wait time.Duration) {
 	if res.Allowed {
 		res.Allowed, res.Taken = false, 0
 		res.Index, res.Limit = key+1, int64(bucket.Burst())
 	}
-	switch {
-	case cost > int64(bucket.Burst()):
-		res.RetryAfter = Never
-	case res.RetryAfter != Never:
-		res.RetryAfter = max(res.RetryAfter, refill(bucket, float64(cost)-tokens))
+	if wait == Never || res.RetryAfter != Never && wait > res.RetryAfter {
+		res.RetryAfter = wait
 	}
 }
 

@@ -1,17 +1,12 @@
 package client_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -68,7 +63,9 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "the rest", c, one("k", limit, 9), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "more", c, one("k", limit, 2), client.Result{Limit: 10, RetryAfter: 400 * time.Millisecond, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "nothing", c, one("k", limit, 0), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
-	wantLocal(t, "too much for ever", c, one("k", limit, 11), client.Result{Limit: 10, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "more than the share holds", c, one("k", limit, 11), client.Result{Limit: 10, RetryAfter: time.Second, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "as much as the limit holds", c, one("k", limit, 20), client.Result{Limit: 10, RetryAfter: time.Second, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "too much for ever", c, one("k", limit, 21), client.Result{Limit: 10, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
 	wantLocal(t, "another key", c, one("l", limit), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 200 * time.Millisecond, Index: 1})
 	advance(399 * time.Millisecond)
 	wantLocal(t, "too early", c, one("k", limit, 2), client.Result{Limit: 10, Remaining: 1, RetryAfter: time.Millisecond, ResetAfter: 1601 * time.Millisecond, Index: 1})
@@ -108,6 +105,8 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	costs.Costs = []int64{1, 0}
 	wantLocal(t, "the first key denies", c, costs, client.Result{Limit: 4, RetryAfter: 250 * time.Millisecond, ResetAfter: time.Second, Index: 1})
 	wantLocal(t, "beside a shadow", c, both, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 500 * time.Millisecond, Index: 2})
+	costs.Costs = []int64{0, 3}
+	wantLocal(t, "more than the share of one", c, costs, client.Result{Limit: 2, RetryAfter: time.Second, ResetAfter: time.Second, Index: 2})
 	wantLocal(t, "a shadow alone", c, try, client.Result{Allowed: true, Index: 1})
 
 	calc.Keys = calc.Keys[:1]
@@ -273,42 +272,4 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 
 	_, err = client.Open("redis://127.0.0.1:1", client.WithLimits(functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}}))
 	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
-}
-
-// While a LocalLimiter decides, the client logs the number of its decisions once a minute, to the
-// logger of LogTo or to the default logger. LogTo's observer does not log these decisions again.
-func TestLocalLimiterLogs(t *testing.T) { synctest.Test(t, testLocalLimiterLogs) }
-
-func testLocalLimiterLogs(t *testing.T) {
-	var own, standard bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&standard, nil)))
-	defer slog.SetDefault(before)
-	for _, tt := range []struct {
-		log  *bytes.Buffer
-		opts []client.Option
-	}{
-		{&standard, nil},
-		{&own, []client.Option{client.WithObserver(client.LogTo(slog.New(slog.NewTextHandler(&own, nil))))}},
-	} {
-		h := &heard{}
-		opts := append(tt.opts, client.WithFallback(client.LocalLimiter(1)), client.WithObserver(h.observer()))
-		c := newClient(t, &fake{err: redis.ErrPoolTimeout}, opts...)
-		for range 3 {
-			must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
-		}
-		time.Sleep(time.Minute)
-		must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
-		if got := tt.log.String(); strings.Count(got, "this process decides on rate limits alone") != 2 || !strings.Contains(got, "decisions=1 ") ||
-			!strings.Contains(got, "decisions=3 ") || strings.Contains(got, "no server decided") {
-			t.Errorf("logged %s", got)
-		}
-		tt.log.Reset()
-		if len(h.calls) != 4 || h.calls[3].Source != client.SourceLocal || h.calls[3].Err == nil {
-			t.Errorf("observed %+v, want 4 decisions of this process", h.calls)
-		}
-	}
-	if own.Len() > 0 || standard.Len() > 0 {
-		t.Errorf("logged twice: %s %s", own.String(), standard.String())
-	}
 }

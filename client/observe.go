@@ -15,14 +15,17 @@ import (
 // run in the goroutine of the call, which waits for them. So they must return quickly, be safe for
 // concurrent use, and not call the Client.
 type Observer struct {
-	// Call is called after each call that the Client completes. ctx is the caller's context, which
-	// may already be done.
+	// Call is called after each call that the Client completes, also if the call is refused before
+	// it is sent. ctx is the caller's context, which may already be done. A method that makes several
+	// calls, such as Wait after a denial, Lease.Hold or Hold.Settle, is reported once for each of
+	// them. A wait that ends before its first call is reported once: as denied, from
+	// [SourceMemory], if the limit denies a caller ahead of it for too long.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state.
 	Breaker func(change BreakerChange)
 
-	local *localLog // used by LogTo
+	fallbacks *fallbackLog // used by LogTo
 }
 
 // Observation describes a completed call. It has no keys, and no limits except the names of
@@ -79,8 +82,8 @@ func WithObserver(o Observer) Option {
 		if o.Call != nil {
 			c.observers.call = append(c.observers.call, o.Call)
 		}
-		if o.local != nil {
-			c.fallbacks.log = o.local
+		if o.fallbacks != nil {
+			c.fallbacks.log = o.fallbacks
 		}
 		if o.Breaker != nil {
 			c.observers.breaker = append(c.observers.breaker, o.Breaker)
@@ -127,6 +130,18 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	for _, tell := range o.call {
 		tell(ctx, seen)
 	}
+}
+
+// refuse returns the error for a call that is rejected before sending, and reports the call. err
+// starts with the server's error code. limits is nil for a call that makes no decision.
+func (o *observers) refuse(ctx context.Context, operation string, keys []string, limits []Limit, err error) error {
+	err = refused(operation, keys, err)
+	var res *Result
+	if limits != nil {
+		res = &Result{}
+	}
+	o.report(ctx, operation, time.Now(), limits, res, &err)
+	return err
 }
 
 // policy returns Observation.Policy. If decided is true, a server has decided the call, and policy

@@ -16,15 +16,15 @@ import (
 // logs a warning with the error, at most once a second. The warning includes the number of
 // suppressed warnings and, after a panic in a hook of the Redis client, the stack of the panic. An
 // [ErrMisconfigured], which no retry can fix, is logged at level Error with its remedy, also at
-// most once a second. If a [LocalLimiter] decides, LogTo logs one warning a minute, with the number
-// of decisions. When a circuit breaker opens or closes, LogTo logs the address of its node.
+// most once a second. If a [Fallback] decides, LogTo logs one warning a minute, with the number of
+// decisions. When a circuit breaker opens or closes, LogTo logs the address of its node.
 //
 // LogTo logs the names of policies. It does not log keys, but the text of an error contains the
 // keys of its call.
 func LogTo(logger *slog.Logger) Observer {
 	logger = cmp.Or(logger, slog.Default())
 	l := &callLog{logger: logger}
-	return Observer{Call: l.call, Breaker: l.breaker, local: &localLog{logger: logger}}
+	return Observer{Call: l.call, Breaker: l.breaker, fallbacks: &fallbackLog{logger: logger}}
 }
 
 type callLog struct {
@@ -41,8 +41,8 @@ type throttled struct {
 func (l *callLog) call(ctx context.Context, o Observation) {
 	attrs := make([]slog.Attr, 0, 8)
 	level, text := slog.LevelDebug, "rate limit asked"
-	local := o.Outcome != OutcomeError && o.Source == SourceLocal // logged by localLog
-	if o.Err != nil && o.ErrorType() != "canceled" && !local {
+	fallback := o.Outcome == OutcomeAllowed || o.Outcome == OutcomeDenied // logged by fallbackLog
+	if o.Err != nil && o.ErrorType() != "canceled" && !fallback {
 		lines := &l.warnings
 		level, text = slog.LevelWarn, "no server decided on a rate limit"
 		if o.Outcome == OutcomeMisconfigured {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,106 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A call that is not sent is reported exactly once, with its error: a call whose context has ended,
+// a call after Close, without a connection or without a key, and one with other bad arguments.
+func TestObserverHearsOfRefusedCalls(t *testing.T) {
+	refused := map[string]func(ctx context.Context, c *client.Client) error{
+		"Block":        func(ctx context.Context, c *client.Client) error { return c.Block(ctx, 0, "k") },
+		"BlockAtLeast": func(ctx context.Context, c *client.Client) error { return c.BlockAtLeast(ctx, -1, "k") },
+		"Override":     func(ctx context.Context, c *client.Client) error { return c.Override(ctx, perDay, 0, "k") },
+		"WaitN":        func(ctx context.Context, c *client.Client) error { return c.WaitN(ctx, "k", perDay, -1) },
+		"WaitRequest": func(ctx context.Context, c *client.Client) error {
+			return c.WaitRequest(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@api"}, Force: true}, time.Time{})
+		},
+		"Hold":    func(ctx context.Context, c *client.Client) error { return second(c.Hold(ctx, "k", perDay, -1)) },
+		"Hold {}": func(ctx context.Context, c *client.Client) error { return second(c.Hold(ctx, "{}k", perDay, 1)) },
+		"Take": func(ctx context.Context, c *client.Client) error {
+			return second(c.Take(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"UPTO"}}))
+		},
+		"PeekRequest": func(ctx context.Context, c *client.Client) error {
+			return second(c.PeekRequest(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, OnceKey: "o", OnceTTL: 1}))
+		},
+		"Refund": func(ctx context.Context, c *client.Client) error {
+			return second(c.Refund(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, UpTo: true}))
+		},
+		"Lease.Hold": func(ctx context.Context, c *client.Client) error { return c.Lease("k", oneJob, "").Hold(ctx, nil) },
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name  string
+		ctx   context.Context
+		key   string
+		close bool
+		err   error // of the Redis client
+		calls map[string]func(ctx context.Context, c *client.Client) error
+	}{
+		{name: "ended", ctx: cancelled, key: "k"},
+		{name: "closed", ctx: t.Context(), key: "k", close: true},
+		{name: "no connection", ctx: t.Context(), key: "k", err: redis.ErrPoolTimeout},
+		{name: "no key", ctx: t.Context()},
+		{name: "bad arguments", ctx: t.Context(), calls: refused},
+	} {
+		h, rdb := &heard{}, &fake{reply: int64(1), err: tt.err}
+		c := newClient(t, rdb, client.WithObserver(h.observer()))
+		if tt.close {
+			check(t, c.Close())
+		}
+		calls := map[string]func() error{}
+		for verb, call := range tt.calls {
+			calls[verb] = func() error { return call(tt.ctx, c) }
+		}
+		if tt.calls == nil {
+			calls = everyCall(tt.ctx, c, tt.key)
+		}
+		for verb, call := range calls {
+			h.calls = nil
+			err := call()
+			if len(rdb.lines) > 0 { // such as Usage, whose key is not empty here
+				rdb.lines = nil
+				continue
+			}
+			if err == nil || len(h.calls) != 1 || h.calls[0].Err != err || h.calls[0].Outcome != client.OutcomeError && h.calls[0].Outcome != client.OutcomeMisconfigured {
+				t.Errorf("%s, %s: told of %+v, want one call with the error %v", tt.name, verb, h.calls, err)
+			}
+		}
+	}
+}
+
+// A wait that ends before its first call is reported once.
+func TestObserverHearsOfWaits(t *testing.T) {
+	h := &heard{}
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := v.client(t, client.WithObserver(h.observer()))
+		must[client.Result](t)(c.Allow(t.Context(), "k", "1/m"))
+		var all sync.WaitGroup
+		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
+		synctest.Wait()
+		h.calls = nil
+		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var limited *client.LimitedError
+		if err := c.Wait(short, "k", "1/m"); !errors.As(err, &limited) {
+			t.Error(err)
+		}
+		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeDenied || h.calls[0].Source != client.SourceMemory || h.calls[0].Operation != "take" || h.calls[0].Err != nil {
+			t.Errorf("refused in the queue: %+v", h.calls)
+		}
+		h.calls = nil
+		ending, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, end)
+		err := c.Wait(ending, "k", "1/m")
+		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeError || h.calls[0].ErrorType() != "canceled" || h.calls[0].Err != err || h.calls[0].Duration != time.Second {
+			t.Errorf("cancelled in the queue: %+v, want the error %v", h.calls, err)
+		}
+		h.calls = nil
+		all.Wait()
+		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeAllowed {
+			t.Errorf("the second take of the first in the queue: %+v", h.calls)
+		}
+	})
 }
 
 // An observation names the policies of a call, never its other limits, its keys, or a name that no
@@ -266,12 +367,19 @@ func testLogTo(t *testing.T) {
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing at the level Info", got)
 	}
-	failed := client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy, Err: io.EOF}
+	// The client itself logs the decisions of a fallback, once a minute.
+	for _, outcome := range []client.Outcome{client.OutcomeAllowed, client.OutcomeDenied} {
+		o.Call(t.Context(), client.Observation{Operation: "take", Outcome: outcome, Source: client.SourcePolicy, Err: io.EOF})
+	}
+	if got := lines(); got != nil {
+		t.Errorf("%v, want nothing about a fallback", got)
+	}
+	failed := client.Observation{Operation: "take", Outcome: client.OutcomeError, Err: io.EOF}
 	for range 3 {
 		o.Call(t.Context(), failed)
 	}
 	got := lines()
-	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["source"] != "policy" || got[0]["outcome"] != "allowed" || got[0]["operation"] != "take" {
+	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["outcome"] != "error" || got[0]["operation"] != "take" {
 		t.Errorf("%v, want one warning in a second", got)
 	}
 	time.Sleep(time.Second)

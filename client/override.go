@@ -28,7 +28,7 @@ func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, key
 	defer c.forget(keys)
 	keys = c.server.keys(keys)
 	if d <= 0 {
-		return refused("override", keys, fmt.Errorf("BADARGS an override of %v; give a time above 0, or end overrides with EndOverride", d))
+		return c.observers.refuse(ctx, "override", keys, nil, fmt.Errorf("BADARGS an override of %v; give a time above 0, or end overrides with EndOverride", d))
 	}
 	_, err := c.count(ctx, "override", keys, []any{string(limit), wholeMilliseconds(d)}, len(keys))
 	return err

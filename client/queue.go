@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -192,69 +193,101 @@ func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 type turn struct {
 	verb     string
 	keys     []string // keys as sent
-	name     string   // name of the queue
+	limits   []Limit
+	name     string // name of the queue
 	n        int64
-	deadline time.Time // zero: no deadline
+	deadline time.Time     // zero: no deadline
+	within   time.Duration // how long after its start a call with an unknown outcome may be repeated; 0: never
 	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // returns the wait after a denial; denials is the number of earlier denials
 	refuse   func(denied Result, cause error) error      // returns the error for a caller whose wait fails
 }
 
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed
-// or the wait fails.
+// or the wait fails. A fallback can deny a call whose outcome is unknown. inTurn then repeats the
+// call only within t.within, because a repeated call could be charged again.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
+	began, called := time.Now(), false
+	report := func(source Source, err error) {
+		if !called { // otherwise, t.try has reported its calls
+			c.observers.report(ctx, t.verb, began, t.limits, &Result{Source: source}, &err)
+		}
+	}
 	if err := c.server.ready(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
+		report(SourceServer, err)
 		return Result{}, err
 	}
 	w := c.queues.join(t.name, t.n, t.deadline)
 	room := int64(-1)
 	defer func() { c.queues.leave(t.name, w, room) }()
+	var doubt error        // why the outcome of an earlier call is unknown; nil if it is known
+	var doubtful time.Time // when the first such call began
 	for denials := 0; ; denials++ {
 		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
-			return Result{}, t.ended(c, w, err)
+			err = t.ended(c, w, err, doubt)
+			report(SourceServer, err)
+			return Result{}, err
 		}
 		if refused, wait := c.queues.refused(w); refused {
-			return Result{}, t.refuse(Result{RetryAfter: wait}, outlasts(ctx, wait))
+			report(SourceMemory, nil)
+			return Result{}, t.refuse(Result{RetryAfter: wait}, both(outlasts(ctx, wait), doubt))
 		}
+		sent := time.Now()
 		res, err := t.try(ctx)
+		called = true
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {
 				room = math.MaxInt64
 			}
-			return Result{}, err
+			return Result{}, both(err, doubt)
 		case res.Allowed:
 			room = res.Remaining
 			if res.Err != nil {
 				room = math.MaxInt64
 			}
 			return res, nil
+		}
+		reason := res.Err // why the wait fails here, if it does
+		switch {
+		case reason == nil: // a server decided, and a server repeats the reply to an earlier call
+			doubt = nil
+		case errors.Is(reason, ErrOutcomeUnknown):
+			if doubt == nil {
+				doubtful = sent
+			}
+			doubt = reason
+		case doubt != nil:
+			reason = both(doubt, reason)
+		}
+		pause, now := t.pause(res, denials), time.Now()
+		switch {
+		case doubt != nil && now.Add(pause).Sub(doubtful) > t.within:
+			room = math.MaxInt64
+			return Result{}, t.refuse(res, reason)
 		case res.RetryAfter == Never:
-			return Result{}, t.refuse(res, res.Err)
+			return Result{}, t.refuse(res, reason)
+		case !t.deadline.IsZero() && now.Add(res.RetryAfter).After(t.deadline):
+			return Result{}, t.refuse(res, both(outlasts(ctx, res.RetryAfter), reason))
 		}
-		now := time.Now()
-		if !t.deadline.IsZero() && now.Add(res.RetryAfter).After(t.deadline) {
-			return Result{}, t.refuse(res, both(outlasts(ctx, res.RetryAfter), res.Err))
-		}
-		pause := t.pause(res, denials)
 		most := res.Limit
 		if len(t.keys) > 1 || res.Err != nil { // res.Limit is the limit of only one of several keys, or a LocalLimiter's share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)
 		if err := c.server.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
-			return Result{}, t.ended(c, w, err)
+			return Result{}, t.ended(c, w, err, doubt)
 		}
 		c.queues.rested(w)
 	}
 }
 
 // ended returns the error for a caller that leaves a queue because its context is done or the
-// client is closed.
-func (t turn) ended(c *Client, w *waiter, err error) error {
+// client is closed. doubt is why the outcome of an earlier call is unknown, or nil.
+func (t turn) ended(c *Client, w *waiter, err, doubt error) error {
 	if err == errClosed {
-		return afterClose(t.verb, t.keys)
+		return both(afterClose(t.verb, t.keys), doubt)
 	}
 	_, wait := c.queues.refused(w)
-	return t.refuse(Result{RetryAfter: wait}, err)
+	return t.refuse(Result{RetryAfter: wait}, both(err, doubt))
 }

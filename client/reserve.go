@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -62,7 +63,10 @@ func (r *Reservation) Result() Result { return r.res }
 // Cancel gives back the units, as [Client.RefundN] does. Call it if the work will not be done. It
 // refunds at most once: later calls do nothing, even after an [ErrOutcomeUnknown]. If Cancel gave
 // nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
-// If a Fallback allowed the call, Cancel does nothing, because no server charged the units.
+// Cancel gives back only what a server charged ([Result.Charged]). So it does nothing if a Fallback
+// decided, or for a shadow policy that would have denied the call. If a Fallback decided because the
+// reply of the server was lost, nobody knows what was charged: Cancel gives nothing back, and
+// returns an [ErrOutcomeUnknown].
 //
 // In golang.org/x/time/rate, Cancel does nothing after the Delay has passed. Here, this applies
 // only to a leaky_bucket, because the caller has then left the queue. Under any other limit there
@@ -73,12 +77,20 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.canceled, !r.res.Allowed, r.req.largest() == 0, r.res.Source == SourceLocal, r.res.Source == SourcePolicy:
+	case r.canceled:
 		return nil
 	case r.res.RetryAfter > 0 && r.Delay() == 0:
 		return nil
 	}
-	res, err := r.client.Refund(ctx, r.req)
+	back := r.req
+	var unknown error
+	if back.Costs, unknown = r.res.Charged(r.req); unknown != nil {
+		return r.client.notGivenBack(ctx, &r.req, unknown)
+	}
+	if slices.Max(back.Costs) == 0 {
+		return nil
+	}
+	res, err := r.client.Refund(ctx, back)
 	if err == nil && !res.Allowed {
 		e := r.client.limitedError(r.req, res.Index, res.RetryAfter, nil)
 		e.text = fmt.Sprintf("%s could not be given back, since the key is blocked for %v; try again then", r.req.wanted(), res.RetryAfter)
@@ -88,12 +100,20 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
+// notGivenBack returns the error for a correction of the take of req, whose outcome is unknown
+// because of why, and reports the call.
+func (c *Client) notGivenBack(ctx context.Context, req *Request, why error) error {
+	err := error(notGivenBack("refund", c.server.keys(req.Keys), why))
+	c.observers.report(ctx, "refund", time.Now(), req.Limits, &Result{}, &err)
+	return err
+}
+
 // wait waits for the turn in the queue of a leaky_bucket. It returns an error if the turn would
 // come after latest or after the deadline of ctx, or if ctx is done first. It then gives the turn
 // back, unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
 func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
 	defer r.client.server.lifetime.hold()()
-	delay := r.res.RetryAfter
+	delay := r.Delay()
 	cause := outlasts(ctx, delay)
 	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {
 		if cause = r.client.server.lifetime.wait(ctx, nil, time.After(delay)); cause == nil {

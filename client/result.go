@@ -60,7 +60,9 @@ type Result struct {
 	// Source is the source of the decision: a server, or the client without one.
 	Source Source
 
-	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided.
+	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided. If it
+	// matches [ErrOutcomeUnknown], a server may have charged the call nevertheless: see
+	// [Result.Charged].
 	Err error
 
 	// Shadow is the decision that the call would have received if its shadow policies were

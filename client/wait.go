@@ -12,7 +12,8 @@ import (
 
 // LimitedError is the error from [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
 // if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
-// taken, unless Error says that units could not be given back or are kept under an OnceKey.
+// taken, unless Error says that units could not be given back or are kept under an OnceKey. If the
+// error matches [ErrOutcomeUnknown], the units may have been taken, at most once.
 type LimitedError struct {
 	// Key is the key that denied, with the client's prefix. If it is unknown which of several keys
 	// denied, Key is the first of them.
@@ -56,7 +57,9 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 // for its turn in the queue of a leaky_bucket, WaitN gives the turn back. A caller that arrives
 // later may then get the same turn as a caller that is already in the queue. Other errors are those
 // of [Client.AllowN]. A [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil;
-// with FailClosed, it retries every one to two seconds.
+// with FailClosed, it retries every one to two seconds. If a Fallback denies a call whose reply was
+// lost, WaitN does not retry, because the units may have been taken: it returns a LimitedError that
+// matches [ErrOutcomeUnknown].
 //
 // Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
 // first of them calls the server. The others call it at the same time only if the last reply left
@@ -73,7 +76,10 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
 // error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue
-// of a leaky_bucket: a caller that repeats the request gets the same turn.
+// of a leaky_bucket: a caller that repeats the request gets the same turn. This Client knows when the
+// turn comes. Another Client, for example after a restart, cannot know how old the reply is: there,
+// the turn comes later, as if the first reply to that Client were new. If a Fallback denies a
+// call with an OnceKey whose reply was lost, WaitRequest retries in the first quarter of OnceTTL.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
 	err := req.check()
@@ -84,15 +90,19 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 		err = errors.New("BADARGS Force is set, but a call with it never waits; call Take")
 	}
 	if err != nil {
-		return refused("take", keys, err)
+		return c.observers.refuse(ctx, "take", keys, req.Limits, err)
 	}
 	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
 		until = deadline
 	}
+	var sent time.Time
 	res, err := c.inTurn(ctx, turn{
-		verb: "take", keys: keys, n: req.largest(), deadline: until,
-		name: nameOf("take", keys, req.Limits),
-		try:  func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
+		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
+		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
+		try: func(ctx context.Context) (Result, error) {
+			sent = time.Now()
+			return c.Take(ctx, req)
+		},
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)
 		},
@@ -103,7 +113,37 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	if err != nil || res.RetryAfter == 0 {
 		return err
 	}
-	return c.reservation(req, res).wait(ctx, until)
+	r := c.reservation(req, res)
+	if req.OnceKey != "" {
+		r.act = c.turns.at(req, res, sent, r.act)
+	}
+	return r.wait(ctx, until)
+}
+
+// turns remembers when the turns of requests with an OnceKey come. A repeated reply has the wait of
+// the first reply, and not the time that is left of it.
+type turns struct{ table[string, keptTurn] }
+
+// keptTurn is a turn in the queue of a leaky_bucket.
+type keptTurn struct {
+	reply [5]int64  // the reply that granted the turn
+	at    time.Time // when the turn comes
+	until time.Time // the server repeats the reply until then, at least
+}
+
+// at returns when the turn comes that res grants to req. sent is when the call was sent. latest is
+// when the turn comes if res is a new reply.
+func (t *turns) at(req Request, res Result, sent, latest time.Time) time.Time {
+	reply := [5]int64{res.Limit, res.Remaining, int64(res.RetryAfter), int64(res.ResetAfter), int64(res.Index)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if kept, ok := t.entries.Get(req.OnceKey); ok && kept.reply == reply && now.Before(kept.until) {
+		return kept.at
+	}
+	t.shrink(func(oldest keptTurn) bool { return now.Before(oldest.until) })
+	t.entries.Add(req.OnceKey, keptTurn{reply, latest, sent.Add(req.OnceTTL)})
+	return latest
 }
 
 // spread returns how long to wait after a denial: the given wait plus a random time. The maximum of
@@ -128,6 +168,13 @@ func (c *Client) limitedError(req Request, index int, wait time.Duration, cause 
 	e := &LimitedError{Key: c.server.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
 	units := req.wanted()
 	switch {
+	case errors.Is(cause, ErrOutcomeUnknown):
+		e.text = units + " may have been taken, at most once; "
+		if req.OnceKey == "" {
+			e.text += "a new call can be charged too"
+		} else {
+			e.text += fmt.Sprintf("ask again with the OnceKey %q, which is charged once", req.OnceKey)
+		}
 	case wait == Never:
 		e.text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
 	case wait > 0:

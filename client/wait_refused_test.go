@@ -166,6 +166,35 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
+// A caller that needs more units than the share of a LocalLimiter waits for the server. Only what is
+// above the capacity of the whole limit is never allowed.
+func TestWaitForMoreThanALocalShare(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
+		v.refuse = func(_ string, n int) (error, error) {
+			if n <= 3 {
+				return answered("LOADING"), nil
+			}
+			return nil, nil
+		}
+		began := time.Now()
+		if err := c.WaitN(t.Context(), "k", "100/m", 50); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
+			t.Errorf("%v after %v, want the units soon after the server is back", err, time.Since(began))
+		}
+		v.calls["take"] = 0
+		var e *client.LimitedError
+		if err := c.WaitN(t.Context(), "k", "100/m", 101); !errors.As(err, &e) || e.RetryAfter != client.Never {
+			t.Errorf("above the capacity: %v", err)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		v.calls["take"] = 0
+		if err := c.WaitN(limited, "k", "100/m", 50); !errors.As(err, &e) || e.RetryAfter != time.Second || !errors.Is(err, client.ErrUnavailable) || strings.Contains(err.Error(), "burst") {
+			t.Errorf("before the server is back: %v", err)
+		}
+	})
+}
+
 // If the wait for a turn would be too long, Wait gives the turn back. The deadline also bounds the
 // call that does this.
 func TestWaitGivesBackByTheDeadline(t *testing.T) {

@@ -137,6 +137,52 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
+// A turn is a point in time: it does not move when a caller asks for it again, and it can be had as
+// soon as it has come, however little patience the caller has. Another client, for which the reply
+// is new, waits longer, never shorter. Once the OnceKey is gone, there is a new turn.
+func TestWaitOnceForATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		ctx, began := t.Context(), time.Now()
+		const limit = "leaky_bucket 1/s burst=10"
+		req := client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{limit}, OnceKey: "{k}:once", OnceTTL: time.Minute}
+		wait := func(c *client.Client, patience, want time.Duration, refused bool) {
+			t.Helper()
+			asked := time.Now()
+			err := c.WaitRequest(ctx, req, asked.Add(patience))
+			took := time.Since(asked)
+			var e *client.LimitedError
+			if errors.As(err, &e) && refused && took == 0 {
+				took = e.RetryAfter
+			}
+			if (e != nil) != refused || !refused && err != nil || took != want {
+				t.Errorf("%v after the first call, with a patience of %v: %v after %v, want a wait of %v", asked.Sub(began), patience, err, took, want)
+			}
+		}
+		second := v.client(t, client.WithPrefix("rl:"))
+		must[client.Result](t)(c.AllowN(ctx, "{k}", limit, 2))
+		wait(c, 700*time.Millisecond, 2*time.Second, true)
+		time.Sleep(800 * time.Millisecond)
+		wait(c, 700*time.Millisecond, 1200*time.Millisecond, true)
+		time.Sleep(800 * time.Millisecond)
+		wait(second, 700*time.Millisecond, 2*time.Second, true)
+		wait(c, 700*time.Millisecond, 400*time.Millisecond, false)
+		time.Sleep(time.Second)
+		wait(c, 0, 0, false)                                            // the turn has passed
+		wait(second, 700*time.Millisecond, 600*time.Millisecond, false) // 2 s after its first call
+		if v.seen("refund") != 0 {
+			t.Errorf("%d refunds", v.seen("refund"))
+		}
+
+		// After a Reset, and after OnceTTL, the same reply grants a new turn.
+		must[int64](t)(c.Reset(ctx, "{k}", "{k}:once"))
+		for range 2 {
+			must[client.Result](t)(c.AllowN(ctx, "{k}", limit, 2))
+			wait(c, time.Minute, 2*time.Second, false)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // If the server does not reply, every caller in a queue is done within two timeouts, regardless of
 // its position.
 func TestWaitForASilentServer(t *testing.T) {

@@ -240,6 +240,67 @@ func TestWaitLosesAReply(t *testing.T) {
 	})
 }
 
+// losing returns a function for virtual.refuse. Calls to take are executed, and the replies to the
+// first n are lost.
+func losing(n int) func(string, int) (error, error) {
+	return func(function string, nth int) (error, error) {
+		if function == "take" && nth <= n {
+			return nil, context.DeadlineExceeded
+		}
+		return nil, nil
+	}
+}
+
+// If a fallback denies a call whose reply was lost, the caller is charged at most once, and the
+// error says that it may have been charged.
+func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
+	for name, fallback := range map[string]client.Fallback{"FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(0.2)} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
+				ctx := t.Context()
+				v.refuse = losing(3)
+				c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(fallback))
+				req := client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{"10/d"}, Costs: []int64{3}} // 3 are more than a share of 0.2
+				err := c.WaitRequest(ctx, req, time.Time{})
+				var e *client.LimitedError
+				want := `ratelimit: "rl:{k}": 3 of "10/d" may have been taken, at most once; a new call can be charged too (`
+				if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.HasPrefix(err.Error(), want) || v.seen("take") != 1 {
+					t.Errorf("%v after %d takes", err, v.seen("take"))
+				}
+				if n := left(t, plain, "{k}", "10/d"); n != 7 {
+					t.Errorf("%d are left, want 7", n)
+				}
+
+				// With an OnceKey, the call is repeated until a server decides, and is charged once.
+				must[int64](t)(plain.Reset(ctx, "{k}"))
+				v.set(func() { clear(v.calls); v.refuse = losing(9) }) // Take itself makes 4 attempts
+				req.OnceKey, req.OnceTTL = "{k}:once", time.Minute
+				if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || v.seen("take") < 10 {
+					t.Errorf("with an OnceKey: %v after %d takes", err, v.seen("take"))
+				}
+				if n := left(t, plain, "{k}", "10/d"); n != 7 {
+					t.Errorf("with an OnceKey: %d are left, want 7", n)
+				}
+
+				// The outcome remains unknown if the caller gives up during the pause, or at the end of
+				// the time for repetitions.
+				for i, within := range []time.Duration{time.Second / 2, time.Hour} {
+					v.set(func() { clear(v.calls); v.refuse = losing(1000) })
+					req.OnceKey = []string{"{k}:a", "{k}:b"}[i]
+					ending, cancel := context.WithCancel(ctx)
+					time.AfterFunc(within, cancel)
+					began := time.Now()
+					err := c.WaitRequest(ending, req, time.Time{})
+					if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `ask again with the OnceKey "`+req.OnceKey+`", which is charged once`) || time.Since(began) > 16*time.Second {
+						t.Errorf("ended: %v after %v", err, time.Since(began))
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
 // If no server decides, the fallback determines whether a caller waits, proceeds or gets an error.
 func TestWaitWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +185,23 @@ func TestClientWithoutDecision(t *testing.T) {
 	if err := call(t.Context(), c); !errors.Is(err, client.ErrUnavailable) || status.Code(err) != codes.Unavailable {
 		t.Errorf("error %v, want UNAVAILABLE with the error of the client", err)
 	}
+}
+
+// If the reply to the limiter is lost and the fallback denies, the call is not made, and is charged
+// at most once. Its status is UNAVAILABLE without a RetryInfo, because a repeated call is charged
+// again.
+func TestClientLosesAReply(t *testing.T) {
+	var lose atomic.Int64
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	limiter := limitertest.Hooked(t, server, limitertest.Losing("ratelimit_take", &lose), client.WithFallback(client.FailClosed))
+	lose.Store(2)
+	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
+	err := call(t.Context(), c)
+	checkStatus(t, err, codes.Unavailable, -1)
+	if !errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Error(err)
+	}
+	limitertest.WantUsed(t, limiter, key, 1)
 }
 
 func TestClientCountBy(t *testing.T) {

@@ -212,7 +212,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 
 // take returns the decision, or the zero Result if there is none. A non-nil error ends the call.
 func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
-	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // charge callers that give up, too
+	result, err := adapter.Take(ctx, s.requests.Limiter, req) // charge callers that give up, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
@@ -170,4 +172,20 @@ func TestWithoutADecision(t *testing.T) {
 	if !errors.As(err, &limited) || !errors.Is(err, client.ErrUnavailable) || limited.RetryAfter != time.Second {
 		t.Error(err)
 	}
+}
+
+// If the reply to the limiter is lost and the fallback denies, the request is not sent, and is
+// charged at most once. The error says that it may have been charged.
+func TestLostReplyIsNotRepeated(t *testing.T) {
+	var lose atomic.Int64
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	limiter := limitertest.Hooked(t, server, limitertest.Losing("ratelimit_take", &lose), client.WithFallback(client.FailClosed))
+	lose.Store(2)
+	to := &base{}
+	_, err := newTransport(t, limiter, "100/d", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
+	var limited *client.LimitedError
+	if !errors.As(err, &limited) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `1 of "100/d" may have been taken`) || to.n.Load() != 0 {
+		t.Errorf("%v; %d requests were sent", err, to.n.Load())
+	}
+	limitertest.WantUsed(t, limiter, key, 1)
 }

@@ -32,18 +32,27 @@ func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 // Refund gives n units back to each key of the request, for example because the work cost less or
 // failed. It returns an error if n exceeds the charge of the request. If the request has an
 // OnceKey, Refund returns [client.ErrBadArgs]: the request may be a repeat, which was not charged.
-// While a key is blocked, nothing is given back. If a [client.LocalLimiter] allowed the request,
-// nothing is given back either, because nothing was charged on a server. For ctx, see
-// [Charge.More].
+// While a key is blocked, nothing is given back. For ctx, see [Charge.More].
+//
+// Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
+// [client.LocalLimiter] allowed the request, except units of More, and nothing to a shadow policy
+// that would have denied the request. If the reply of the server to the request was lost, Refund
+// returns a [client.ErrOutcomeUnknown] and gives nothing back. If the reply to a refund is lost, it
+// returns the same; later calls of Refund return it too, because the units may have been given back
+// already.
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return (*adapter.Charge)(c).Refund(ctx, n)
 }
 
 // More charges n more units to each key of the request, for example because the work cost more than
 // expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does:
-// the next requests are denied until these units are paid off. While a key is blocked, More charges
-// nothing and returns 0. If the library on the server is too old, the error is
-// [client.ErrNotDeployed].
+// the next requests are denied until these units are paid off. While a key is blocked, and
+// under a shadow policy that would have denied the request, More charges nothing and returns 0. If the
+// library on the server is too old, the error is [client.ErrNotDeployed].
+//
+// If no server decides, a [client.LocalLimiter] charges the units in this process, and any other
+// [client.Fallback] is ignored: More returns the error. After a [client.ErrOutcomeUnknown], n units
+// may have been charged, and Refund does not give them back.
 //
 // The call uses the values of ctx, but not its deadline or cancellation, so a client that hangs up
 // is charged. The timeout of the limiter bounds the call.

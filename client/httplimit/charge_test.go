@@ -235,6 +235,7 @@ func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 }
 
 // Units that a LocalLimiter allowed are not given back, because they were not charged on a server.
+// Units that a server has charged since then are given back.
 func TestChargeOfLocalLimiter(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	var before int64
@@ -248,9 +249,17 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 			t.Errorf("%d, %v", taken, err)
 		}
 		limitertest.Check(t, charge.Refund(ctx, 2))
+		if got := used(t, limiter, peer); got != 4 {
+			t.Errorf("%d are taken, want 4", got)
+		}
+		limitertest.Check(t, charge.Refund(ctx, 3))
+		limitertest.Check(t, charge.Refund(ctx, 9))
+		if err := charge.Refund(ctx, 1); err == nil {
+			t.Error("gave back more than was charged")
+		}
 	}), get("/"))
-	if got := used(t, limiter, peer); before != 1 || got != 6 {
-		t.Errorf("%d are taken after %d, want 6 after 1", got, before)
+	if got := used(t, limiter, peer); before != 1 || got != 1 {
+		t.Errorf("%d are taken after %d, want 1 after 1", got, before)
 	}
 }
 

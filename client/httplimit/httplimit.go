@@ -184,7 +184,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	result, err := m.Limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up is charged, too
+	result, err := adapter.Take(ctx, m.Limiter, req) // a client that hangs up is charged, too
 	switch {
 	case err != nil:
 		m.onError(r, err)

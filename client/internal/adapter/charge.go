@@ -2,12 +2,28 @@ package adapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 )
+
+// Take calls limiter.Take for a call that a Charge may correct. It ignores the cancellation of ctx;
+// the timeout of limiter bounds the call. If req has several policies, Take sets Each, so that
+// client.Result.Charged is exact.
+func Take(ctx context.Context, limiter *client.Client, req client.Request) (client.Result, error) {
+	policies := 0
+	for _, limit := range req.Limits {
+		if strings.HasPrefix(string(limit), "@") {
+			policies++
+		}
+	}
+	req.Each = req.Each || policies > 1
+	return limiter.Take(context.WithoutCancel(ctx), req)
+}
 
 // Charge records the units that were taken for one call, and can correct them. The packages for
 // HTTP and gRPC export it. The methods of a nil Charge do nothing.
@@ -18,22 +34,52 @@ type Charge struct {
 	mu      sync.Mutex
 	request client.Request
 	result  client.Result
-	units   int64 // units that a server charged to each key; the fewest if they differ
-	local   bool  // a LocalLimiter allowed the call
+	units   int64   // units that a server took from each key; the fewest if they differ
+	short   []int64 // by key: how many of these units the key was not charged, because of a shadow policy
+	out     []bool  // by key: whether a shadow policy would have denied the call, so the key takes no part
+	local   int64   // units that this process allowed because no server decided
+	doubt   error   // why it is unknown whether a server charged the units in local; nil if it did not
+	refund  error   // the error of a refund whose outcome is unknown
 }
 
-// NewCharge returns the charge of req, for which limiter returned result. changed is called with
-// each result, including this one.
+// NewCharge returns the charge of req, for which Take returned result. changed is called with each
+// result, including this one.
 func NewCharge(limiter *client.Client, req client.Request, result client.Result, changed func(client.Request, client.Result)) *Charge {
-	c := &Charge{limiter: limiter, changed: changed, request: req, units: 1, local: result.Source == client.SourceLocal}
+	c := &Charge{limiter: limiter, changed: changed, request: req}
+	cost := func(key int) int64 {
+		switch {
+		case req.UpTo:
+			return result.Taken
+		case len(req.Costs) == 0:
+			return 1
+		}
+		return req.Costs[min(key, len(req.Costs)-1)]
+	}
+	c.units = cost(0)
+	for i := range req.Keys {
+		c.units = min(c.units, cost(i))
+	}
 	switch {
-	case req.UpTo:
-		c.units = result.Taken
-	case len(req.Costs) > 0:
-		c.units = slices.Min(req.Costs)
+	case result.Source == client.SourceLocal || result.Source == client.SourcePolicy:
+		c.units, c.local = 0, c.units
+		_, c.doubt = result.Charged(req)
+	case result.Shadow != nil:
+		c.lists()
+		charged, _ := result.Charged(req) // only an invalid request has an error, and was not decided
+		for i, units := range charged {
+			c.short[i] = cost(i) - units
+			c.out[i] = units == 0 && cost(i) > 0
+		}
 	}
 	c.note(result)
 	return c
+}
+
+// lists makes the lists of c, unless they exist. Most calls need none.
+func (c *Charge) lists() {
+	if c.short == nil {
+		c.short, c.out = make([]int64, len(c.request.Keys)), make([]bool, len(c.request.Keys))
+	}
 }
 
 // Result returns the result of the last call to the limiter.
@@ -53,26 +99,47 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.local && n > 0 {
+	local := c.units == 0 // only this process charged the request
+	most := c.units
+	if local {
+		most = c.local
+	}
+	switch {
+	case n < 0 || n > most:
+		return fmt.Errorf("ratelimit: a refund of %d where the request is charged %d; give from 0 to that", n, most)
+	case c.refund != nil:
+		return fmt.Errorf("ratelimit: a refund of %d, not sent, since an earlier refund of the request may have given the units back: %w", n, c.refund)
+	case local && c.doubt != nil:
+		return fmt.Errorf("ratelimit: a refund of %d, not sent, since the units may not have been charged: %w", n, c.doubt)
+	case local: // nothing was charged on a server
+		c.local -= n
 		return nil
-	}
-	if n < 0 || n > c.units {
-		return fmt.Errorf("ratelimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
-	}
-	if c.request.OnceKey != "" {
+	case c.request.OnceKey != "":
 		return fmt.Errorf("ratelimit: a refund of a request with the OnceKey %q, which may repeat another one; refund without it: %w",
 			c.request.OnceKey, client.ErrBadArgs)
 	}
-	result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{
-		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n},
-	})
-	if err != nil {
-		return err
+	c.lists()
+	costs := make([]int64, len(c.request.Keys))
+	for i := range costs {
+		costs[i] = max(0, n-c.short[i])
 	}
-	if result.Allowed { // false while the key is blocked
-		c.units -= n
+	if slices.Max(costs) > 0 {
+		result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs})
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			c.refund = err
+		}
+		if err != nil {
+			return err
+		}
+		c.note(result)
+		if !result.Allowed { // a key is blocked
+			return nil
+		}
 	}
-	c.note(result)
+	c.units -= n
+	for i := range costs {
+		c.short[i] -= n - costs[i]
+	}
 	return nil
 }
 
@@ -86,18 +153,38 @@ func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	if n < 0 {
 		return 0, fmt.Errorf("ratelimit: %d units more; give a number above 0, or call Refund", n)
 	}
-	result, err := c.limiter.Take(context.WithoutCancel(ctx), client.Request{
-		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, Force: true, UsageKey: c.request.UsageKey,
-	})
+	c.lists()
+	more := client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: make([]int64, len(c.request.Keys)), Force: true, UsageKey: c.request.UsageKey}
+	for i := range more.Costs {
+		if !c.out[i] {
+			more.Costs[i] = n
+		}
+	}
+	if slices.Max(more.Costs) == 0 {
+		return 0, nil
+	}
+	result, err := Take(ctx, c.limiter, more)
 	if err != nil {
 		return 0, err
 	}
-	c.note(result)
-	if !result.Allowed { // a key is blocked, or a Fallback denied
-		return 0, nil
+	units, unknown := result.Charged(more)
+	switch {
+	case unknown != nil: // a Fallback replaced a lost reply
+		return 0, unknown
+	case result.Source == client.SourcePolicy: // FailOpen or FailClosed: nothing was charged
+		return 0, result.Err
 	}
-	if result.Source != client.SourceLocal {
-		c.units += n
+	c.note(result)
+	switch {
+	case !result.Allowed: // a key is blocked
+		return 0, nil
+	case result.Source == client.SourceLocal:
+		c.local += n
+		return n, nil
+	}
+	c.units += n
+	for i, charged := range units {
+		c.short[i] += n - charged
 	}
 	return n, nil
 }

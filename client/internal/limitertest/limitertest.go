@@ -4,6 +4,8 @@ package limitertest
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,6 +83,19 @@ func Before(function string, f func(context.Context)) Hook {
 			f(ctx)
 		}
 		return next()
+	}
+}
+
+// Losing returns a Hook that loses the replies to calls to a function while *lose is above 0, and
+// subtracts 1 for each. The calls are executed.
+func Losing(function string, lose *atomic.Int64) Hook {
+	return func(_ context.Context, called string, next func() error) error {
+		err := next()
+		if called == function && lose.Load() > 0 {
+			lose.Add(-1)
+			return io.ErrUnexpectedEOF
+		}
+		return err
 	}
 }
 
