@@ -63,6 +63,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&o.AllOrNone, "all-or-none", false, "if one descriptor of a request is denied by a file's rule, charge none of the others")
 	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
 	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
+	flags.IntVar(&o.IPv6Prefix, "ipv6-prefix", 64, "prefix length of the IPv6 networks that count as one address")
 	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy and --dev; several are one set")
 	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
 	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")

@@ -67,6 +67,7 @@ func TestWrongUse(t *testing.T) {
 		"--dev more":              `unknown command "more"`,
 		"--dev --timeout x":       `"--timeout"`,
 		"--dev --http 127.0.0.1:0 --grpc 127.0.0.1:99999999": "--grpc 127.0.0.1:99999999: ",
+		"--dev --ipv6-prefix 129":                            "--ipv6-prefix 129 is not the length of an IPv6 prefix; write 1 to 128",
 		"--dev --trusted-proxies 10.0.0.0/8,x":               `"x" is not a network`,
 		"--rediss x":                                         "unknown flag: --rediss",
 	} {

@@ -43,9 +43,10 @@ func TestKeys(t *testing.T) {
 	}{
 		{"IPv4", grpclimit.Peer(), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"IPv4 as IPv6", grpclimit.Peer(), from(t, "[::ffff:203.0.113.7]:1234"), "peer=203.0.113.7"},
-		{"IPv6", grpclimit.Peer(), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::1"},
-		{"IPv6 zone", grpclimit.Peer(), from(t, "[fe80::1%lo]:1234"), "peer=fe80::1"},
-		{"IPv6 network", grpclimit.PeerNetwork(64), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::/64"},
+		{"IPv6", grpclimit.Peer(), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::/64"},
+		{"IPv6 zone", grpclimit.Peer(), from(t, "[fe80::1%lo]:1234"), "peer=fe80::/64"},
+		{"IPv6 address", grpclimit.PeerNetwork(128), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::1"},
+		{"IPv6 network", grpclimit.PeerNetwork(48), from(t, "[2001:db8:1:2::1]:1234"), "peer=2001:db8:1::/48"},
 		{"IPv4, IPv6 network", grpclimit.PeerNetwork(64), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"no address", grpclimit.Peer(), from(t, ""), "peer=unix"},
 		{"method", grpclimit.Method(), from(t, ""), "method=" + method},

@@ -46,6 +46,9 @@ func Escape(text string) string {
 	return b.String()
 }
 
+// IPv6Bits is the default size of the IPv6 networks that count as one address.
+const IPv6Bits = 64
+
 // CheckBits returns an error if bits is not the size of an IPv6 network. maker is the function to
 // name in the error.
 func CheckBits(maker string, bits int) error {

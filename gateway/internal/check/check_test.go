@@ -137,6 +137,19 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestIPv6 checks that the addresses of an IPv6 /64 count as one.
+func TestIPv6(t *testing.T) {
+	g := newGate(t, "192.0.2.0/24")
+	for _, from := range []string{"2001:db8:1:2::1", "2001:db8:1:2:ffff::1"} {
+		if answer := g.ask("GET", "/check/api/address", "X-Forwarded-For", from); answer.Code != 200 {
+			t.Errorf("%s: %d %s", from, answer.Code, answer.Body)
+		}
+	}
+	if got, want := g.keys(t), "[api|address=2001:db8:1:2::/64]"; got != want {
+		t.Errorf("keys %s, want %s", got, want)
+	}
+}
+
 // TestNamespaces checks that %2F in a path stands for the slash in the name of a policy, and that the
 // longest name is accepted.
 func TestNamespaces(t *testing.T) {

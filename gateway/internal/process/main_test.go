@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,9 +55,8 @@ func start(t *testing.T, options process.Options) *gateway {
 	if options.HTTP == "" {
 		options.HTTP = "127.0.0.1:0"
 	}
-	if options.Timeout == 0 {
-		options.Timeout = time.Minute
-	}
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
 	options.Log = slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.options = options
 	var ctx context.Context
@@ -175,9 +175,8 @@ func (g *gateway) says(t *testing.T, text string) {
 // fails checks that a gateway does not start, and that the error contains each of the parts.
 func fails(t *testing.T, options process.Options, parts ...string) {
 	t.Helper()
-	if options.Timeout == 0 {
-		options.Timeout = time.Second
-	}
+	options.Timeout = cmp.Or(options.Timeout, time.Second)
+	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
 	if options.GRPC == "" {
 		options.GRPC = "127.0.0.1:0"
 	}

@@ -41,6 +41,7 @@ type Options struct {
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
+	IPv6Prefix     int           // prefix length of the IPv6 networks that count as one address
 	Policies       []string      // policies files to load with Deploy or Dev, merged into one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
