@@ -48,20 +48,18 @@ func Method() Key {
 	return Func("method", func(_ context.Context, method string) (string, error) { return method, nil })
 }
 
-// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). If
-// there are several values, it uses the first. The key contains the first 32 hexadecimal digits of
-// the value's SHA-256: "metadata:x-api-key~" and the digits.
+// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). A
+// call with several different values gets INVALID_ARGUMENT, because the service may use another one
+// than the limit. The key contains the first 32 hexadecimal digits of the value's SHA-256:
+// "metadata:x-api-key~" and the digits. In authorization, "Bearer T" and "bearer  T" count under one
+// key.
 //
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor
 // that verifies the value before this one.
 func Metadata(name string) Key {
 	name = strings.ToLower(name)
-	return Key{keys.Secret("Metadata", "x-api-key", name, func(c call) string {
-		values := metadata.ValueFromIncomingContext(c.ctx, name)
-		if len(values) == 0 {
-			return ""
-		}
-		return values[0]
+	return Key{keys.Secret("Metadata", "x-api-key", name, func(c call) []string {
+		return metadata.ValueFromIncomingContext(c.ctx, name)
 	})}
 }
 

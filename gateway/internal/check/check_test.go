@@ -201,6 +201,8 @@ func TestKeys(t *testing.T) {
 		{"/header:X-Api-Key", nil, "no header X-Api-Key"},
 		{"/header:X-Api-Key/address", nil, "no header X-Api-Key"},
 		{"/cookie:session", nil, "no cookie session"},
+		{"/cookie:session,address", []string{"Cookie", "session=junk; session=REAL"}, "several different values for the cookie session; send one"},
+		{"/header:X-Api-Key", []string{"X-Api-Key", "one", "X-Api-Key", "two"}, "several different values for the header X-Api-Key; send one"},
 		{"/path/1", nil, "no header X-Forwarded-Uri"},
 		{"/path/0", nil, "the key path/0 has no number; write path/1"},
 		{"/path/x", nil, "the key path/x has no number"},
