@@ -183,19 +183,23 @@ func (g *Gateway) drain(ctx context.Context) {
 
 func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.streams, g.cut = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream)}
+	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(rls.Codec())}
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
 	g.grpc = grpc.NewServer(options...)
-	rlsapi.RegisterRateLimitServiceServer(g.grpc, g.service)
+	rls.Register(g.grpc, g.service)
 	healthapi.RegisterHealthServer(g.grpc, g.health)
 	reflection.Register(g.grpc)
 	g.setReady(false)
 }
 
 // stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
+// Requests for decisions are registered as streams too, but they end by themselves.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	if service == any(g.service) {
+		return serve(service, stream)
+	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(g.streams, cancel)()
