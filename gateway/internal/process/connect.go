@@ -91,7 +91,11 @@ func (o Options) build() (functions.Build, error) {
 	if err != nil {
 		return functions.Build{}, err
 	}
-	return file.Build()
+	build, err := file.Build()
+	if err != nil {
+		return functions.Build{}, fmt.Errorf("--policies: %w", err)
+	}
+	return build, nil
 }
 
 func batches(text string) (int64, time.Duration, error) {

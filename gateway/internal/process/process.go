@@ -79,6 +79,7 @@ type Gateway struct {
 	service *rls.Server
 	health  *health.Server
 	ready   atomic.Bool
+	rules   atomic.Pointer[envoyconfig.Config]
 	grpc    *grpc.Server
 	http    *http.Server
 	deploy  func(context.Context) error // nil unless Options.Deploy is set
@@ -237,6 +238,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 		if err == nil {
 			g.setReady(true)
 			g.options.Log.Info("ready")
+			g.lookUp(ctx)
 			return
 		}
 		if err = remedy.For(err); err.Error() != said {
@@ -249,9 +251,30 @@ func (g *Gateway) untilReady(ctx context.Context) {
 
 // follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
+	used := g.rules.Load()
 	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
-		if err := g.reload(watcher); err != nil {
+		err := g.reload(watcher)
+		switch {
+		case err != nil:
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
+		case g.rules.Load() != used && g.ready.Load():
+			g.lookUp(ctx)
+		}
+		used = g.rules.Load()
+	}
+}
+
+// lookUp logs each policy that a rule names and that the servers do not have, or that does not take
+// one key. A server may get it later, so the rules stay in use.
+func (g *Gateway) lookUp(ctx context.Context) {
+	config := g.rules.Load()
+	if config == nil {
+		return
+	}
+	for _, policy := range config.Policies() {
+		_, err := g.limiter.PeekN(ctx, "|", policy, 0)
+		if errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit) {
+			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
 		}
 	}
 }
@@ -266,6 +289,7 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
+	g.rules.Store(config)
 	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {
