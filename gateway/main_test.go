@@ -19,7 +19,16 @@ func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 var require = redistest.Require
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// runMain is an environment variable that makes the test program run the command instead of tests.
+const runMain = "RATELIMIT_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runMain) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // addresses matches the log line that contains the two addresses.
 var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // gateway is a gateway that runs until the test ends.
 type gateway struct {
 	grpc, http net.Addr
+	admin      net.Addr // nil without Options.Admin
 	log        *redistest.Output
 	options    process.Options
 	cancel     context.CancelFunc
@@ -57,14 +58,16 @@ func start(t *testing.T, options process.Options) *gateway {
 	}
 	options.Timeout = cmp.Or(options.Timeout, time.Minute)
 	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
+	options.Connections = cmp.Or(options.Connections, 1024)
+	options.Hosts = append(options.Hosts, "gateway") // the host of the tests' requests
 	options.Log = slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.options = options
 	var ctx context.Context
 	ctx, g.cancel = context.WithCancel(context.Background())
 	listening := make(chan struct{})
 	go func() {
-		g.ended <- process.Run(ctx, options, func(grpc, http net.Addr) {
-			g.grpc, g.http = grpc, http
+		g.ended <- process.Run(ctx, options, func(grpc, http, admin net.Addr) {
+			g.grpc, g.http, g.admin = grpc, http, admin
 			close(listening)
 		})
 	}()
@@ -177,6 +180,7 @@ func fails(t *testing.T, options process.Options, parts ...string) {
 	t.Helper()
 	options.Timeout = cmp.Or(options.Timeout, time.Second)
 	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
+	options.Connections = cmp.Or(options.Connections, 1024)
 	if options.GRPC == "" {
 		options.GRPC = "127.0.0.1:0"
 	}
@@ -184,7 +188,7 @@ func fails(t *testing.T, options process.Options, parts ...string) {
 		options.HTTP = "127.0.0.1:0"
 	}
 	options.Log = slog.New(slog.DiscardHandler)
-	err := process.Run(t.Context(), options, func(_, _ net.Addr) { t.Errorf("it listens; want an error with %q", parts) })
+	err := process.Run(t.Context(), options, func(_, _, _ net.Addr) { t.Errorf("it listens; want an error with %q", parts) })
 	for _, part := range parts {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v; want %q", err, part)

@@ -26,7 +26,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	plain := api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log})
+	plain := api.New(g.api(g.options.HTTP))
 	if bits := g.options.IPv6Prefix; bits < 1 || bits > 128 {
 		return nil, fmt.Errorf("--ipv6-prefix %d is not the length of an IPv6 prefix; write 1 to 128, such as 64", bits)
 	}
@@ -50,4 +50,19 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 			mux.ServeHTTP(w, r)
 		}
 	}), nil
+}
+
+// api returns the options for the API on the port at addr.
+func (g *Gateway) api(addr string) api.Options {
+	return api.Options{
+		Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, Hosts: g.options.Hosts,
+		AnyHost: strings.HasPrefix(addr, unixPrefix), // browsers do not connect to Unix sockets
+	}
+}
+
+// adminRoutes returns the handler of the admin port.
+func (g *Gateway) adminRoutes(token string) http.Handler {
+	options := g.api(g.options.Admin)
+	options.Admin, options.Token = true, token
+	return api.New(options)
 }
