@@ -32,6 +32,7 @@ func main() {
 func command() *cobra.Command {
 	var o process.Options
 	var level string
+	var health bool
 	cmd := &cobra.Command{
 		Use:   "ratelimit-gateway --redis URL",
 		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
@@ -42,6 +43,9 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if health {
+				return running(cmd.Context(), o.HTTP)
+			}
 			var threshold slog.Level
 			if err := threshold.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log %q is not a level; write debug, info, warn or error", level)
@@ -83,6 +87,7 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports, in PEM form")
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
+	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
 	return cmd

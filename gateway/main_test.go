@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,6 +88,29 @@ func TestWrongUse(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestHealth checks that --health asks a running gateway, and fails if there is none.
+func TestHealth(t *testing.T) {
+	ask := func(args ...string) error {
+		cmd := command()
+		cmd.SetArgs(append([]string{"--health"}, args...))
+		return cmd.ExecuteContext(t.Context())
+	}
+	addr, stop := startGateway(t, "--dev")
+	_, port, _ := net.SplitHostPort(addr)
+	for _, at := range []string{addr, ":" + port} {
+		if err := ask("--http", at); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	if err := ask("--http", addr); err == nil || !strings.Contains(err.Error(), "no gateway answers at --http "+addr) {
+		t.Errorf("%v", err)
+	}
+	if err := ask("--http", "unix:/none/socket"); err == nil || !strings.Contains(err.Error(), "/none/socket") {
+		t.Errorf("%v", err)
 	}
 }
 
