@@ -193,13 +193,13 @@ func TestBytes(t *testing.T) {
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	const reset = `{"keys":["api|address=127.0.0.1"]}`
-	token := write(t, "token", " secret\n")
+	token := write(t, "token", " a secret of operators\n")
 	g := start(t, process.Options{Dev: true, Admin: "127.0.0.1:0", AdminTokenFile: token, Policies: []string{write(t, "policies.yaml", policyFile)}})
 	g.ready(t)
 	if code, body := g.send(t, "POST", "/v1/reset", reset); code != http.StatusForbidden || !strings.Contains(body, "--admin") {
 		t.Errorf("on the data port: %d %s", code, body)
 	}
-	for authorization, want := range map[string]int{"": 401, "Bearer x": 401, "Bearer secret": 200} {
+	for authorization, want := range map[string]int{"": 401, "Bearer x": 401, "Bearer a secret of operators": 200} {
 		request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), "POST", "http://"+g.admin.String()+"/v1/reset", strings.NewReader(reset)))
 		request.Header.Set("Authorization", authorization)
 		response := must[*http.Response](t)((&http.Transport{DisableKeepAlives: true}).RoundTrip(request))
@@ -211,7 +211,7 @@ func TestAdmin(t *testing.T) {
 		t.Error("there is an admin port without --admin")
 	}
 	start(t, process.Options{Dev: true, Admin: "127.0.0.1:0"}).ready(t)
-	start(t, process.Options{Dev: true, Admin: "0.0.0.0:0", AdminToken: "secret"}).says(t, "the token of the admin port travels unencrypted")
+	start(t, process.Options{Dev: true, Admin: "0.0.0.0:0", AdminToken: "a secret of operators"}).says(t, "the token of the admin port travels unencrypted")
 	for _, tt := range []struct {
 		options process.Options
 		want    string
@@ -221,7 +221,8 @@ func TestAdmin(t *testing.T) {
 		{process.Options{Dev: true, Admin: "nowhere"}, "--admin nowhere: "},
 		{process.Options{Dev: true, AdminTokenFile: token}, "--admin-token-file is for the admin port; give --admin"},
 		{process.Options{Dev: true, Admin: "127.0.0.1:0", AdminTokenFile: "/none"}, "--admin-token-file: open /none: "},
-		{process.Options{Dev: true, Admin: "127.0.0.1:0", AdminTokenFile: write(t, "empty", "\n")}, "is empty; write the token into it"},
+		{process.Options{Dev: true, Admin: "127.0.0.1:0", AdminTokenFile: write(t, "empty", "\n")}, "empty: the token has 0 characters, which can be guessed; give at least 16"},
+		{process.Options{Dev: true, Admin: "127.0.0.1:0", AdminToken: "secret"}, "RATELIMIT_ADMIN_TOKEN: the token has 6 characters"},
 		{process.Options{Dev: true, Timeout: time.Minute + 1}, "--timeout 1m0.000000001s is above 1m0s, the most"},
 		{process.Options{Dev: true, Connections: -1}, "--max-connections -1 is not above 0"},
 	} {

@@ -51,19 +51,20 @@ func (g *Gateway) listen(secure bool) (p ports, err error) {
 
 // adminToken returns the token of the admin port, or "" if it has none.
 func (o Options) adminToken() (string, error) {
+	const shortest = 16
+	token, from := strings.TrimSpace(o.AdminToken), "RATELIMIT_ADMIN_TOKEN"
+	if o.AdminTokenFile != "" {
+		text, err := os.ReadFile(o.AdminTokenFile)
+		if err != nil {
+			return "", fmt.Errorf("--admin-token-file: %w; name a file that has the token", err)
+		}
+		token, from = strings.TrimSpace(string(text)), "--admin-token-file "+o.AdminTokenFile
+	}
 	switch {
 	case o.Admin == "" && o.AdminTokenFile != "":
 		return "", errors.New("--admin-token-file is for the admin port; give --admin and its address, or leave it out")
-	case o.AdminTokenFile == "":
-		return strings.TrimSpace(o.AdminToken), nil
-	}
-	text, err := os.ReadFile(o.AdminTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--admin-token-file: %w; name a file that has the token", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("--admin-token-file: %s is empty; write the token into it", o.AdminTokenFile)
+	case o.Admin != "" && len(token) < shortest && (token != "" || o.AdminTokenFile != ""):
+		return "", fmt.Errorf("%s: the token has %d characters, which can be guessed; give at least %d", from, len(token), shortest)
 	}
 	return token, nil
 }
