@@ -4,4 +4,5 @@ COPY ca-certificates.crt /etc/ssl/certs/
 COPY ratelimit-gateway ratelimit-gateway_NOTICES.txt ratelimit-gateway.cdx.json /
 USER 65532:65532
 EXPOSE 8080 8081
+HEALTHCHECK --interval=10s --timeout=5s CMD ["/ratelimit-gateway", "--health"]
 ENTRYPOINT ["/ratelimit-gateway"]

@@ -21,6 +21,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, even while requests are in progress
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "ratelimit-gateway:", err)
 		stop()
@@ -31,6 +32,7 @@ func main() {
 func command() *cobra.Command {
 	var o process.Options
 	var level string
+	var health bool
 	cmd := &cobra.Command{
 		Use:   "ratelimit-gateway --redis URL",
 		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
@@ -41,6 +43,9 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if health {
+				return running(cmd.Context(), o.HTTP)
+			}
 			var threshold slog.Level
 			if err := threshold.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log %q is not a level; write debug, info, warn or error", level)
@@ -49,8 +54,13 @@ func command() *cobra.Command {
 				o.Redis = url
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
-			return process.Run(cmd.Context(), o, func(grpc, http net.Addr) {
-				o.Log.Info("listening", "grpc", grpc, "http", http)
+			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
+			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
+				at := []any{"grpc", grpc, "http", http}
+				if admin != nil {
+					at = append(at, "admin", admin)
+				}
+				o.Log.Info("listening", at...)
 			})
 		},
 	}
@@ -58,11 +68,17 @@ func command() *cobra.Command {
 	flags.StringVar(&o.Redis, "redis", "redis://127.0.0.1:6379", "URL of the servers; rediss, redis+cluster and redis-sentinel too; REDIS_URL if absent")
 	flags.StringVar(&o.GRPC, "grpc", "127.0.0.1:8081", "address for Envoy's rate limit service; unix:/path for a socket")
 	flags.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "address for forward auth, the plain API, health and metrics; unix:/path for a socket")
+	flags.StringVar(&o.Admin, "admin", "", "address for block, override, reset and so on, such as 127.0.0.1:8082; other machines need a token")
+	flags.StringVar(&o.AdminTokenFile, "admin-token-file", "", "file with the token for --admin; RATELIMIT_ADMIN_TOKEN if absent")
+	flags.StringSliceVar(&o.Hosts, "hosts", nil, "names under which programs call the plain API; addresses and localhost are always allowed")
+	flags.IntVar(&o.Connections, "max-connections", 1024, "most open connections of each port")
+	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection, for tools such as grpcurl")
 	flags.StringVar(&o.EnvoyConfig, "envoy-config", "", "folder with the files of envoyproxy/ratelimit")
 	flags.BoolVar(&o.MergeDomains, "merge-domains", false, "several files may have the same domain")
 	flags.BoolVar(&o.AllOrNone, "all-or-none", false, "if one descriptor of a request is denied by a file's rule, charge none of the others")
 	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
 	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
+	flags.IntVar(&o.IPv6Prefix, "ipv6-prefix", 64, "prefix length of the IPv6 networks that count as one address")
 	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy and --dev; several are one set")
 	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
 	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")
@@ -71,6 +87,7 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports, in PEM form")
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
+	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
 	return cmd

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,7 +20,16 @@ func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }
 
 var require = redistest.Require
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// runMain is an environment variable that makes the test program run the command instead of tests.
+const runMain = "RATELIMIT_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runMain) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // addresses matches the log line that contains the two addresses.
 var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)
@@ -67,6 +77,7 @@ func TestWrongUse(t *testing.T) {
 		"--dev more":              `unknown command "more"`,
 		"--dev --timeout x":       `"--timeout"`,
 		"--dev --http 127.0.0.1:0 --grpc 127.0.0.1:99999999": "--grpc 127.0.0.1:99999999: ",
+		"--dev --ipv6-prefix 129":                            "--ipv6-prefix 129 is not the length of an IPv6 prefix; write 1 to 128",
 		"--dev --trusted-proxies 10.0.0.0/8,x":               `"x" is not a network`,
 		"--rediss x":                                         "unknown flag: --rediss",
 	} {
@@ -77,6 +88,29 @@ func TestWrongUse(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestHealth checks that --health asks a running gateway, and fails if there is none.
+func TestHealth(t *testing.T) {
+	ask := func(args ...string) error {
+		cmd := command()
+		cmd.SetArgs(append([]string{"--health"}, args...))
+		return cmd.ExecuteContext(t.Context())
+	}
+	addr, stop := startGateway(t, "--dev")
+	_, port, _ := net.SplitHostPort(addr)
+	for _, at := range []string{addr, ":" + port} {
+		if err := ask("--http", at); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	if err := ask("--http", addr); err == nil || !strings.Contains(err.Error(), "no gateway answers at --http "+addr) {
+		t.Errorf("%v", err)
+	}
+	if err := ask("--http", "unix:/none/socket"); err == nil || !strings.Contains(err.Error(), "/none/socket") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -58,6 +58,25 @@ func (f *File) Check() (Findings, error) {
 	return found, nil
 }
 
+// CheckLimits makes the library parse limits that are not in a policies file, in the offline engine.
+// It returns an error for each limit that ratelimit_take rejects on one key. A limit may name a
+// policy, such as @api: CheckLimits does not know whether a server has it. The last result is not
+// nil only if the engine fails.
+func CheckLimits(limits []string) (map[string]error, error) {
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()))
+	if err != nil {
+		return nil, fmt.Errorf("the library does not load: %w", err)
+	}
+	defer func() { _ = server.Close() }()
+	c, wrong := checker{server: server}, map[string]error{}
+	for _, limit := range limits {
+		if _, err := c.call("FCALL_RO", "ratelimit_peek", 1, "k", limit); err != nil && !strings.HasPrefix(limit, "@") {
+			wrong[limit] = err
+		}
+	}
+	return wrong, c.failed
+}
+
 // startOfTests is the default time of the engine's clock: a Thursday, in UTC.
 var startOfTests = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 

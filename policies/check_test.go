@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -22,6 +23,26 @@ func TestCheckWithoutPositions(t *testing.T) {
 	found, err := file.Check()
 	if err != nil || len(found.Wrong) != 5 || found.Wrong[0].Line != 0 {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Build refuses what the library refuses, so that no caller can forget the check.
+func TestBuildRefuses(t *testing.T) {
+	file, err := Parse("p.yaml", []byte("policies:\n  api: 10/sx\n  web: 5/x\n  good: 1/s\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.Build()
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) != 2 || !strings.HasPrefix(err.Error(), `p.yaml:2:8: policy api: "10/sx": the unit of the period`) {
+		t.Errorf("%v, %q", err, problems)
+	}
+}
+
+func TestCheckLimits(t *testing.T) {
+	wrong, err := CheckLimits([]string{"10/s burst=20, 1000/h", "@api", "10/sx", "concurrency 5", ""})
+	if err != nil || len(wrong) != 3 || wrong["10/sx"] == nil || wrong["concurrency 5"] == nil || wrong[""] == nil {
+		t.Errorf("%v, %v", wrong, err)
 	}
 }
 

@@ -64,7 +64,7 @@ func Parse(name string, content []byte) (*File, error) {
 		case len(file.Policies) == 0:
 			s.Wrong(given.Key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
-			if _, err := file.Build(); err != nil { // the build is too large because of aliases
+			if _, err := file.build(); err != nil { // the build is too large because of aliases
 				s.Wrong(given.Key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
@@ -89,7 +89,7 @@ func isTests(root *yaml.Node) bool {
 // refused adds the problems of limits that the library rejects, so that the user sees them together
 // with the file's other problems.
 func (s *source) refused(file *File) {
-	if _, err := file.Build(); err != nil || len(file.Policies) == 0 {
+	if _, err := file.build(); err != nil || len(file.Policies) == 0 {
 		return
 	}
 	if found, err := file.Check(); err == nil {
@@ -99,8 +99,21 @@ func (s *source) refused(file *File) {
 	}
 }
 
-// Build builds the library with the file's policies.
+// Build checks the file's policies, and builds the library with them. If the library rejects a
+// policy, the error is of type Problems, as Findings.Wrong of Check.
 func (f *File) Build() (functions.Build, error) {
+	found, err := f.Check()
+	if err != nil {
+		return functions.Build{}, err
+	}
+	if len(found.Wrong) > 0 {
+		return functions.Build{}, found.Wrong
+	}
+	return f.build()
+}
+
+// build is like Build, but checks no limits.
+func (f *File) build() (functions.Build, error) {
 	list := make([]functions.Policy, len(f.Policies))
 	for i, policy := range f.Policies {
 		list[i] = policy.Policy

@@ -13,7 +13,7 @@ import (
 
 // Read reads files, which together are one set of policies. If a file exists but is invalid, or if
 // two files have policies of the same name, the error is of type Problems. If Read succeeds, the
-// limits are not checked yet: call File.Check. If a file has problems, Read also checks the file's
+// limits are not checked yet: File.Build and File.Check do that. If a file has problems, Read also checks the file's
 // limits, so that the error contains all problems.
 func Read(names ...string) (*File, error) {
 	files := make([]*File, 0, len(names))
@@ -49,7 +49,7 @@ func Read(names ...string) (*File, error) {
 	}
 	problems = append(problems, all.twice()...)
 	if len(problems) == 0 {
-		if _, err := all.Build(); err != nil { // all files together have too many policies, or too large ones
+		if _, err := all.build(); err != nil { // all files together have too many policies, or too large ones
 			problems = Problems{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
 		}
 	}

@@ -82,7 +82,7 @@ type Failure struct {
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
-	build, err := f.Policies.Build()
+	build, err := f.Policies.build()
 	if err != nil {
 		return results, err
 	}

@@ -48,32 +48,32 @@ func Method() Key {
 	return Func("method", func(_ context.Context, method string) (string, error) { return method, nil })
 }
 
-// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). If
-// there are several values, it uses the first. The key contains the first 32 hexadecimal digits of
-// the value's SHA-256: "metadata:x-api-key~" and the digits.
+// Metadata counts each call by a value of its incoming metadata, such as Metadata("x-api-key"). A
+// call with several different values gets INVALID_ARGUMENT, because the service may use another one
+// than the limit. The key contains the first 32 hexadecimal digits of the value's SHA-256:
+// "metadata:x-api-key~" and the digits. In authorization, "Bearer T" and "bearer  T" count under one
+// key.
 //
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor
 // that verifies the value before this one.
 func Metadata(name string) Key {
 	name = strings.ToLower(name)
-	return Key{keys.Secret("Metadata", "x-api-key", name, func(c call) string {
-		values := metadata.ValueFromIncomingContext(c.ctx, name)
-		if len(values) == 0 {
-			return ""
-		}
-		return values[0]
+	return Key{keys.Secret("Metadata", "x-api-key", name, func(c call) []string {
+		return metadata.ValueFromIncomingContext(c.ctx, name)
 	})}
 }
 
 // Peer counts each call by the remote address of its connection: "peer=203.0.113.7", or, if the
 // address is not an IP address, by the name of the network, such as "peer=unix". Ports and IPv6
-// zones are removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy
-// this is the address of the proxy: use a [Func] that reads the metadata that the proxy sets.
-func Peer() Key { return PeerNetwork(128) }
+// zones are removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Other IPv6
+// addresses count by their /64 network, as in "peer=2001:db8:1:2::/64", because a household or a
+// rented machine usually has at least a /64, and could otherwise use a new address for each call.
+// Behind a proxy the address is that of the proxy: use a [Func] that reads the metadata that the
+// proxy sets.
+func Peer() Key { return PeerNetwork(keytext.IPv6Bits) }
 
 // PeerNetwork is like Peer, but counts each IPv6 network with the given prefix length as one
-// address, as in PeerNetwork(64). A household or a rented machine usually has at least a /64, and
-// could otherwise use a new address for each call.
+// address. With PeerNetwork(128), each address counts alone.
 func PeerNetwork(ipv6Bits int) Key {
 	if err := keytext.CheckBits("PeerNetwork", ipv6Bits); err != nil {
 		return Key{keytext.Key[call]{Err: err}}

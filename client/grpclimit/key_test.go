@@ -43,13 +43,16 @@ func TestKeys(t *testing.T) {
 	}{
 		{"IPv4", grpclimit.Peer(), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"IPv4 as IPv6", grpclimit.Peer(), from(t, "[::ffff:203.0.113.7]:1234"), "peer=203.0.113.7"},
-		{"IPv6", grpclimit.Peer(), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::1"},
-		{"IPv6 zone", grpclimit.Peer(), from(t, "[fe80::1%lo]:1234"), "peer=fe80::1"},
-		{"IPv6 network", grpclimit.PeerNetwork(64), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::/64"},
+		{"IPv6", grpclimit.Peer(), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::/64"},
+		{"IPv6 zone", grpclimit.Peer(), from(t, "[fe80::1%lo]:1234"), "peer=fe80::/64"},
+		{"IPv6 address", grpclimit.PeerNetwork(128), from(t, "[2001:db8::1]:1234"), "peer=2001:db8::1"},
+		{"IPv6 network", grpclimit.PeerNetwork(48), from(t, "[2001:db8:1:2::1]:1234"), "peer=2001:db8:1::/48"},
 		{"IPv4, IPv6 network", grpclimit.PeerNetwork(64), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"no address", grpclimit.Peer(), from(t, ""), "peer=unix"},
 		{"method", grpclimit.Method(), from(t, ""), "method=" + method},
-		{"metadata", grpclimit.Metadata("X-Api-Key"), from(t, "", "x-api-key", "secret", "x-api-key", "other"), "metadata:x-api-key~2bb80d537b1da3e38bd30361aa855686"},
+		{"metadata", grpclimit.Metadata("X-Api-Key"), from(t, "", "x-api-key", "secret", "x-api-key", "secret"), "metadata:x-api-key~2bb80d537b1da3e38bd30361aa855686"},
+		{"different metadata", grpclimit.FirstOf(grpclimit.Metadata("x-api-key"), grpclimit.Peer()), from(t, "", "x-api-key", "secret", "x-api-key", "other"), "differ"},
+		{"authorization", grpclimit.Metadata("authorization"), from(t, "", "authorization", "Bearer  T"), "metadata:authorization~21b3ee3f557da4f13da0f2d43f5bc77d"},
 		{"no metadata", grpclimit.Metadata("x-api-key"), from(t, ""), ""},
 		{"empty metadata", grpclimit.Metadata("x-api-key"), from(t, "", "x-api-key", ""), ""},
 		{"function", tenant("a|b{c}%"), from(t, ""), "tenant=a%7Cb%7Bc%7D%25"},
@@ -76,6 +79,10 @@ func TestKeys(t *testing.T) {
 			switch tt.want {
 			case "":
 				if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "lacks what it is limited by: no ") {
+					t.Errorf("error %v, want INVALID_ARGUMENT", err)
+				}
+			case "differ":
+				if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "several different values for the metadata x-api-key; send one") {
 					t.Errorf("error %v, want INVALID_ARGUMENT", err)
 				}
 			case "error":

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
@@ -192,7 +193,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	}
 	req, err := s.requests.Request(call{ctx: ctx, method: method})
 	switch {
-	case errors.Is(err, ErrNoKey):
+	case errors.Is(err, ErrNoKey), errors.Is(err, keytext.ErrDiffer):
 		return ctx, client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
 		if !errors.Is(err, ctx.Err()) { // not reported if the caller has given up

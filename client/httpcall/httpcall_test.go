@@ -357,6 +357,27 @@ func TestCloseIdleConnections(t *testing.T) {
 	newTransport(t, limiter, "1/s", &base{}).CloseIdleConnections() // the base has no such method
 }
 
+// structBase is a base transport that is not a pointer.
+type structBase struct{}
+
+func (structBase) RoundTrip(*http.Request) (*http.Response, error) {
+	return (&base{}).response(http.StatusTeapot), nil
+}
+
+// The base may have any type that is a RoundTripper. Only a nil pointer, function and so on are refused.
+func TestBaseOfAnyType(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	response := must[*http.Response](t)(newTransport(t, limiter, "1/s", structBase{}).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusTeapot {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	var none *http.Transport
+	if _, err := httpcall.New(limiter, "a", "1/s", httpcall.WithBase(none)); err == nil || !strings.Contains(err.Error(), "WithBase(nil)") {
+		t.Errorf("a nil *http.Transport: %v", err)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	for _, tt := range []struct {

@@ -57,9 +57,9 @@ func ReadForwarded() AddressOption {
 	}
 }
 
-// IPv6Prefix counts each IPv6 network with the given prefix length, such as 64, as one address. A
-// household or a rented machine usually has at least a /64, and could otherwise use a new address
-// for each request.
+// IPv6Prefix sets the prefix length of the IPv6 networks that count as one address. The default is
+// 64, because a household or a rented machine usually has at least a /64, and could otherwise use a
+// new address for each request. Some have a /56 or a /48. With 128, each address counts alone.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
 		a.ipv6Bits = bits
@@ -67,8 +67,9 @@ func IPv6Prefix(bits int) AddressOption {
 	}
 }
 
-// Address counts each request by the address of its client: "address=203.0.113.7". Without options
-// this is the address of the connection ([http.Request.RemoteAddr]).
+// Address counts each request by the address of its client: "address=203.0.113.7", or, for IPv6, by
+// its /64 network: "address=2001:db8:1:2::/64" ([IPv6Prefix]). Without options this is the address
+// of the connection ([http.Request.RemoteAddr]).
 //
 // Behind proxies, use [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
 // where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
@@ -78,7 +79,7 @@ func IPv6Prefix(bits int) AddressOption {
 // Ports and IPv6 zones are removed, and an IPv4 address written as IPv6 (::ffff:203.0.113.7)
 // becomes the IPv4 address.
 func Address(opts ...AddressOption) Key {
-	a := &addresses{ipv6Bits: 128}
+	a := &addresses{ipv6Bits: keytext.IPv6Bits}
 	for _, opt := range opts {
 		if opt == nil {
 			return unusable(errors.New("an option of Address is nil; leave it out"))

@@ -9,7 +9,7 @@ import (
 
 func addressOf(t testing.TB, remote string, lines []string, opts ...AddressOption) (string, error) {
 	t.Helper()
-	key := Address(opts...)
+	key := Address(append([]AddressOption{IPv6Prefix(128)}, opts...)...) // the whole address, unless opts set a network
 	if key.key.Err != nil {
 		t.Fatal(key.key.Err)
 	}
@@ -121,6 +121,23 @@ func TestAddressByForwarded(t *testing.T) {
 		got, err := addressOf(t, "10.0.0.1:1", lines, TrustedProxies("10.0.0.0/8"), ReadForwarded())
 		if err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v, want %s", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// Without IPv6Prefix, the addresses of an IPv6 /64 count as one, because one client usually has that
+// many. An IPv4 address counts alone, in every spelling.
+func TestAddressesOfOneClient(t *testing.T) {
+	for remote, want := range map[string]string{
+		"[2001:db8:1:2::7]:1":                  "address=2001:db8:1:2::/64",
+		"[2001:db8:1:2:ffff:ffff:ffff:ffff]:2": "address=2001:db8:1:2::/64",
+		"[2001:db8:1:3::7]:1":                  "address=2001:db8:1:3::/64",
+		"[fe80::7%eth0]:1":                     "address=fe80::/64",
+		"203.0.113.7:1":                        "address=203.0.113.7",
+		"[::ffff:203.0.113.7]:1":               "address=203.0.113.7",
+	} {
+		if got, err := Address().key.Of(&http.Request{RemoteAddr: remote}); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", remote, got, err, want)
 		}
 	}
 }

@@ -53,11 +53,11 @@ func ExampleNew() {
 }
 
 // Behind a proxy the client's address is in X-Forwarded-For. Text that the client itself wrote
-// there is ignored.
+// there is ignored. IPv6 addresses of the same /64 count as one client.
 func ExampleAddress() {
 	limiter, stop := exampleLimiter()
 	defer stop()
-	key := httplimit.Address(httplimit.TrustedProxies("10.0.0.0/8"), httplimit.IPv6Prefix(64))
+	key := httplimit.Address(httplimit.TrustedProxies("10.0.0.0/8"))
 	limit, err := httplimit.New(limiter, "api", "2/m", key)
 	if err != nil {
 		fmt.Println(err)

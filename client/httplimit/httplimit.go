@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
@@ -171,7 +172,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	ctx := r.Context()
 	req, err := m.Request(r)
 	switch {
-	case errors.Is(err, ErrNoKey):
+	case errors.Is(err, ErrNoKey), errors.Is(err, keytext.ErrDiffer):
 		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	case err != nil:

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"errors"
 	"net/http"
+	"net/url"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
@@ -26,9 +27,12 @@ var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Mak
 // hash slot in a cluster.
 func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
-// Header counts requests by the value of a header, such as Header("X-Api-Key"). If there are
-// several values, it uses the first. The key contains the first 32 hexadecimal digits of the
-// value's SHA-256: "header:X-Api-Key~" and the digits.
+// Header counts requests by the value of a header, such as Header("X-Api-Key"). A request with
+// several different values gets 400 Bad Request, because the application may use another one than
+// the limit. The key contains the first 32 hexadecimal digits of the value's SHA-256:
+// "header:X-Api-Key~" and the digits. Spaces around the value are removed. In Authorization, the
+// scheme is put in lower case, with one space behind it, so that "Bearer T" and "bearer  T" count
+// under one key.
 //
 // A client that sends a new value each time counts as a new client each time. Put middleware that
 // verifies the header, or middleware with [Address], around this one. The same applies to [Cookie].
@@ -36,18 +40,21 @@ func Header(name string) Key {
 	if name = http.CanonicalHeaderKey(name); name == "Host" {
 		return unusable(errors.New("Header(\"Host\"), which net/http keeps apart; use Func(\"host\", f) with an f that returns Request.Host"))
 	}
-	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
+	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) []string { return r.Header[name] })}
 }
 
-// Cookie counts each request by the value of a cookie. If several cookies have the name, the first
-// is used. The value is hashed as with [Header].
+// Cookie counts each request by the value of a cookie, without quotes and percent-encoding. A
+// request with several different values gets 400 Bad Request. The value is hashed as with [Header].
 func Cookie(name string) Key {
-	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
-		cookie, err := r.Cookie(name)
-		if err != nil {
-			return ""
+	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) []string {
+		var values []string
+		for _, cookie := range r.CookiesNamed(name) {
+			if plain, err := url.PathUnescape(cookie.Value); err == nil { // as many applications do
+				cookie.Value = plain
+			}
+			values = append(values, cookie.Value)
 		}
-		return cookie.Value
+		return values
 	})}
 }
 

@@ -28,7 +28,7 @@ func TestKeys(t *testing.T) {
 		return httplimit.Func("tenant", func(*http.Request) (string, error) { return v, nil })
 	}
 	long := strings.Repeat("x", 10_000)
-	header, cookie := httplimit.Header("x-api-key"), httplimit.Cookie("sid")
+	header, authorization, cookie := httplimit.Header("x-api-key"), httplimit.Header("authorization"), httplimit.Cookie("sid")
 	for _, tt := range []struct {
 		name    string
 		key     httplimit.Key
@@ -37,11 +37,18 @@ func TestKeys(t *testing.T) {
 	}{
 		{"the address", httplimit.Address(), get("/"), "address=192.0.2.1"},
 		{"a header", header, get("/", "X-Api-Key", "secret"), "header:X-Api-Key~" + hash("secret")},
-		{"a header twice", header, get("/", "X-Api-Key", "one", "X-Api-Key", "two"), "header:X-Api-Key~" + hash("one")},
+		{"a header twice", header, get("/", "X-Api-Key", "one", "X-Api-Key", "one", "X-Api-Key", ""), "header:X-Api-Key~" + hash("one")},
+		{"spaces", header, get("/", "X-Api-Key", " \tBearer  One\t"), "header:X-Api-Key~" + hash("Bearer  One")},
+		{"Bearer", authorization, get("/", "Authorization", "Bearer T"), "header:Authorization~" + hash("bearer T")},
+		{"bearer", authorization, get("/", "Authorization", "bearer T"), "header:Authorization~" + hash("bearer T")},
+		{"Bearer and spaces", authorization, get("/", "Authorization", "BEARER \t T "), "header:Authorization~" + hash("bearer T")},
+		{"no scheme", authorization, get("/", "Authorization", "Secret"), "header:Authorization~" + hash("Secret")},
 		{"a long header", header, get("/", "X-Api-Key", long), "header:X-Api-Key~" + hash(long)},
 		{"no header", header, get("/"), ""},
 		{"an empty header", header, get("/", "X-Api-Key", ""), ""},
-		{"a cookie", cookie, get("/", "Cookie", "a=b; sid=secret; sid=other"), "cookie:sid~" + hash("secret")},
+		{"a cookie", cookie, get("/", "Cookie", "a=b; sid=secret; sid=secret"), "cookie:sid~" + hash("secret")},
+		{"a cookie on two lines, in other spellings", cookie, get("/", "Cookie", `sid="secret"`, "Cookie", "sid=%73ecret; sid="), "cookie:sid~" + hash("secret")},
+		{"a cookie that is not encoded", cookie, get("/", "Cookie", "sid=%secret"), "cookie:sid~" + hash("%secret")},
 		{"an empty cookie", cookie, get("/", "Cookie", "sid="), ""},
 		{"no cookie", cookie, get("/", "Cookie", "sid"), ""},
 		{"the pattern of a mux", httplimit.PatternOf(mux), get("/items/7"), "route=GET /items/%7Bid%7D"},
@@ -81,6 +88,33 @@ func TestKeys(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A request with two values for one credential is refused, also if FirstOf has another key: only the
+// application knows which value counts. Nothing is charged.
+func TestDifferentValues(t *testing.T) {
+	limiter, server := newLimiter(t)
+	for _, tt := range []struct {
+		key   httplimit.Key
+		lines []string
+		want  string
+	}{
+		{httplimit.Header("X-Api-Key"), []string{"X-Api-Key", "one", "X-Api-Key", "two"}, "header X-Api-Key"},
+		{httplimit.Header("Authorization"), []string{"Authorization", "Bearer T", "Authorization", "bearer t"}, "header Authorization"},
+		{httplimit.Cookie("session"), []string{"Cookie", "session=junk; session=REAL"}, "cookie session"},
+		{httplimit.Cookie("session"), []string{"Cookie", "session=junk", "Cookie", "a=b; session=REAL"}, "cookie session"},
+	} {
+		for _, key := range []httplimit.Key{tt.key, httplimit.FirstOf(tt.key, httplimit.Address()), httplimit.Join(httplimit.Address(), tt.key)} {
+			response := serve(newHandler(t, limiter, "100/d", key, ok), get("/", tt.lines...))
+			checkStatus(t, response, http.StatusBadRequest)
+			if detail, want := body(t, response)["detail"], "the request has several different values for the "+tt.want+"; send one"; detail != want {
+				t.Errorf("%q: %v, want %s", tt.lines, detail, want)
+			}
+		}
+	}
+	if keys := must[any](t)(server.Do("KEYS", "*")); len(keys.([]any)) != 0 {
+		t.Errorf("counted under %q", keys)
 	}
 }
 

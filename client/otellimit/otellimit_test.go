@@ -12,11 +12,13 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -226,6 +228,15 @@ func TestNewRefuses(t *testing.T) {
 	if o, err := otellimit.New(); err != nil || o.Call == nil || o.Breaker == nil {
 		t.Errorf("with the global providers: %v, %v", o, err)
 	}
+}
+
+// The providers that turn metrics and spans off are structs, not pointers.
+func TestNoopProviders(t *testing.T) {
+	observer, err := otellimit.New(otellimit.WithTracerProvider(nooptrace.NewTracerProvider()), otellimit.WithMeterProvider(noopmetric.NewMeterProvider()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceServer})
 }
 
 func ExampleNew() {

@@ -31,8 +31,8 @@ func TestGRPCurl(t *testing.T) {
 	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
 		ended <- gateway.Run(ctx, gateway.Options{
-			Dev: true, Policies: []string{policies}, Timeout: time.Minute, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler),
-		}, func(grpc, _ net.Addr) { listening <- grpc })
+			Dev: true, Policies: []string{policies}, Timeout: time.Minute, IPv6Prefix: 64, Connections: 10, Reflection: true, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler),
+		}, func(grpc, _, _ net.Addr) { listening <- grpc })
 	}()
 	var addr net.Addr
 	select {

@@ -1,6 +1,7 @@
 package keytext
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,21 +39,46 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret returns a Key that contains a hash of the result of value. maker is the name of the
-// exported function that calls Secret, such as "Header"; its lower-case form is part of the key.
-// example is a sample argument for error messages.
-func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
+// ErrDiffer is the error of a [Keys.Secret] for a C with several values. It is not k.Missing, so
+// FirstOf does not try the next key.
+var ErrDiffer = errors.New("several different values")
+
+// Secret returns a Key that contains a hash of the one value that values returns. Spellings of the
+// same credential have the same hash. If the values differ, the Key returns [ErrDiffer]: only the
+// application knows which of them it uses, so a client could count under one and be served under
+// another. maker is the name of the exported function that calls Secret, such as "Header"; its
+// lower-case form is part of the key. example is a sample argument for error messages.
+func (k Keys[C]) Secret(maker, example, name string, values func(C) []string) Key[C] {
 	if name == "" {
 		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}
 	}
 	kind := strings.ToLower(maker)
 	return Key[C]{Of: func(c C) (string, error) {
-		v := value(c)
+		v := ""
+		for _, value := range values(c) {
+			value = credential(name, value)
+			if v != "" && value != "" && value != v {
+				return "", fmt.Errorf("the request has %w for the %s %s; send one", ErrDiffer, kind, name)
+			}
+			v = cmp.Or(v, value)
+		}
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
 		}
 		return kind + ":" + Escape(name) + "~" + digest(v), nil
 	}}
+}
+
+// credential returns the value of the header name in one spelling: without spaces around it and, for
+// Authorization, with a lower-case scheme and one space behind the scheme (RFC 9110, section 11).
+func credential(name, value string) string {
+	const spaces = " \t"
+	value = strings.Trim(value, spaces)
+	end := strings.IndexAny(value, spaces)
+	if end < 0 || !strings.EqualFold(name, "Authorization") && !strings.EqualFold(name, "Proxy-Authorization") {
+		return value
+	}
+	return strings.ToLower(value[:end]) + " " + strings.TrimLeft(value[end:], spaces)
 }
 
 // Join returns a Key that joins the values of all keys. It returns the first error from these keys.

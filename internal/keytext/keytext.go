@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 )
 
 // longestPlain is the maximum length in bytes of a value that a key contains in full. Longer values
@@ -28,23 +29,28 @@ func digest(value string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Escape percent-encodes characters that would separate parts of a key or form a hash tag.
-// Different strings have different results.
+// Escape percent-encodes characters that would separate parts of a key or form a hash tag, and bytes
+// that are not UTF-8, which nobody can type. Different strings have different results.
 func Escape(text string) string {
 	const special = "%|{}"
-	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(special, c) }) {
+	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || c == utf8.RuneError || strings.ContainsRune(special, c) }) {
 		return text
 	}
 	var b strings.Builder
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == 0x7f || strings.IndexByte(special, c) >= 0 {
-			fmt.Fprintf(&b, "%%%02X", c)
+	for len(text) > 0 {
+		c, n := utf8.DecodeRuneInString(text)
+		if c < ' ' || c == 0x7f || c == utf8.RuneError && n == 1 || strings.ContainsRune(special, c) {
+			fmt.Fprintf(&b, "%%%02X", text[0])
 		} else {
-			b.WriteByte(c)
+			b.WriteString(text[:n])
 		}
+		text = text[n:]
 	}
 	return b.String()
 }
+
+// IPv6Bits is the default size of the IPv6 networks that count as one address.
+const IPv6Bits = 64
 
 // CheckBits returns an error if bits is not the size of an IPv6 network. maker is the function to
 // name in the error.

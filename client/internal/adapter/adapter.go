@@ -96,8 +96,13 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 
 // Set stores value in field. If value is nil, it returns an error with the given text instead.
 func Set[V any](field *V, value V, text string) error {
-	if v := reflect.ValueOf(value); !v.IsValid() || v.IsNil() {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.Invalid:
 		return errors.New(text)
+	case reflect.Chan, reflect.Func, reflect.Map, reflect.Pointer, reflect.Slice: // IsNil panics for other kinds
+		if v.IsNil() {
+			return errors.New(text)
+		}
 	}
 	*field = value
 	return nil

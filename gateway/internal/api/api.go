@@ -32,11 +32,15 @@ const mostBytes = 64 << 10
 //go:embed openapi.yaml
 var document []byte
 
-// Options configures a handler. All fields are required.
+// Options configures a handler. Limiter, Metrics and Log are required.
 type Options struct {
 	Limiter *client.Client
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
+	Admin   bool     // serve only the operations for operators, instead of the others
+	Token   string   // token that requests must have; "" for none
+	Hosts   []string // names under which clients call the API, besides localhost and addresses
+	AnyHost bool     // do not check the names, because browsers cannot connect
 }
 
 type handler struct {
@@ -45,7 +49,9 @@ type handler struct {
 }
 
 // New returns the handler for the paths that begin with [Prefix]. It refuses requests that a
-// browser sends for pages of other origins, because such a page could otherwise reset limits.
+// browser sends for pages of other origins, because such a page could otherwise use up or reset
+// limits. A page can give its own name the address of this machine, so that the page and the API
+// have the same origin (DNS rebinding). Therefore, the name must be a known one, too.
 func New(options Options) http.Handler {
 	h := &handler{Options: options, logs: rate.Sometimes{Interval: time.Second}}
 	guard := http.NewCrossOriginProtection()
@@ -56,6 +62,15 @@ func New(options Options) http.Handler {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && !h.AnyHost && !known(r.Host, h.Hosts):
+		problem.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%.100q is not a known name of the gateway; call it by its address, or start it with --hosts and the name", r.Host)}.Write(w)
+		return
+	case h.Token != "" && !authorized(r, h.Token):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		problem.Problem{Status: http.StatusUnauthorized, Detail: "the request lacks the token of --admin; send it as Authorization: Bearer TOKEN"}.Write(w)
+		return
+	}
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
 	if name == "openapi.yaml" && r.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/yaml")
@@ -66,6 +81,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !found:
 		problem.Problem{Status: http.StatusNotFound, Detail: r.URL.Path + " is not a path of the API; " + Prefix + "openapi.yaml lists the paths"}.Write(w)
+	case op.admin && !h.Admin:
+		problem.Problem{Status: http.StatusForbidden, Detail: r.URL.Path + " is served on the admin port only; start the gateway with --admin 127.0.0.1:8082, and call it there"}.Write(w)
+	case !op.admin && h.Admin:
+		problem.Problem{Status: http.StatusNotFound, Detail: r.URL.Path + " is served on the port of --http, and not on the admin port"}.Write(w)
 	case r.Method != http.MethodPost && !(op.get && r.Method == http.MethodGet):
 		w.Header().Set("Allow", op.methods())
 		problem.Problem{Status: http.StatusMethodNotAllowed, Detail: r.URL.Path + " takes " + op.methods() + ", not " + r.Method}.Write(w)

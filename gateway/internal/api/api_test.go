@@ -51,8 +51,24 @@ func stopped(t *testing.T) *client.Client {
 
 func newHandler(t *testing.T, limiter *client.Client) http.Handler {
 	t.Helper()
-	return New(Options{Limiter: limiter, Metrics: metrics.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
+	h := both{Metrics: metrics.New(prometheus.NewRegistry()), Limiter: limiter, Log: slog.New(slog.DiscardHandler), Hosts: []string{"Example.com"}} // the host of httptest.NewRequest
+	return h
 }
+
+// both serves each operation as the port does that has it.
+type both Options
+
+func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if operations[strings.TrimPrefix(r.URL.Path, Prefix)].admin {
+		b.Admin, b.Token = true, token
+		if r.Header.Get("Authorization") == "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	New(Options(b)).ServeHTTP(w, r)
+}
+
+const token = "the token of operators"
 
 // send sends a request. header alternates the names and values of header fields.
 func send(t *testing.T, h http.Handler, method, name, body string, header ...string) *httptest.ResponseRecorder {
@@ -233,7 +249,7 @@ func TestNoDecision(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		registry := prometheus.NewRegistry()
-		h := New(Options{Limiter: tt.limiter, Metrics: metrics.New(registry), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		h := New(Options{Limiter: tt.limiter, Metrics: metrics.New(registry), Log: slog.New(slog.NewTextHandler(&log, nil)), AnyHost: true})
 		var got struct {
 			Detail, Reason string
 			Lost           bool `json:"outcome_unknown"`
@@ -282,7 +298,7 @@ func wantMetric(t *testing.T, registry *prometheus.Registry, want string) {
 func TestMetricsAndLog(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	h := New(Options{Limiter: newLimiter(t), Metrics: metrics.New(registry), Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	h := both{Limiter: newLimiter(t), Metrics: metrics.New(registry), Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), AnyHost: true}
 	for _, call := range []struct{ name, body string }{
 		{"take", `{"keys":["a"],"limits":["@api"],"cost":2}`},
 		{"take", `{"keys":["a"],"limits":["@api"],"cost":2}`},

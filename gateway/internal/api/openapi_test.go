@@ -225,6 +225,9 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 				try(up, strings.Repeat(" ", mostBytes+1))
 				try(up, body, "Sec-Fetch-Site", "cross-site")
 			}
+			if op.admin {
+				try(up, body, "Authorization", "Bearer wrong")
+			}
 			try(up, body)
 			try(down, body)
 			if text := strings.NewReplacer(`"3/m"`, `"@none"`, `"concurrency 3 lease=30s"`, `"@none"`, `"100/d"`, `"@none"`, `"1000/h"`, `"@none"`, `"100/m"`, `"@none"`, `"10/s burst=20"`, `"@none"`).Replace(body); text != body {

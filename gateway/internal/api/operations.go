@@ -10,9 +10,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/reply"
 )
 
-// operation is what a POST request to a path does. If get is true, GET does the same.
+// operation is what a POST request to a path does. If get is true, GET does the same. If admin is
+// true, only the admin port serves it.
 type operation struct {
-	get            bool
+	get, admin     bool
 	request, reply reflect.Type
 	call           func(ctx context.Context, limiter *client.Client, body []byte) (answer, error)
 }
@@ -44,7 +45,7 @@ var operations = map[string]operation{
 	}, func(_, id string, res client.Result) reply.Released {
 		return reply.Released{Released: res.Allowed, LeaseID: id}
 	}),
-	"block": plain(func(ctx context.Context, limiter *client.Client, q blockRequest) (reply.Blocked, error) {
+	"block": admin(plain(func(ctx context.Context, limiter *client.Client, q blockRequest) (reply.Blocked, error) {
 		d, err := milliseconds("ms", q.MS)
 		if err != nil {
 			return reply.Blocked{}, err
@@ -55,26 +56,26 @@ var operations = map[string]operation{
 			err = limiter.Block(ctx, d, q.Keys...)
 		}
 		return reply.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
-	}),
-	"unblock": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Unblocked, error) {
+	})),
+	"unblock": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Unblocked, error) {
 		n, err := limiter.Unblock(ctx, q.Keys...)
 		return reply.Unblocked{Unblocked: n, Keys: len(q.Keys)}, err
-	}),
-	"override": plain(func(ctx context.Context, limiter *client.Client, q overrideRequest) (reply.Overridden, error) {
+	})),
+	"override": admin(plain(func(ctx context.Context, limiter *client.Client, q overrideRequest) (reply.Overridden, error) {
 		d, err := milliseconds("ms", q.MS)
 		if err != nil {
 			return reply.Overridden{}, err
 		}
 		return reply.Overridden{Overridden: len(q.Keys), Limit: string(q.Limit), ForMS: int64(q.MS)}, limiter.Override(ctx, q.Limit, d, q.Keys...)
-	}),
-	"override_end": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.OverrideEnded, error) {
+	})),
+	"override_end": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.OverrideEnded, error) {
 		n, err := limiter.EndOverride(ctx, q.Keys...)
 		return reply.OverrideEnded{Ended: n, Keys: len(q.Keys)}, err
-	}),
-	"reset": plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Reset, error) {
+	})),
+	"reset": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Reset, error) {
 		n, err := limiter.Reset(ctx, q.Keys...)
 		return reply.Reset{Reset: n, Keys: len(q.Keys)}, err
-	}),
+	})),
 	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (reply.Usage, error) {
 		usage, err := limiter.Usage(ctx, q.Key)
 		return reply.NewUsage(usage), err
@@ -265,6 +266,12 @@ func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) op
 		got, err := ask(ctx, limiter, q)
 		return answer{reply: got, decision: "done"}, err
 	})
+}
+
+// admin marks an operation as one for operators: it changes what other calls decide on a key.
+func admin(op operation) operation {
+	op.admin = true
+	return op
 }
 
 // info returns the operation info. Its request may be empty.

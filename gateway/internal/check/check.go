@@ -27,6 +27,7 @@ type Options struct {
 	Metrics        *metrics.Metrics
 	Log            *slog.Logger
 	TrustedProxies []string // networks of the proxies whose X-Forwarded-For is read
+	IPv6Prefix     int      // prefix length of the IPv6 networks that count as one address; 0 for the default of httplimit
 }
 
 // Handler answers /check/POLICY/KEY... and /deny403/check/POLICY/KEY... for requests with any method
@@ -48,11 +49,14 @@ const (
 
 // New returns a Handler, or an error if a network is invalid.
 func New(options Options) (*Handler, error) {
-	var trust []httplimit.AddressOption
+	var address []httplimit.AddressOption
 	if len(options.TrustedProxies) > 0 {
-		trust = append(trust, httplimit.TrustedProxies(options.TrustedProxies...))
+		address = append(address, httplimit.TrustedProxies(options.TrustedProxies...))
 	}
-	h := &Handler{Options: options, address: httplimit.Address(trust...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
+	if options.IPv6Prefix != 0 {
+		address = append(address, httplimit.IPv6Prefix(options.IPv6Prefix))
+	}
+	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
 	if _, err := httplimit.New(options.Limiter, "check", "1/s", h.address); err != nil {
 		return nil, err
 	}

@@ -137,6 +137,19 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestIPv6 checks that the addresses of an IPv6 /64 count as one.
+func TestIPv6(t *testing.T) {
+	g := newGate(t, "192.0.2.0/24")
+	for _, from := range []string{"2001:db8:1:2::1", "2001:db8:1:2:ffff::1"} {
+		if answer := g.ask("GET", "/check/api/address", "X-Forwarded-For", from); answer.Code != 200 {
+			t.Errorf("%s: %d %s", from, answer.Code, answer.Body)
+		}
+	}
+	if got, want := g.keys(t), "[api|address=2001:db8:1:2::/64]"; got != want {
+		t.Errorf("keys %s, want %s", got, want)
+	}
+}
+
 // TestNamespaces checks that %2F in a path stands for the slash in the name of a policy, and that the
 // longest name is accepted.
 func TestNamespaces(t *testing.T) {
@@ -188,6 +201,8 @@ func TestKeys(t *testing.T) {
 		{"/header:X-Api-Key", nil, "no header X-Api-Key"},
 		{"/header:X-Api-Key/address", nil, "no header X-Api-Key"},
 		{"/cookie:session", nil, "no cookie session"},
+		{"/cookie:session,address", []string{"Cookie", "session=junk; session=REAL"}, "several different values for the cookie session; send one"},
+		{"/header:X-Api-Key", []string{"X-Api-Key", "one", "X-Api-Key", "two"}, "several different values for the header X-Api-Key; send one"},
 		{"/path/1", nil, "no header X-Forwarded-Uri"},
 		{"/path/0", nil, "the key path/0 has no number; write path/1"},
 		{"/path/x", nil, "the key path/x has no number"},

@@ -13,9 +13,10 @@ import (
 
 // Config holds the rules of all domains. It does not change, so goroutines may share it.
 type Config struct {
-	domains map[string]*node
-	notices []string
-	rules   int
+	domains  map[string]*node
+	notices  []string
+	policies []client.Limit
+	rules    int
 }
 
 // Rule describes how to decide on a descriptor.
@@ -63,6 +64,10 @@ func (c *Config) Rules() int { return c.rules }
 // Notices describes the features that the configuration uses but this service does not support, one
 // sentence each.
 func (c *Config) Notices() []string { return c.notices }
+
+// Policies returns the policies that the rules name, such as @api. Only a server knows whether they
+// exist.
+func (c *Config) Policies() []client.Limit { return c.policies }
 
 // Known reports whether the configuration contains this domain.
 func (c *Config) Known(domain string) bool { return c.domains[domain] != nil }

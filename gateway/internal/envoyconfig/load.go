@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 // maxBytes is the size limit of a file. A file with 100,000 rules is about a fifth of this size.
@@ -29,12 +32,21 @@ func Load(dir string, merge bool) (*Config, error) {
 	}
 	l := loader{config: &Config{domains: map[string]*node{}}, merge: merge}
 	var wrong []error
+	var sources []*yamlfile.Source
 	for _, name := range names {
 		content, err := yamlfile.ReadFile(filepath.Join(dir, name), maxBytes)
-		if err == nil {
-			err = l.file(filepath.Join(dir, name), content)
-		}
 		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		l.file(filepath.Join(dir, name), content)
+		sources = append(sources, l.source)
+	}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	for _, source := range sources {
+		if err := source.Err(); err != nil {
 			wrong = append(wrong, err)
 		}
 	}
@@ -65,13 +77,46 @@ type loader struct {
 	config *Config
 	merge  bool
 	source *yamlfile.Source // the current file
+	limits []limited        // values of the field limit
 }
 
-func (l *loader) file(name string, content []byte) error {
+type limited struct {
+	source *yamlfile.Source
+	node   *yaml.Node
+	limit  string
+}
+
+// check makes the library parse each limit, and records those that it rejects. Whether a server has
+// a policy is not known here.
+func (l *loader) check() error {
+	seen := map[string]bool{}
+	for _, g := range l.limits {
+		if strings.HasPrefix(g.limit, "@") && !seen[g.limit] {
+			l.config.policies = append(l.config.policies, client.Limit(g.limit))
+		}
+		seen[g.limit] = true
+	}
+	if len(seen) == 0 {
+		return nil
+	}
+	wrong, err := policies.CheckLimits(slices.Collect(maps.Keys(seen)))
+	if err != nil {
+		return err
+	}
+	for _, g := range l.limits {
+		if err := wrong[g.limit]; err != nil {
+			g.source.Wrong(g.node, "limit: %v", err)
+		}
+	}
+	return nil
+}
+
+// file adds the rules of a file. Problems are in l.source.
+func (l *loader) file(name string, content []byte) {
 	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
 	root := l.source.Document(content, "domain:")
 	if root == nil {
-		return l.source.Err()
+		return
 	}
 	var f struct {
 		Domain      *yaml.Node `yaml:"domain"`
@@ -95,7 +140,6 @@ func (l *loader) file(name string, content []byte) error {
 	if at != nil {
 		l.descriptors(at, f.Descriptors, domain)
 	}
-	return l.source.Err()
 }
 
 // descriptors adds a list of descriptors as children of parent. label is the label of parent in the
@@ -200,6 +244,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 		l.source.Wrong(given["limit"].Key, "rate_limit has limit and one of unit, requests_per_unit and unlimited; keep limit alone")
 	case r.Limit != nil:
 		rule.Limit = client.Limit(l.source.Text(r.Limit, "limit"))
+		l.limits = append(l.limits, limited{l.source, r.Limit, string(rule.Limit)})
 	case r.Unlimited && unit != 0:
 		l.source.Wrong(given["unit"].Key, "rate_limit has unlimited and a unit; keep one of them")
 	case r.Unlimited:

@@ -19,11 +19,19 @@ import (
 // key put less load on Redis.
 const denialMemory = 100 * time.Millisecond
 
+// longestTimeout is the maximum of --timeout.
+const longestTimeout = time.Minute
+
 // connect opens the client. It sends nothing, so the gateway can start without Redis.
 func (g *Gateway) connect() error {
 	o := g.options
-	if o.Timeout <= 0 {
+	switch {
+	case o.Timeout <= 0:
 		return fmt.Errorf("--timeout %v is not above 0; give one such as 15ms", o.Timeout)
+	case o.Timeout > longestTimeout:
+		return fmt.Errorf("--timeout %v is above %v, the most; a proxy does not wait that long", o.Timeout, longestTimeout)
+	case o.Connections < 1:
+		return fmt.Errorf("--max-connections %d is not above 0; give one such as 1024", o.Connections)
 	}
 	build, err := o.build()
 	if err != nil {
@@ -37,6 +45,7 @@ func (g *Gateway) connect() error {
 		}
 		g.close = append(g.close, func() { _ = server.Close() })
 		url = "redis://" + server.Addr()
+		o.Log.Warn("the embedded server asks for no password: every process of this machine can connect to it", "addr", server.Addr())
 	}
 	settings := []client.Option{
 		client.WithTimeout(o.Timeout),
@@ -91,7 +100,11 @@ func (o Options) build() (functions.Build, error) {
 	if err != nil {
 		return functions.Build{}, err
 	}
-	return file.Build()
+	build, err := file.Build()
+	if err != nil {
+		return functions.Build{}, fmt.Errorf("--policies: %w", err)
+	}
+	return build, nil
 }
 
 func batches(text string) (int64, time.Duration, error) {

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // gateway is a gateway that runs until the test ends.
 type gateway struct {
 	grpc, http net.Addr
+	admin      net.Addr // nil without Options.Admin
 	log        *redistest.Output
 	options    process.Options
 	cancel     context.CancelFunc
@@ -54,17 +56,18 @@ func start(t *testing.T, options process.Options) *gateway {
 	if options.HTTP == "" {
 		options.HTTP = "127.0.0.1:0"
 	}
-	if options.Timeout == 0 {
-		options.Timeout = time.Minute
-	}
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
+	options.Connections = cmp.Or(options.Connections, 1024)
+	options.Hosts = append(options.Hosts, "gateway") // the host of the tests' requests
 	options.Log = slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.options = options
 	var ctx context.Context
 	ctx, g.cancel = context.WithCancel(context.Background())
 	listening := make(chan struct{})
 	go func() {
-		g.ended <- process.Run(ctx, options, func(grpc, http net.Addr) {
-			g.grpc, g.http = grpc, http
+		g.ended <- process.Run(ctx, options, func(grpc, http, admin net.Addr) {
+			g.grpc, g.http, g.admin = grpc, http, admin
 			close(listening)
 		})
 	}()
@@ -175,9 +178,9 @@ func (g *gateway) says(t *testing.T, text string) {
 // fails checks that a gateway does not start, and that the error contains each of the parts.
 func fails(t *testing.T, options process.Options, parts ...string) {
 	t.Helper()
-	if options.Timeout == 0 {
-		options.Timeout = time.Second
-	}
+	options.Timeout = cmp.Or(options.Timeout, time.Second)
+	options.IPv6Prefix = cmp.Or(options.IPv6Prefix, 64)
+	options.Connections = cmp.Or(options.Connections, 1024)
 	if options.GRPC == "" {
 		options.GRPC = "127.0.0.1:0"
 	}
@@ -185,7 +188,7 @@ func fails(t *testing.T, options process.Options, parts ...string) {
 		options.HTTP = "127.0.0.1:0"
 	}
 	options.Log = slog.New(slog.DiscardHandler)
-	err := process.Run(t.Context(), options, func(_, _ net.Addr) { t.Errorf("it listens; want an error with %q", parts) })
+	err := process.Run(t.Context(), options, func(_, _, _ net.Addr) { t.Errorf("it listens; want an error with %q", parts) })
 	for _, part := range parts {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v; want %q", err, part)

@@ -3,7 +3,6 @@ package process
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -18,11 +17,10 @@ import (
 	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
@@ -36,11 +34,18 @@ import (
 type Options struct {
 	Redis          string        // URL of the servers; ignored if Dev
 	GRPC, HTTP     string        // addresses, host:port or unix:/path
+	Admin          string        // address of the admin port; "" for none
+	AdminToken     string        // token of the admin port; "" for none
+	AdminTokenFile string        // file with the token of the admin port; "" for none
+	Hosts          []string      // names under which clients call the API, besides localhost and addresses
+	Connections    int           // maximum number of connections of each port
+	Reflection     bool          // serve gRPC reflection
 	EnvoyConfig    string        // folder of configuration files in the format of envoyproxy/ratelimit; "" for none
 	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
 	Timeout        time.Duration // timeout of a decision
 	TrustedProxies []string      // networks of the proxies in front of the HTTP port
+	IPv6Prefix     int           // prefix length of the IPv6 networks that count as one address
 	Policies       []string      // policies files to load with Deploy or Dev, merged into one set
 	Deploy         bool          // load the library on servers that lack it
 	Dev            bool          // run an embedded server
@@ -56,7 +61,7 @@ const (
 	pollEvery  = time.Second          // interval of checks for changed files
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
 	clientTime = 5 * time.Second      // maximum time for a client to connect, to send a request, or to receive the response
-	idleTime   = 2 * time.Minute      // maximum idle time of an HTTP connection
+	idleTime   = 2 * time.Minute      // maximum idle time of a connection
 
 	// streamWorkers is the number of goroutines that serve gRPC requests one after another. A new
 	// goroutine for each request would have to grow its stack each time. More than 64 workers take
@@ -78,8 +83,11 @@ type Gateway struct {
 	service *rls.Server
 	health  *health.Server
 	ready   atomic.Bool
+	open    atomic.Int64   // gRPC requests and streams in progress
+	full    rate.Sometimes // limits the logging of refused connections and requests
+	rules   atomic.Pointer[envoyconfig.Config]
 	grpc    *grpc.Server
-	http    *http.Server
+	http    []*http.Server
 	deploy  func(context.Context) error // nil unless Options.Deploy is set
 	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
@@ -87,12 +95,12 @@ type Gateway struct {
 }
 
 // Run runs a gateway until ctx is done, and then lets the requests in progress finish. It calls
-// listening with the addresses when both ports are open.
-func Run(ctx context.Context, options Options, listening func(grpc, http net.Addr)) error {
+// listening with the addresses when all ports are open. admin is nil if there is no admin port.
+func Run(ctx context.Context, options Options, listening func(grpc, http, admin net.Addr)) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g := &Gateway{options: options, metrics: metrics.New(registry), health: health.NewServer()}
+	g := &Gateway{options: options, metrics: metrics.New(registry), health: health.NewServer(), full: rate.Sometimes{Interval: time.Second}}
 	defer func() {
 		for _, end := range slices.Backward(g.close) {
 			end()
@@ -117,35 +125,35 @@ func Run(ctx context.Context, options Options, listening func(grpc, http net.Add
 	if err != nil {
 		return err
 	}
-	grpcPort, err := listen("--grpc", options.GRPC)
+	ports, err := g.listen(config != nil)
 	if err != nil {
-		return err
-	}
-	httpPort, err := listen("--http", options.HTTP)
-	if err != nil {
-		_ = grpcPort.Close()
 		return err
 	}
 	g.serveGRPC(config)
-	g.http = &http.Server{
-		Handler: handler, ReadTimeout: clientTime, WriteTimeout: clientTime, IdleTimeout: idleTime, TLSConfig: config,
-		ErrorLog: slog.NewLogLogger(options.Log.Handler(), slog.LevelDebug),
+	g.http = []*http.Server{g.newHTTP(handler, config)}
+	var adminAddr net.Addr
+	if ports.admin != nil {
+		g.http = append(g.http, g.newHTTP(g.adminRoutes(ports.token), config))
+		adminAddr = ports.admin.Addr()
 	}
-	listening(grpcPort.Addr(), httpPort.Addr())
-	return g.serve(ctx, grpcPort, httpPort, watcher)
+	listening(ports.grpc.Addr(), ports.http.Addr(), adminAddr)
+	return g.serve(ctx, ports, watcher)
 }
 
-func (g *Gateway) serve(ctx context.Context, grpcPort, httpPort net.Listener, watcher *envoyconfig.Watcher) error {
+func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { cancel(g.grpc.Serve(grpcPort)) }()
-	go func() {
-		if g.http.TLSConfig != nil {
-			cancel(g.http.ServeTLS(httpPort, "", ""))
-		} else {
-			cancel(g.http.Serve(httpPort))
-		}
-	}()
+	go func() { cancel(g.grpc.Serve(ports.grpc)) }()
+	for i, server := range g.http {
+		port := []net.Listener{ports.http, ports.admin}[i]
+		go func() {
+			if server.TLSConfig != nil {
+				cancel(server.ServeTLS(port, "", ""))
+			} else {
+				cancel(server.Serve(port))
+			}
+		}()
+	}
 	var background sync.WaitGroup
 	background.Go(func() { g.untilReady(ctx) })
 	background.Go(func() { g.follow(ctx, watcher) })
@@ -170,43 +178,19 @@ func (g *Gateway) drain(ctx context.Context) {
 		g.grpc.GracefulStop()
 		close(done)
 	}()
-	_ = g.http.Shutdown(ctx)
+	for _, server := range g.http {
+		_ = server.Shutdown(ctx)
+	}
 	select {
 	case <-done:
 	case <-ctx.Done():
 		g.grpc.Stop()
 		<-done
 	}
-	_ = g.http.Close()
-}
-
-func (g *Gateway) serveGRPC(config *tls.Config) {
-	g.streams, g.cut = context.WithCancel(context.Background())
-	options := []grpc.ServerOption{grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream)}
-	if config != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	for _, server := range g.http {
+		_ = server.Close()
 	}
-	g.grpc = grpc.NewServer(options...)
-	rlsapi.RegisterRateLimitServiceServer(g.grpc, g.service)
-	healthapi.RegisterHealthServer(g.grpc, g.health)
-	reflection.Register(g.grpc)
-	g.setReady(false)
 }
-
-// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
-func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(g.streams, cancel)()
-	return serve(service, bounded{stream, ctx})
-}
-
-type bounded struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (b bounded) Context() context.Context { return b.ctx }
 
 func (g *Gateway) setReady(ready bool) {
 	state := healthapi.HealthCheckResponse_NOT_SERVING
@@ -232,6 +216,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 		if err == nil {
 			g.setReady(true)
 			g.options.Log.Info("ready")
+			g.lookUp(ctx)
 			return
 		}
 		if err = remedy.For(err); err.Error() != said {
@@ -244,9 +229,30 @@ func (g *Gateway) untilReady(ctx context.Context) {
 
 // follow reloads the Envoy configuration files when they change, until ctx is done.
 func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
+	used := g.rules.Load()
 	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
-		if err := g.reload(watcher); err != nil {
+		err := g.reload(watcher)
+		switch {
+		case err != nil:
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
+		case g.rules.Load() != used && g.ready.Load():
+			g.lookUp(ctx)
+		}
+		used = g.rules.Load()
+	}
+}
+
+// lookUp logs each policy that a rule names and that the servers do not have, or that does not take
+// one key. A server may get it later, so the rules stay in use.
+func (g *Gateway) lookUp(ctx context.Context) {
+	config := g.rules.Load()
+	if config == nil {
+		return
+	}
+	for _, policy := range config.Policies() {
+		_, err := g.limiter.PeekN(ctx, "|", policy, 0)
+		if errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit) {
+			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
 		}
 	}
 }
@@ -261,6 +267,7 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
+	g.rules.Store(config)
 	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
 	for _, notice := range config.Notices() {

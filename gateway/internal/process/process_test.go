@@ -274,6 +274,51 @@ func TestFilesOfEnvoy(t *testing.T) {
 	}
 }
 
+// TestWrongLimits checks that a limit or a policy that the library rejects is found when the gateway
+// starts, with its position, and that it does not replace the files in use.
+func TestWrongLimits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rule := func(limit string) string {
+		return "domain: web\ndescriptors:\n  - key: user\n    rate_limit: {limit: \"" + limit + "\"}\n"
+	}
+	file := write(t, filepath.Join(dir, "web.yaml"), rule("10/sx"))
+	wrong := write(t, "policies.yaml", "policies:\n  api: 10/sx\n")
+	for _, tt := range []struct {
+		options process.Options
+		want    string
+	}{
+		{process.Options{Dev: true, EnvoyConfig: dir}, file + `:4:25: limit: "10/sx": the unit of the period "sx" is none of`},
+		{process.Options{Dev: true, Policies: []string{wrong}}, "--policies: " + wrong + `:2:8: policy api: "10/sx": the unit`},
+		{process.Options{Redis: "redis://127.0.0.1:1", Deploy: true, Policies: []string{wrong}}, "--policies: " + wrong + `:2:8: policy api: "10/sx": the unit`},
+	} {
+		fails(t, tt.options, tt.want)
+	}
+
+	write(t, file, rule("2/h"))
+	g := start(t, process.Options{Dev: true, EnvoyConfig: dir, Policies: []string{write(t, "policies.yaml", policyFile)}})
+	g.ready(t)
+	ask := func() int64 {
+		answer := must[*rls.RateLimitResponse](t)(rls.NewRateLimitServiceClient(g.dial(t, nil)).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+			Domain: "web", Descriptors: []*entries.RateLimitDescriptor{{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "user", Value: "ann"}}}},
+		}))
+		return int64(answer.Statuses[0].CurrentLimit.GetRequestsPerUnit())
+	}
+	write(t, file, rule("100/sx"))
+	g.says(t, `the files were not loaded; the previous ones stay in use" error="`+file+`:4:25: limit: `)
+	if n := ask(); n != 2 {
+		t.Errorf("after a wrong limit, the limit is %d", n)
+	}
+	write(t, file, rule("@api"))
+	redistest.Eventually(t, "the new file is used", func() bool { return ask() == 3 })
+	write(t, file, rule("@missing")+"  - key: other\n    rate_limit: {limit: \"@api\"}\n")
+	g.says(t, `level=ERROR msg="a rule in the files gets no decision" limit=@missing`)
+	require(t, g.stop())
+	if strings.Contains(g.log.String(), "limit=@api") {
+		t.Error("a policy that exists is reported")
+	}
+}
+
 // TestFilesAreFollowedWithoutRedis checks that changes to the Envoy configuration files take effect
 // even while the gateway is not ready.
 func TestFilesAreFollowedWithoutRedis(t *testing.T) {

@@ -26,12 +26,15 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	plain := api.New(api.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log})
+	plain := api.New(g.api(g.options.HTTP))
+	if bits := g.options.IPv6Prefix; bits < 1 || bits > 128 {
+		return nil, fmt.Errorf("--ipv6-prefix %d is not the length of an IPv6 prefix; write 1 to 128, such as 64", bits)
+	}
 	trusted := g.options.TrustedProxies
 	if strings.HasPrefix(g.options.HTTP, unixPrefix) { // a Unix socket has no client address, so only the header has one
 		trusted = append(slices.Clone(trusted), unixPrefix)
 	}
-	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted})
+	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted, IPv6Prefix: g.options.IPv6Prefix})
 	if err != nil {
 		return nil, fmt.Errorf("--trusted-proxies: %w", err)
 	}
@@ -47,4 +50,19 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 			mux.ServeHTTP(w, r)
 		}
 	}), nil
+}
+
+// api returns the options for the API on the port at addr.
+func (g *Gateway) api(addr string) api.Options {
+	return api.Options{
+		Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, Hosts: g.options.Hosts,
+		AnyHost: strings.HasPrefix(addr, unixPrefix), // browsers do not connect to Unix sockets
+	}
+}
+
+// adminRoutes returns the handler of the admin port.
+func (g *Gateway) adminRoutes(token string) http.Handler {
+	options := g.api(g.options.Admin)
+	options.Admin, options.Token = true, token
+	return api.New(options)
 }

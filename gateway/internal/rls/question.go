@@ -85,6 +85,7 @@ func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 }
 
 const (
+	unknown    = "unknown"  // the metrics label of requests that cannot be read, and of policies that may not exist
 	unmatched  = "none"     // the metrics label of descriptors without a limit
 	overridden = "override" // the metrics label of descriptors with their own limit
 )

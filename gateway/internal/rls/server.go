@@ -12,6 +12,7 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -43,20 +44,49 @@ type Server struct {
 	rls.UnimplementedRateLimitServiceServer
 	Options
 	config    atomic.Pointer[envoyconfig.Config]
-	clustered atomic.Bool // whether a request has failed because its keys are in different slots
+	clustered atomic.Bool    // whether a request has failed because its keys are in different slots
+	logs      rate.Sometimes // limits the logging of errors
 }
 
 // New returns a Server that has no configuration yet; see [Server.Use].
-func New(options Options) *Server { return &Server{Options: options} }
+func New(options Options) *Server {
+	return &Server{Options: options, logs: rate.Sometimes{Interval: time.Second}}
+}
 
 // Use replaces the configuration. Requests that have already begun use the previous configuration.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
 // ShouldRateLimit decides on a request. It returns one status for each descriptor, in order. If the
 // request is invalid, the error has the code INVALID_ARGUMENT. If there is no decision for another
-// reason, the code is UNAVAILABLE, and the proxy uses its failure mode.
+// reason, the code is UNAVAILABLE. Envoy uses its failure mode for both.
 func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	began := time.Now()
+	defer s.Metrics.Took(source, began)
+	list, err := s.decided(ctx, request, began)
+	if err != nil {
+		return nil, s.failed(ctx, request.GetDomain(), list, err)
+	}
+	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(list))}
+	for i := range list {
+		q := &list[i]
+		s.Metrics.Count(source, q.label, q.decision())
+		response.Statuses[i] = q.status()
+		if q.over() && !q.quota {
+			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	if s.Headers {
+		response.ResponseHeadersToAdd = headers(response.Statuses)
+	}
+	if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
+		s.Log.Debug("denied", "domain", request.Domain, "descriptors", len(list))
+	}
+	return response, nil
+}
+
+// decided returns the questions of a request with their results. If there is no decision, it returns
+// an error, and the questions if the request is valid.
+func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, began time.Time) ([]question, error) {
 	switch n := len(request.GetDescriptors()); {
 	case request.GetDomain() == "":
 		return nil, status.Error(codes.InvalidArgument, "the domain is empty; set it in the proxy's rate limit filter")
@@ -74,30 +104,30 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
 			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
-				list[i].label = "unknown" // not the name in the request, because a flood of requests could contain many names
+				list[i].label = unknown // not the name in the request, because a flood of requests could contain many names
 			}
-			s.Metrics.Count(source, list[i].label, "error")
 		}
-		s.Metrics.Took(source, began)
-		return nil, refusal(err)
+		return list, refusal(err)
 	}
-	response := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(list))}
+	return list, nil
+}
+
+// failed counts and logs a request without a decision, at most once a second, because Envoy may let
+// such requests pass. list has its questions, if it could be read. failed returns err.
+func (s *Server) failed(ctx context.Context, domain string, list []question, err error) error {
+	if status.Code(err) == codes.Canceled && ctx.Err() != nil {
+		return err // the caller hung up before its request arrived
+	}
 	for i := range list {
-		q := &list[i]
-		s.Metrics.Count(source, q.label, q.decision())
-		response.Statuses[i] = q.status()
-		if q.over() && !q.quota {
-			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT
-		}
+		s.Metrics.Count(source, list[i].label, "error")
 	}
-	s.Metrics.Took(source, began)
-	if s.Headers {
-		response.ResponseHeadersToAdd = headers(response.Statuses)
+	if len(list) == 0 {
+		s.Metrics.Count(source, unknown, "error")
 	}
-	if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
-		s.Log.Debug("denied", "domain", request.Domain, "descriptors", len(list))
-	}
-	return response, nil
+	s.logs.Do(func() {
+		s.Log.Error("no decision", "source", source, "domain", remedy.Cut(domain), "error", status.Convert(err).Message())
+	})
+	return err
 }
 
 // bounded returns the context for the calls to Redis. A caller that hangs up does not cancel this
@@ -113,12 +143,12 @@ func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context,
 	return context.WithDeadline(ctx, deadline)
 }
 
-// refusal returns the gRPC error for an error from the client. If a retry cannot help, the error
-// says what to correct. The code is never UNKNOWN, because with UNKNOWN Envoy allows a request in
-// every failure mode.
+// refusal returns the gRPC error for an error from the client: INVALID_ARGUMENT if the request must be
+// corrected, and otherwise UNAVAILABLE. If a retry cannot help, the error says what to correct. Envoy
+// treats all codes but OK alike.
 func refusal(err error) error {
 	code := codes.Unavailable
-	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
+	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadLimit) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
 		code = codes.InvalidArgument
 	}
 	return status.Error(code, remedy.For(err).Error())

@@ -45,14 +45,11 @@ func (a *app) build() (functions.Build, error) {
 	if err != nil {
 		return functions.Build{}, err
 	}
-	found, err := file.Check()
+	build, err := file.Build()
 	if err != nil {
-		return functions.Build{}, err
+		return functions.Build{}, fmt.Errorf("--policies: %w", err)
 	}
-	if len(found.Wrong) > 0 {
-		return functions.Build{}, fmt.Errorf("--policies: %w", found.Wrong)
-	}
-	return file.Build()
+	return build, nil
 }
 
 func (a *app) schemaCommand() *cobra.Command {

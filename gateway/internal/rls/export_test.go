@@ -1,0 +1,3 @@
+package rls
+
+var Decode = decode
