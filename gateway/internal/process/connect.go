@@ -100,6 +100,12 @@ func (o Options) build() (functions.Build, error) {
 	if err != nil {
 		return functions.Build{}, err
 	}
+	if file.Namespace != "" && o.Deploy {
+		return functions.Build{}, fmt.Errorf("--policies %s belongs to the namespace %s, and --deploy deploys policies without one; deploy it with: ratelimit deploy --policies %s", file.Name, file.Namespace, file.Name)
+	}
+	if file, err = file.In(""); err != nil {
+		return functions.Build{}, fmt.Errorf("--policies: %w", err)
+	}
 	build, err := file.Build()
 	if err != nil {
 		return functions.Build{}, fmt.Errorf("--policies: %w", err)

@@ -284,12 +284,14 @@ func TestWrongLimits(t *testing.T) {
 	}
 	file := write(t, filepath.Join(dir, "web.yaml"), rule("10/sx"))
 	wrong := write(t, "policies.yaml", "policies:\n  api: 10/sx\n")
+	team := write(t, "team.yaml", "namespace: payments\npolicies:\n  api: 10/s\n")
 	for _, tt := range []struct {
 		options process.Options
 		want    string
 	}{
 		{process.Options{Dev: true, EnvoyConfig: dir}, file + `:4:25: limit: "10/sx": the unit of the period "sx" is none of`},
 		{process.Options{Dev: true, Policies: []string{wrong}}, "--policies: " + wrong + `:2:8: policy api: "10/sx": the unit`},
+		{process.Options{Redis: "redis://127.0.0.1:1", Deploy: true, Policies: []string{team}}, "--policies " + team + " belongs to the namespace payments, and --deploy deploys policies without one; deploy it with: ratelimit deploy --policies " + team},
 		{process.Options{Redis: "redis://127.0.0.1:1", Deploy: true, Policies: []string{wrong}}, "--policies: " + wrong + `:2:8: policy api: "10/sx": the unit`},
 	} {
 		fails(t, tt.options, tt.want)
