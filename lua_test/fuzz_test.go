@@ -1,6 +1,8 @@
 package lua_test
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,6 +212,9 @@ func FuzzGarbage(f *testing.F) {
 	}
 	for kind := 1; kind < len(typesOfGarbage); kind++ {
 		for _, value := range []string{"x", "lease:x\n1700000005000", "blocked\n1700000005000", "lease:x\n1e300\nblocked\n-inf", "lease:x\n1.5",
+			"cost\n5\na1\none\nd2\ntwo\nname\nn", "cost\n5\nname\nbook", "first\n1\nlast\n2\ncost\n1\nallowed\n1", "first\n1\nlast\n2\ncost\n1\ndenied\n1\na28333332\n1",
+			"first\n1\nlast\n2\ncost\n1\nallowed\n1\na28333333\n1\ndenied\nx", "first\n1\nlast\n2\ncost\n1\nallowed\n1\nname\nn", "first\n1\nlast\n2\ncost\n1\nallowed\n1\n" + manyMinutes(),
+			"alice\n5\nblocked\n1700000005000", "alice\n5\nlease:x\n1700000005000", "length\n-30000\nlease:x\n1700000005000",
 			"first\n1700000000000\nlast\nx", "first\n1\na28333333\n5", "allowed\n" + int64Max, "a28333333\nx\nfirst\n1", "first\n1\nlast\n2\nallowed\n" + int64Max + "\ncost\n" + int64Max} {
 			add(kind, value)
 		}
@@ -224,6 +229,7 @@ func FuzzGarbage(f *testing.F) {
 		if !put(server, typesOfGarbage[(kind&(1<<30-1))%len(typesOfGarbage)], "k", value, ttl) {
 			return // the server rejects the value
 		}
+		before := everything(t, server)["k"]
 		chosen := limitsForGarbage[(limit&(1<<30-1))%len(limitsForGarbage)]
 		at := (verb & (1<<30 - 1)) % len(verbs)
 		switch name := verbs[at].name; name {
@@ -259,7 +265,43 @@ func FuzzGarbage(f *testing.F) {
 		default:
 			callAndCheck(t, server, at, []string{"other", "k"}, nil)
 		}
+		if after := everything(t, server)["k"]; isForeign(typesOfGarbage[(kind&(1<<30-1))%len(typesOfGarbage)], value, ttl) && after != before {
+			t.Fatalf("%s changed a value of another program\nbefore %s\nafter  %s", verbs[at].name, before, after)
+		}
 	})
+}
+
+// manyMinutes returns 122 fields of a usage record, two more than one has.
+func manyMinutes() string {
+	var lines []string
+	for i := range 122 {
+		lines = append(lines, fmt.Sprint("a", 28333210+i), "1")
+	}
+	return strings.Join(lines, "\n")
+}
+
+var wholeNumber = regexp.MustCompile(`^-?[0-9]+$`)
+
+// isForeign reports whether a value that put stores is certainly not the library's: a number without the mark of
+// fixed_window, or a hash that lacks the expiry or a field of a usage record, or has too many fields.
+func isForeign(kind, value string, ttlMS int64) bool {
+	switch kind {
+	case "string":
+		isCount := len(value) == 19 && value > "4000000000000000000" && value <= "4009007199254740992"
+		return wholeNumber.MatchString(value) && !isCount
+	case "hash":
+		fields := map[string]bool{}
+		for i, line := range strings.Split(value, "\n") {
+			if i%2 == 0 {
+				fields[line] = true
+			}
+		}
+		if fields["a28333333"] || fields["d28333333"] { // of the current minute: the other fields have been examined
+			return ttlMS <= 0
+		}
+		return ttlMS <= 0 || len(fields) > 125 || !fields["first"] || !fields["last"] || !fields["cost"] || !fields["allowed"] && !fields["denied"]
+	}
+	return false
 }
 
 // put stores a value of the given kind in key, and reports whether the server accepted it. For a

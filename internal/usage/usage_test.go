@@ -76,7 +76,7 @@ func TestScan(t *testing.T) {
 	ctx := t.Context()
 	for _, err := range []error{
 		s.rdb.Set(ctx, "string", 1, 0).Err(), s.rdb.ZAdd(ctx, "zset", redis.Z{Member: "a"}).Err(),
-		s.rdb.HSet(ctx, "hash", "name", "ann").Err(), s.rdb.HSet(ctx, "words", "first", "x", "last", "y", "cost", "z").Err(),
+		s.rdb.HSet(ctx, "hash", "name", "ann").Err(), s.rdb.HSet(ctx, "words", "first", "x", "last", "y", "cost", "z", "allowed", 1).Err(),
 		s.rdb.HSet(ctx, "part", "first", 1, "last", 1, "cost", 1).Err(),
 		s.rdb.HSet(ctx, "below", "first", -1, "last", 1, "cost", 1, "allowed", 1).Err(), s.rdb.HSet(ctx, "above", "first", 1, "last", 1, "cost", "9007199254740993", "allowed", 1).Err(),
 	} {
@@ -206,7 +206,7 @@ func TestInterrupted(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	pipe := rdb.Pipeline()
 	for i := range 10 * scan.Step {
-		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1)
+		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1, "allowed", 1)
 	}
 	redistest.Must[[]redis.Cmder](t)(pipe.Exec(t.Context()))
 	s, steps := New(10, "", Total), 0
