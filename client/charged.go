@@ -6,10 +6,8 @@ import (
 )
 
 // Charged returns how many units a server charged to each key of req. r is the Result of
-// [Client.Take] for req, or of a call that does the same, such as AllowN. Give back what Charged
-// returns, and nothing that it does not:
-//
-//	req.Costs, err = res.Charged(req)
+// [Client.Take] for req, or of a call that does the same, such as AllowN. A refund with these costs
+// gives back what the call took, and no more.
 //
 // The units are 0 for a denied call, for a call that a [Fallback] decided, and for the keys of a
 // shadow policy that would have denied the call. With UpTo, a shadow policy may have charged fewer

@@ -263,15 +263,6 @@ func lostAgain(ctx context.Context, first, last error, n int) error {
 	}
 }
 
-// notGivenBack returns the error for a correction of a take whose outcome is unknown, because of
-// why. The correction was not sent.
-func notGivenBack(op string, keys []string, why error) *Error {
-	return &Error{
-		Op: op, Keys: keys, Err: why, unknown: true,
-		sentence: fmt.Sprintf("not sent, since the units may not have been taken: the outcome of the take is unknown (%v)", why),
-	}
-}
-
 func times(n int) string {
 	if n == 1 {
 		return "once"

@@ -100,10 +100,13 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// notGivenBack returns the error for a correction of the take of req, whose outcome is unknown
-// because of why, and reports the call.
+// notGivenBack returns the error for a refund that is not sent, because the outcome of the take of
+// req is unknown, and reports the call. why is the error of the take.
 func (c *Client) notGivenBack(ctx context.Context, req *Request, why error) error {
-	err := error(notGivenBack("refund", c.server.keys(req.Keys), why))
+	var err error = &Error{
+		Op: "refund", Keys: c.server.keys(req.Keys), Err: why, unknown: true,
+		sentence: fmt.Sprintf("not sent, since the units may not have been taken: the outcome of the take is unknown (%v)", why),
+	}
 	c.observers.report(ctx, "refund", time.Now(), req.Limits, &Result{}, &err)
 	return err
 }
