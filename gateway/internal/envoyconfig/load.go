@@ -244,7 +244,9 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 		l.source.Wrong(given["limit"].Key, "rate_limit has limit and one of unit, requests_per_unit and unlimited; keep limit alone")
 	case r.Limit != nil:
 		rule.Limit = client.Limit(l.source.Text(r.Limit, "limit"))
-		l.limits = append(l.limits, limited{l.source, r.Limit, string(rule.Limit)})
+		if len(l.source.Problems) == before {
+			l.limits = append(l.limits, limited{l.source, r.Limit, string(rule.Limit)})
+		}
 	case r.Unlimited && unit != 0:
 		l.source.Wrong(given["unit"].Key, "rate_limit has unlimited and a unit; keep one of them")
 	case r.Unlimited:

@@ -43,6 +43,7 @@ func TestProblems(t *testing.T) {
 		{rule("{unlimited: true, unit: day}"), "4:35: rate_limit has unlimited and a unit"},
 		{rule("{limit: 10/sx}"), `4:25: limit: "10/sx": the unit of the period "sx" is none of ms, s, m, h, d`},
 		{rule("{limit: ''}"), "4:25: limit: "},
+		{rule("{limit: [5/s]}"), "4:25: limit is a list; it has to be a text\n"},
 		{rule("{limit: concurrency 5}"), `4:25: limit: "concurrency 5": concurrency is for ratelimit_acquire`},
 		{rule("{limit: 5/s, unit: day}"), "4:18: rate_limit has limit and one of unit"},
 		{rule("{unit: day, requests_per_unit: 1, name: me, replaces: [{name: me}]}"), `4:79: the rate_limit "me" replaces itself`},
@@ -51,7 +52,7 @@ func TestProblems(t *testing.T) {
 		dir := folder(t, "a.yaml", tt.content)
 		_, err := envoyconfig.Load(dir, false)
 		var problems yamlfile.Problems
-		if !errors.As(err, &problems) || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "a.yaml")+":") {
+		if !errors.As(err, &problems) || !strings.Contains(err.Error()+"\n", tt.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "a.yaml")+":") {
 			t.Errorf("%q:\n%v\nwant ...%s", tt.content, err, tt.want)
 		}
 	}

@@ -109,7 +109,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 	if err := g.connect(); err != nil {
 		return err
 	}
-	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone})
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, Begin: g.begin, End: g.end})
 	var watcher *envoyconfig.Watcher
 	if options.EnvoyConfig != "" {
 		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)

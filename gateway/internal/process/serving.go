@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -70,34 +71,51 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 }
 
 // admit is called with the header of each gRPC request, before a goroutine serves the request. It
-// refuses the request if too many are in progress, and otherwise limits its time. Health and
-// reflection streams last until their connection ends.
+// limits the time of requests that have no limit of their own, and refuses requests if too many are
+// in progress. Health and reflection streams last until their connection ends. The rate limit
+// service calls begin and end itself, because that takes less time.
 func (g *Gateway) admit(ctx context.Context, request *tap.Info) (context.Context, error) {
-	if most := int64(g.options.Connections) * streamsPerConnection; g.open.Add(1) > most {
-		g.open.Add(-1)
-		g.metrics.Count("grpc", "unknown", "error")
-		g.full.Do(func() {
-			g.options.Log.Error("no decision", "source", "grpc", "error", "too many requests in progress", "most", most)
-		})
-		return nil, status.Errorf(codes.ResourceExhausted, "%d requests are in progress, the most; raise --max-connections", most)
-	}
+	method := request.FullMethodName
 	end := context.CancelFunc(func() {})
-	if request.FullMethodName != healthapi.Health_Watch_FullMethodName && !strings.HasPrefix(request.FullMethodName, "/grpc.reflection.") {
-		ctx, end = context.WithTimeout(ctx, 2*clientTime+g.options.Timeout)
+	if most := 2*clientTime + g.options.Timeout; method != healthapi.Health_Watch_FullMethodName && !strings.HasPrefix(method, "/grpc.reflection.") {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > most {
+			ctx, end = context.WithTimeout(ctx, most)
+		}
+	}
+	if method == rlsapi.RateLimitService_ShouldRateLimit_FullMethodName {
+		_ = end // ctx ends with its parent, at the end of the stream
+		return ctx, nil
+	}
+	if err := g.begin(); err != nil {
+		end()
+		return nil, err
 	}
 	context.AfterFunc(ctx, func() {
 		end()
-		g.open.Add(-1)
+		g.end()
 	})
 	return ctx, nil
 }
 
-// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
-// Requests for decisions are registered as streams too, but they end by themselves.
-func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-	if service == any(g.service) {
-		return serve(service, stream)
+// begin counts a gRPC request as in progress. It returns an error if too many are.
+func (g *Gateway) begin() error {
+	most := int64(g.options.Connections) * streamsPerConnection
+	if g.open.Add(1) <= most {
+		return nil
 	}
+	g.open.Add(-1)
+	g.metrics.Count("grpc", "unknown", "error")
+	g.full.Do(func() {
+		g.options.Log.Error("no decision", "source", "grpc", "error", "too many requests in progress", "most", most)
+	})
+	return status.Errorf(codes.ResourceExhausted, "%d requests are in progress, the most; raise --max-connections", most)
+}
+
+// end undoes begin.
+func (g *Gateway) end() { g.open.Add(-1) }
+
+// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
+func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(g.streams, cancel)()

@@ -37,6 +37,11 @@ type Options struct {
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
 	AllOrNone bool          // if a rule denies one descriptor of a request, charge none of them
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
+
+	// Begin is called before a request is received, and End after the response. If Begin returns an
+	// error, the request gets that error. Both may be nil.
+	Begin func() error
+	End   func()
 }
 
 // Server is the rate limit service. Its methods may be called concurrently.

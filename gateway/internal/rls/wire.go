@@ -22,6 +22,12 @@ func Register(server grpc.ServiceRegistrar, s *Server) {
 
 func serve(service any, stream grpc.ServerStream) error {
 	s := service.(*Server)
+	if s.Begin != nil {
+		if err := s.Begin(); err != nil {
+			return err
+		}
+		defer s.End()
+	}
 	request := new(rls.RateLimitRequest)
 	if err := stream.RecvMsg(request); err != nil {
 		return s.failed(stream.Context(), "", nil, err)
