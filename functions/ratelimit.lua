@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '176796bf17c6'
+local BUILD_ID = '1125fca91c09'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1884,8 +1884,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
--- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
--- allow the request. If the request fails, decide returns only the error.
+-- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
+-- limits allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -2088,7 +2088,7 @@ end
 do
 -- ONCE makes a retry safe. The reply to a charged call, or to a refund, is stored under the
 -- request's key for the time that the caller specifies. Every further call with this key gets the
--- same reply and changes nothing. A call that was denied or cost nothing stores nothing, so its
+-- same reply and changes nothing. A call that charged or gave back nothing stores nothing, so its
 -- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
@@ -3794,8 +3794,8 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
-    if request_key and gives_back and passes then once.keep(request_key, reply, request.ttl) end
+    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
 }

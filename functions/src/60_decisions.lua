@@ -224,8 +224,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
--- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
--- allow the request. If the request fails, decide returns only the error.
+-- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
+-- limits allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)

@@ -134,7 +134,7 @@ func (m *Model) refund(c Call) (any, string) {
 		}
 	}
 	fields := m.fields(c, all, groups > 0)
-	if m.save(c, all) && fields[0] == int64(1) && c.OnceMS > 0 {
+	if m.save(c, all) && c.OnceMS > 0 {
 		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
 	}
 	return fields, ""
