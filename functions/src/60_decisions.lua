@@ -95,8 +95,9 @@ end
 -- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
-  algorithm.charge(state, math.min(units, algorithm.spare(state)))
+  local err = algorithm.charge(state, math.min(units, algorithm.spare(state)))
   state.free, state.ends_in = math.max(0, state.free), 0
+  return err
 end
 
 -- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
@@ -114,6 +115,30 @@ local function charge(size, request, verb)
   return nil
 end
 
+-- restore loads the keys of groups that are not charged again, as for a cost of 1, if an impossible state
+-- was replaced by one with room for more. The new state is not stored, so the reply must not count this
+-- room. Such a state still does not deny: it keeps its field room.
+local function restore(keys, named, count)
+  local first = 1
+  for i = 1, count do
+    local limit, last, rooms = named[i], first + named[i].size - 1, nil
+    for at = first, list[first].group.charged and 0 or last do
+      if list[at].room then
+        rooms = rooms or {}
+        rooms[at] = true
+      end
+    end
+    if rooms then limit.form.load(keys[i], limit, first, 1) end
+    for at in pairs(rooms or {}) do
+      list[at].room = true
+    end
+    first = last + 1
+  end
+end
+
+-- denies reports whether a state denies its cost.
+local function denies(state) return state.cost > state.free and not state.room end
+
 -- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
 -- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
 -- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
@@ -126,7 +151,7 @@ local function sum_up(whole, first, last, group, upto, forced)
     local state = list[i]
     if not group or state.group == group then
       local free, cost, reset, ms = state.free, state.cost, state.reset, 0
-      if cost > free and not state.group.charged then -- this rate denies
+      if cost > free and not state.group.charged and not state.room then -- this rate denies
         ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
         if not denied then binding, denied, retry = state, true, 0 end
       elseif not denied then
@@ -194,7 +219,7 @@ local function count(request)
         last = last + request.limits[j].size
       end
       for j = at, last do
-        if list[j].cost > list[j].free then denied = 1 end
+        if denies(list[j]) then denied = 1 end
       end
       calls[0] = calls[0] + denied
     end
@@ -209,6 +234,10 @@ local function decide(keys, request, verb, peeks)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
   err = changes and charge(size, request, verb)
   if err then return err end
+  if states.any_room then
+    states.begin()
+    restore(keys, request.limits, request.count)
+  end
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
@@ -259,6 +288,10 @@ local function decide_plain(keys, number, cost, verb, peeks, head, left)
     for at = 1, size do
       local state = list[at]
       state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
+    end
+    if states.any_room then
+      states.begin()
+      restore(keys, named, number)
     end
     sum_up(reply, 1, size)
   else

@@ -91,6 +91,11 @@ func (m *Model) take(c Call) (any, string) {
 			m.charge(group)
 		}
 	}
+	for _, s := range all {
+		if !s.changed {
+			s.state = s.single
+		}
+	}
 	fields := m.fields(c, all, groups > 0)
 	if c.Verb == Peek {
 		return fields, ""
