@@ -227,7 +227,25 @@ local function count(request)
   end
 end
 
-local function decide(keys, request, verb, peeks)
+local decide
+
+-- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
+-- error. All limits then decide together how many units fit, so it is a decision of its own. A call
+-- without UPTO has the same costs in both, so sum_up can compute this reply from the same states.
+local function as_enforced(keys, request)
+  local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
+  request.groups, request.group_of, request.EACH = nil, nil, nil
+  requests.limit_costs()
+  local whole = decide(keys, request, 'charge', true)
+  request.groups, request.group_of, request.EACH = groups, group_of, wants_each
+  requests.limit_costs()
+  states.begin()
+  return whole
+end
+
+function decide(keys, request, verb, peeks)
+  local would = request.groups and request.UPTO and as_enforced(keys, request)
+  if would and would.err then return would end
   local size, err = load(keys, request, verb)
   if err then return err end
   decide_groups(size, request, verb)
@@ -241,7 +259,8 @@ local function decide(keys, request, verb, peeks)
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
-    local would, enforced = whole, request.shadows < request.count
+    local enforced = request.shadows < request.count
+    would = would or whole
     whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
