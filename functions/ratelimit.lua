@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e6948dba5996'
+local BUILD_ID = '3f445c701122'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3634,7 +3634,7 @@ local function is_impossible(rate, tokens, ahead, cost)
   local units = states.needs(most, cost) - tokens
   if tokens < 0 then
     units, most = most - tokens, states.most_owed(most)
-    if units > most then return true end
+    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
   end
   return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
 end

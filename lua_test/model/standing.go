@@ -53,7 +53,7 @@ func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
 	for !enough(most) {
-		if int64(most) > 2*MaxPeriodMS {
+		if int64(most) > 4*MaxPeriodMS {
 			panic(fmt.Sprintf("the model of %s: %d units, which are within Rate.Capacity, are never left; %d are", s.limit, units, s.at(us+int64(most)*1000).left()))
 		}
 		most *= 2

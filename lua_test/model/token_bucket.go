@@ -1,5 +1,7 @@
 package model
 
+import "math"
+
 func init() {
 	Algorithms["token_bucket"] = &Algorithm{Options: bursts, Open: openTokens}
 }
@@ -15,7 +17,7 @@ type tokens struct {
 
 func openTokens(r Rate, was state, at moment) state {
 	b, period := r.Capacity(), 1000*r.MS()
-	refill := func(m int64) int64 { return (m + r.N - 1) / r.N * period }
+	refill := func(m int64) int64 { return min((m+r.N-1)/r.N, math.MaxInt64/4/period) * period } // longer times are all the same
 	full := tokens{b, b, at.us, at.us}
 	t, ok := was.(tokens)
 	if !ok || t.count >= b || at.us-t.added >= refill(b-t.count) {

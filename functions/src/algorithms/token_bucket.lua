@@ -40,7 +40,7 @@ local function is_impossible(rate, tokens, ahead, cost)
   local units = states.needs(most, cost) - tokens
   if tokens < 0 then
     units, most = most - tokens, states.most_owed(most)
-    if units > most then return true end
+    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
   end
   return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
 end
