@@ -19,7 +19,8 @@ import (
 // the limit:
 //   - A peek returns what the take after it returns.
 //   - If remaining is r, then r takes of cost 1 are allowed now, and one more is not.
-//   - The call is allowed at retry_after_ms, and not a millisecond before.
+//   - The call is allowed at retry_after_ms, and not a millisecond before. With several rates, another
+//     rate can deny it then, whose state was impossible before.
 //   - retry_after_ms is at most one full refill of the slowest rate, or two after FORCE.
 //
 // The checks use copies of the keys. If RATELIMIT_SOAK is set, it is the number of generated calls.
