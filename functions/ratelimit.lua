@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '3f445c701122'
+local BUILD_ID = '7aa75f50bcdf'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1951,7 +1951,7 @@ end
 function decide(keys, request, verb, peeks)
   local would = request.groups and request.UPTO and as_enforced(keys, request)
   if would and would.err then return would end
-  local size, err = load(keys, request, verb)
+  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
   if err then return err end
   decide_groups(size, request, verb)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'

@@ -246,7 +246,7 @@ end
 function decide(keys, request, verb, peeks)
   local would = request.groups and request.UPTO and as_enforced(keys, request)
   if would and would.err then return would end
-  local size, err = load(keys, request, verb)
+  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
   if err then return err end
   decide_groups(size, request, verb)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
