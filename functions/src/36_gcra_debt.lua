@@ -28,12 +28,7 @@ gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt a
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
-  local keeps
-  if forced then
-    keeps = debt <= 2 * full - interval
-  else
-    keeps = debt - full <= full - interval * states.needs(rate.capacity, cost)
-  end
+  local keeps = debt <= full or debt - full <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
   if not keeps then debt = interval * states.most_spent(state, cost) end
   state.forced = forced and keeps
   local room = full - debt
