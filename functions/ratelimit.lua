@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8808b2bc2699'
+local BUILD_ID = '2a6c92b3b1e5'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -226,7 +226,7 @@ do
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
---   room     true if an impossible state was replaced by one with room for a cost above 1
+--   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -249,7 +249,7 @@ function states.new(at, rate)
     list[at] = state
     if at > MOST_KEPT then large = true end
   end
-  state.rate, state.ends_in, state.reset, state.delay, state.room = rate, 0, false, 0, false
+  state.rate, state.ends_in, state.reset, state.delay = rate, 0, false, 0
   return state
 end
 
@@ -281,7 +281,14 @@ local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
 -- then false, until a state is replaced by one with room for a cost above 1.
-function states.begin() read.bytes, read.buckets, states.any_room = 0, 0, false end
+function states.begin()
+  read.bytes, read.buckets = 0, 0
+  if not states.any_room then return end
+  states.any_room = false
+  for at = 1, #list do
+    list[at].room = nil
+  end
+end
 
 -- drop frees the states if the call was large.
 function states.drop()
@@ -663,10 +670,15 @@ gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt a
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
-  local keeps = debt <= full or debt - full <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
-  if not keeps then debt = interval * states.most_spent(state, cost) end
-  state.forced = forced and keeps
-  local room = full - debt
+  local room, keeps = full - debt, true
+  if room < 0 then
+    keeps = -room <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
+    if not keeps then
+      debt = interval * states.most_spent(state, cost)
+      room = full - debt
+    end
+    state.forced = forced -- only used while the debt is above b*T
+  end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
   return keeps
@@ -676,7 +688,7 @@ function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval
   state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
-  state.forced = true
+  if debt > rate.full then state.forced = true end
 end
 
 function gcra_debt.refund(state, units)
@@ -684,9 +696,8 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
--- marked reports whether the debt of a state is stored with the mark. charge sets forced even without
--- FORCE, but such a charge leaves a debt of at most b*T.
-function gcra_debt.marked(state) return state.forced and state.debt > state.rate.full end
+-- marked reports whether the debt of a state is stored with the mark.
+function gcra_debt.marked(state) return state.debt > state.rate.full and state.forced end
 
 -- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
 -- would replace a larger one.
@@ -727,7 +738,7 @@ end, {})
 local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
-function gcra_expiry.holds(value) return part_of(unmarked(value) or value) ~= nil end
+function gcra_expiry.holds(value) return part_of(value) ~= nil or part_of(unmarked(value) or '') ~= nil end
 
 -- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has a mark or if
 -- this algorithm did not write it.
@@ -830,8 +841,10 @@ end
 -- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local bare = unmarked(value)
-  local debt, forced = debt_in(bare or value, found.left, ticks), bare ~= nil
+  local debt, forced = debt_in(value, found.left, ticks), false
+  if not debt then
+    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+  end
   if not debt then
     debt, forced = gcra_value.left(key, found.from, value)
     debt = debt * ticks
@@ -844,14 +857,16 @@ local function save(limit, at)
   local debt = state.debt
   local ms = ceil(debt, ticks)
   if ms == 0 then return { '' }, 0 end
-  return { text_of(ms * ticks - debt), gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
+  local parts = { text_of(ms * ticks - debt) }
+  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  return parts, clock.ms() + ms
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
   if state.debt == 0 then
     redis.call('DEL', key)
-  elseif gcra_debt.marked(state) then
+  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
     store(key, limit.rate, state.debt, state.value, nil, state.now)
@@ -1819,20 +1834,20 @@ end
 -- was replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, named, count)
-  local first = 1
+  local rooms, first = {}, 1
   for i = 1, count do
-    local limit, last, rooms = named[i], first + named[i].size - 1, nil
+    local last = first + named[i].size - 1
     for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then
-        rooms = rooms or {}
-        rooms[at] = true
-      end
-    end
-    if rooms then limit.form.load(keys[i], limit, first, 1) end
-    for at in pairs(rooms or {}) do
-      list[at].room = true
+      if list[at].room then rooms[at], rooms[-i] = true, first end
     end
     first = last + 1
+  end
+  states.begin()
+  for i = 1, count do
+    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  end
+  for at in pairs(rooms) do
+    if at > 0 then list[at].room, states.any_room = true, true end
   end
 end
 
@@ -1952,10 +1967,7 @@ function decide(keys, request, verb, peeks)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
   err = changes and charge(size, request, verb)
   if err then return err end
-  if states.any_room then
-    states.begin()
-    restore(keys, request.limits, request.count)
-  end
+  if states.any_room then restore(keys, request.limits, request.count) end
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
@@ -2008,10 +2020,7 @@ local function decide_plain(keys, number, cost, verb, peeks, head, left)
       local state = list[at]
       state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
     end
-    if states.any_room then
-      states.begin()
-      restore(keys, named, number)
-    end
+    if states.any_room then restore(keys, named, number) end
     sum_up(reply, 1, size)
   else
     local retry, longest, binding, least = 0, 0, 1, numbers.MOST

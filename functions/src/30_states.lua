@@ -11,7 +11,7 @@
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
---   room     true if an impossible state was replaced by one with room for a cost above 1
+--   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -34,7 +34,7 @@ function states.new(at, rate)
     list[at] = state
     if at > MOST_KEPT then large = true end
   end
-  state.rate, state.ends_in, state.reset, state.delay, state.room = rate, 0, false, 0, false
+  state.rate, state.ends_in, state.reset, state.delay = rate, 0, false, 0
   return state
 end
 
@@ -66,7 +66,14 @@ local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
 -- then false, until a state is replaced by one with room for a cost above 1.
-function states.begin() read.bytes, read.buckets, states.any_room = 0, 0, false end
+function states.begin()
+  read.bytes, read.buckets = 0, 0
+  if not states.any_room then return end
+  states.any_room = false
+  for at = 1, #list do
+    list[at].room = nil
+  end
+end
 
 -- drop frees the states if the call was large.
 function states.drop()

@@ -28,10 +28,15 @@ gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt a
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
-  local keeps = debt <= full or debt - full <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
-  if not keeps then debt = interval * states.most_spent(state, cost) end
-  state.forced = forced and keeps
-  local room = full - debt
+  local room, keeps = full - debt, true
+  if room < 0 then
+    keeps = -room <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
+    if not keeps then
+      debt = interval * states.most_spent(state, cost)
+      room = full - debt
+    end
+    state.forced = forced -- only used while the debt is above b*T
+  end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
   return keeps
@@ -41,7 +46,7 @@ function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval
   state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
-  state.forced = true
+  if debt > rate.full then state.forced = true end
 end
 
 function gcra_debt.refund(state, units)
@@ -49,9 +54,8 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
--- marked reports whether the debt of a state is stored with the mark. charge sets forced even without
--- FORCE, but such a charge leaves a debt of at most b*T.
-function gcra_debt.marked(state) return state.forced and state.debt > state.rate.full end
+-- marked reports whether the debt of a state is stored with the mark.
+function gcra_debt.marked(state) return state.debt > state.rate.full and state.forced end
 
 -- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
 -- would replace a larger one.

@@ -18,7 +18,7 @@ end, {})
 local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
-function gcra_expiry.holds(value) return part_of(unmarked(value) or value) ~= nil end
+function gcra_expiry.holds(value) return part_of(value) ~= nil or part_of(unmarked(value) or '') ~= nil end
 
 -- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has a mark or if
 -- this algorithm did not write it.
@@ -121,8 +121,10 @@ end
 -- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local bare = unmarked(value)
-  local debt, forced = debt_in(bare or value, found.left, ticks), bare ~= nil
+  local debt, forced = debt_in(value, found.left, ticks), false
+  if not debt then
+    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+  end
   if not debt then
     debt, forced = gcra_value.left(key, found.from, value)
     debt = debt * ticks
@@ -135,14 +137,16 @@ local function save(limit, at)
   local debt = state.debt
   local ms = ceil(debt, ticks)
   if ms == 0 then return { '' }, 0 end
-  return { text_of(ms * ticks - debt), gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
+  local parts = { text_of(ms * ticks - debt) }
+  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  return parts, clock.ms() + ms
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
   if state.debt == 0 then
     redis.call('DEL', key)
-  elseif gcra_debt.marked(state) then
+  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
     store(key, limit.rate, state.debt, state.value, nil, state.now)

@@ -119,20 +119,20 @@ end
 -- was replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, named, count)
-  local first = 1
+  local rooms, first = {}, 1
   for i = 1, count do
-    local limit, last, rooms = named[i], first + named[i].size - 1, nil
+    local last = first + named[i].size - 1
     for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then
-        rooms = rooms or {}
-        rooms[at] = true
-      end
-    end
-    if rooms then limit.form.load(keys[i], limit, first, 1) end
-    for at in pairs(rooms or {}) do
-      list[at].room = true
+      if list[at].room then rooms[at], rooms[-i] = true, first end
     end
     first = last + 1
+  end
+  states.begin()
+  for i = 1, count do
+    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  end
+  for at in pairs(rooms) do
+    if at > 0 then list[at].room, states.any_room = true, true end
   end
 end
 
@@ -252,10 +252,7 @@ function decide(keys, request, verb, peeks)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
   err = changes and charge(size, request, verb)
   if err then return err end
-  if states.any_room then
-    states.begin()
-    restore(keys, request.limits, request.count)
-  end
+  if states.any_room then restore(keys, request.limits, request.count) end
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
@@ -308,10 +305,7 @@ local function decide_plain(keys, number, cost, verb, peeks, head, left)
       local state = list[at]
       state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
     end
-    if states.any_room then
-      states.begin()
-      restore(keys, named, number)
-    end
+    if states.any_room then restore(keys, named, number) end
     sum_up(reply, 1, size)
   else
     local retry, longest, binding, least = 0, 0, 1, numbers.MOST
