@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '866043a60815'
+local BUILD_ID = 'e1a70103f6c4'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -119,7 +119,7 @@ end
 -- ceil_ms rounds microseconds up to milliseconds.
 function clock.ceil_ms(us)
   local over = us % 1000
-  return (over > 0 and us + 1000 - over or us) / 1000
+  return (over > 0 and us - over + 1000 or us) / 1000
 end
 end
 
@@ -236,6 +236,7 @@ do
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
+--   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -262,11 +263,19 @@ function states.new(at, rate)
   return state
 end
 
--- A limit can find a state that it cannot have stored, because the limit was lowered or the clock
--- was set back. Such a state is called impossible, and is replaced. most_spent returns how many
--- units count as spent in the new state. This leaves room for exactly this call, or for one unit if
--- the cost is 0 or above the capacity.
-function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
+-- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
+-- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
+-- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
+-- or above the capacity.
+function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+
+-- most_spent returns how many units count as spent in the state that replaces an impossible one.
+function states.most_spent(state, cost)
+  local capacity = state.rate.capacity
+  local units = states.needs(capacity, cost)
+  if units > 1 then state.room, states.any_room = true, true end
+  return capacity - units
+end
 
 -- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It
 -- is at most twice the capacity, so a key denies calls for at most two full refills.
@@ -280,8 +289,16 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. A call must run begin before it loads states.
-function states.begin() read.bytes, read.buckets = 0, 0 end
+-- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
+-- then false, until a state is replaced by one with room for a cost above 1.
+function states.begin()
+  read.bytes, read.buckets = 0, 0
+  if not states.any_room then return end
+  states.any_room = false
+  for at = 1, #list do
+    list[at].room = nil
+  end
+end
 
 -- drop frees the states if the call was large.
 function states.drop()
@@ -414,7 +431,7 @@ local function carry_over(key, limit, at, cost, found)
   limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left * rate.count > most * rate.period then most = states.most_spent(most, cost) end
+    if left * rate.count > most * rate.period then most = states.most_spent(state, cost) end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
     if most > 0 then (rate.algorithm.spend or rate.algorithm.charge)(state, most) end
     state.ends_in = left
@@ -501,7 +518,7 @@ do
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
 --   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible (see
---                                 states.most_spent), the state leaves room for this cost. Returns true, or false and
+--                                 states.needs), the state leaves room for this cost. Returns true, or false and
 --                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size
@@ -644,29 +661,39 @@ do
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
--- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
--- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
--- granted again.
+-- A take leaves a debt of at most b*T, where b is the burst. A larger stored debt comes from a limit with a
+-- longer period or a larger burst, or from before the clock was set back. If it would deny this call for
+-- longer than a full refill, it is replaced by a debt that leaves room for just this call: the key is
+-- usable at once at the new rate, but the old burst is not granted again.
+--
+-- FORCE leaves a debt of up to (2b - 1)T. A debt above b*T that FORCE has left is stored with a mark,
+-- because it must be paid off. It is replaced only if it is larger than FORCE can leave.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
-  return (over > 0 and debt + ticks - over or debt) / ticks
+  return (over > 0 and debt - over + ticks or debt) / ticks
 end
 gcra_debt.ceil = ceil
 
--- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
--- this call, and reports whether it kept the debt.
-function gcra_debt.set(state, debt, cost)
+gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt above b*T
+
+-- set sets the debt of a state. forced says whether the stored debt has the mark. set replaces an
+-- impossible debt with one that leaves room for this call, and reports whether it kept the debt.
+function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
-  local keeps = debt + interval <= 2 * full
-  if not keeps then debt = interval * states.most_spent(rate.capacity, cost) end
-  local room = full - debt
+  local room, keeps = full - debt, true
+  if room < 0 then
+    keeps = -room <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
+    if not keeps then
+      debt = interval * states.most_spent(state, cost)
+      room = full - debt
+    end
+    state.forced = forced -- only used while the debt is above b*T
+  end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
   return keeps
@@ -676,12 +703,16 @@ function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval
   state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
+  if debt > rate.full then state.forced = true end
 end
 
 function gcra_debt.refund(state, units)
-  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1, state.forced)
   state.reset = gcra_debt.reset(state)
 end
+
+-- marked reports whether the debt of a state is stored with the mark.
+function gcra_debt.marked(state) return state.debt > state.rate.full and state.forced end
 
 -- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
 -- would replace a larger one.
@@ -696,15 +727,15 @@ function gcra_debt.reset(state) return ceil(state.debt, state.rate.ticks_per_ms)
 
 function gcra_debt.wait(state, cost)
   local rate = state.rate
-  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+  return ceil(state.debt - (rate.full - cost * rate.interval), rate.ticks_per_ms)
 end
 end
 
 --@ src/37_gcra_expiry.lua
 do
 -- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
--- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
--- The clock is in ms.
+-- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
+-- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -718,11 +749,14 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value has the form "gcra" or "gcra-<k>".
-function gcra_expiry.holds(value) return part_of(value) ~= nil end
+-- unmarked returns a value without the mark of a debt, or nil if it has none.
+local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if this algorithm did not
--- write the value.
+-- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
+function gcra_expiry.holds(value) return part_of(value) ~= nil or part_of(unmarked(value) or '') ~= nil end
+
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has a mark or if
+-- this algorithm did not write it.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -774,22 +808,25 @@ function gcra_expiry.decide(key, limit, cost)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
   if not debt then return decisions.one_key(key, limit, cost, value, left) end
-  if debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
-  local after = debt + cost * interval
-  local room = full - after
+  if debt < 0 or cost == 0 then return decisions.one_key(key, limit, cost) end
+  local most = full - cost * interval -- the largest debt that leaves room for the cost
+  local room = most - debt
   if room < 0 then
-    local retry = cost > capacity and -1 or ceil(-room, ticks)
+    local retry = -1
+    if cost <= capacity then retry = ceil(-room, ticks) else most = full - interval end
+    if debt - full > most then return decisions.one_key(key, limit, cost) end
     room = full - debt
     return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
   end
   local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
-  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
+  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, full - room, value, left))
 end
 
--- fill_in creates the state of a rate with this debt. For value and now, see store.
-local function fill_in(at, rate, debt, value, cost, now)
+-- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
+-- see store.
+local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
-  if not gcra_debt.set(state, debt, cost) then value = nil end
+  if not gcra_debt.set(state, debt, cost, forced) then value = nil end
   state.value, state.now = value, now
 end
 
@@ -819,21 +856,36 @@ end
 -- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
-  fill_in(at, limit.rate, debt, nil, cost)
+  local debt, forced = debt_in(value, found.left, ticks), false
+  if not debt then
+    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+  end
+  if not debt then
+    debt, forced = gcra_value.left(key, found.from, value)
+    debt = debt * ticks
+  end
+  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+end
+
+local function save(limit, at)
+  local state, ticks = states.list[at], limit.rate.ticks
+  local debt = state.debt
+  local ms = ceil(debt, ticks)
+  if ms == 0 then return { '' }, 0 end
+  local parts = { text_of(ms * ticks - debt) }
+  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  return parts, clock.ms() + ms
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.debt == 0 then return redis.call('DEL', key) end
-  store(key, limit.rate, state.debt, state.value, nil, state.now)
-end
-
-local function save(limit, at)
-  local debt, ticks = states.list[at].debt, limit.rate.ticks
-  local ms = ceil(debt, ticks)
-  if ms == 0 then return { '' }, 0 end
-  return { text_of(ms * ticks - debt) }, clock.ms() + ms
+  if state.debt == 0 then
+    redis.call('DEL', key)
+  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
+    states.put_parts(key, save(limit, at))
+  else
+    store(key, limit.rate, state.debt, state.value, nil, state.now)
+  end
 end
 
 gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
@@ -846,44 +898,47 @@ do
 
 -- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
-local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
+local TEXT = '^(' .. TIME .. ')(%+?)(%d*)(.*)$'
+local MARK = gcra_debt.MARK
 
-gcra_value.SHAPE = TEXT
+gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$' -- with or without the mark
 
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
-  local debt, ticks = 0, state.rate.ticks
+  local debt, ticks, mark = 0, state.rate.ticks, ''
   if text ~= '' then
-    local us, plus, part = string.match(text, TEXT)
-    if not us or (plus == '') ~= (part == '') then return false end
+    local us, plus, part
+    us, plus, part, mark = string.match(text, TEXT)
+    if not us or (plus == '') ~= (part == '') or mark ~= '' and mark ~= MARK then return false end
     if us - now >= 0 then debt = (us - now) * ticks + (part ~= '' and math.min(ticks, numbers.parse_digits(part) or ticks) or 0) end
   end
   state.now = now
-  gcra_debt.set(state, debt, cost)
+  gcra_debt.set(state, debt, cost, mark ~= '')
   return true
 end
 
 function gcra_value.save(state)
   local ticks = state.rate.ticks
   local part = state.debt % ticks
-  local us = state.now + (state.debt - part) / ticks
-  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
-  return string.format('%d', us), clock.ceil_ms(us)
+  local us, mark = state.now + (state.debt - part) / ticks, gcra_debt.marked(state) and MARK or ''
+  if part > 0 then return string.format('%d+%d', us, part) .. mark, clock.ceil_ms(us + 1) end
+  return string.format('%d', us) .. mark, clock.ceil_ms(us)
 end
 
 -- convert implements the function convert of src/35_packed.lua, for values that do not begin with
 -- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
 -- the key's expiry.
 function gcra_value.convert(value, expiry)
-  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
+  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
 
--- left returns the time in ms until the first rate of a value is full. The value begins at byte
--- `from`.
+-- left returns the time in ms until the first rate of a value is full, and whether the rate has a marked
+-- debt. The value begins at byte `from`.
 function gcra_value.left(key, from, value)
   local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
-  local us = string.match(text, '^' .. TIME)
-  return us and math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms()) or 0
+  local us, plus, _, mark = string.match(text, TEXT)
+  if not us then return 0, false end
+  return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
@@ -906,13 +961,13 @@ local function decide(key, limit, cost)
       at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
-    local full, units = rate.full, cost * rate.interval
-    local debt = tat - now
-    if debt + rate.interval > 2 * full then return decisions.one_key(key, limit, cost) end
+    local debt, full, most = tat - now, rate.full, rate.full - cost * rate.interval
     tats[i] = tat
-    if debt + units > full then
+    if debt > most then
+      local ms = -1
+      if cost <= rate.capacity then ms = clock.ceil_ms(debt - most) else most = full - rate.interval end
+      if debt - full > most then return decisions.one_key(key, limit, cost) end
       if binding == 0 then binding = i end
-      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
       if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
     end
   end
@@ -1157,7 +1212,7 @@ do
 --             read them
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
---                                             for each rate. An impossible state (see states.most_spent) leaves room
+--                                             for each rate. An impossible state (see states.needs) leaves room
 --                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
@@ -1790,8 +1845,9 @@ end
 -- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
-  algorithm.charge(state, math.min(units, algorithm.spare(state)))
+  local err = algorithm.charge(state, math.min(units, algorithm.spare(state)))
   state.free, state.ends_in = math.max(0, state.free), 0
+  return err
 end
 
 -- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
@@ -1809,6 +1865,30 @@ local function charge(size, request, verb)
   return nil
 end
 
+-- restore loads the keys of groups that are not charged again, as for a cost of 1, if an impossible state
+-- was replaced by one with room for more. The new state is not stored, so the reply must not count this
+-- room. Such a state still does not deny: it keeps its field room.
+local function restore(keys, named, count)
+  local rooms, first = {}, 1
+  for i = 1, count do
+    local last = first + named[i].size - 1
+    for at = first, list[first].group.charged and 0 or last do
+      if list[at].room then rooms[at], rooms[-i] = true, first end
+    end
+    first = last + 1
+  end
+  states.begin()
+  for i = 1, count do
+    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  end
+  for at in pairs(rooms) do
+    if at > 0 then list[at].room, states.any_room = true, true end
+  end
+end
+
+-- denies reports whether a state denies its cost.
+local function denies(state) return state.cost > state.free and not state.room end
+
 -- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
 -- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
 -- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
@@ -1821,7 +1901,7 @@ local function sum_up(whole, first, last, group, upto, forced)
     local state = list[i]
     if not group or state.group == group then
       local free, cost, reset, ms = state.free, state.cost, state.reset, 0
-      if cost > free and not state.group.charged then -- this rate denies
+      if cost > free and not state.group.charged and not state.room then -- this rate denies
         ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
         if not denied then binding, denied, retry = state, true, 0 end
       elseif not denied then
@@ -1889,7 +1969,7 @@ local function count(request)
         last = last + request.limits[j].size
       end
       for j = at, last do
-        if list[j].cost > list[j].free then denied = 1 end
+        if denies(list[j]) then denied = 1 end
       end
       calls[0] = calls[0] + denied
     end
@@ -1897,17 +1977,37 @@ local function count(request)
   end
 end
 
-local function decide(keys, request, verb, peeks)
-  local size, err = load(keys, request, verb)
+local decide
+
+-- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
+-- error. All limits then decide together how many units fit, so it is a decision of its own. A call
+-- without UPTO has the same costs in both, so sum_up can compute this reply from the same states.
+local function as_enforced(keys, request)
+  local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
+  request.groups, request.group_of, request.EACH = nil, nil, nil
+  requests.limit_costs()
+  local whole = decide(keys, request, 'charge', true)
+  request.groups, request.group_of, request.EACH = groups, group_of, wants_each
+  requests.limit_costs()
+  states.begin()
+  return whole
+end
+
+function decide(keys, request, verb, peeks)
+  local would = request.groups and request.UPTO and as_enforced(keys, request)
+  if would and would.err then return would end
+  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
   if err then return err end
   decide_groups(size, request, verb)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
   err = changes and charge(size, request, verb)
   if err then return err end
+  if states.any_room then restore(keys, request.limits, request.count) end
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
-    local would, enforced = whole, request.shadows < request.count
+    local enforced = request.shadows < request.count
+    would = would or whole
     whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
@@ -1919,8 +2019,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
--- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
--- allow the request. If the request fails, decide returns only the error.
+-- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
+-- limits allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -1955,6 +2055,7 @@ local function decide_plain(keys, number, cost, verb, peeks, head, left)
       local state = list[at]
       state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
     end
+    if states.any_room then restore(keys, named, number) end
     sum_up(reply, 1, size)
   else
     local retry, longest, binding, least = 0, 0, 1, numbers.MOST
@@ -2141,7 +2242,7 @@ end
 do
 -- ONCE makes a retry safe. The reply to a charged call, or to a refund, is stored under the
 -- request's key for the time that the caller specifies. Every further call with this key gets the
--- same reply and changes nothing. A call that was denied or cost nothing stores nothing, so its
+-- same reply and changes nothing. A call that charged or gave back nothing stores nothing, so its
 -- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
@@ -2936,7 +3037,7 @@ local function open(state, count, ending, now, cost)
   if state.left <= 0 then
     count, state.left = 0, length(rate)
   elseif state.left > rate.period then
-    count, state.left = math.min(count, states.most_spent(rate.capacity, cost)), length(rate)
+    count, state.left = math.min(count, states.most_spent(state, cost)), length(rate)
   end
   set(state, count)
 end
@@ -3043,6 +3144,7 @@ do
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
+-- A debt that FORCE has left above b*T ends with "-debt" in both.
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
 -- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
@@ -3162,10 +3264,11 @@ do
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. If at least n
--- units have later times than now, the clock was set back. One entry at the current time then
--- replaces the log, with few enough units to leave room for this call. Another algorithm's state
--- also counts as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If entries have later
+-- times than now, the clock was set back. A charge combines them into one entry at the current time. If a
+-- call would have to wait until such an entry leaves, which takes longer than a period, one entry at the
+-- current time replaces the log, with few enough units to leave room for this call. Another algorithm's
+-- state also counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -3180,7 +3283,7 @@ do
 --   used     the units that count
 --   added    the entry that is written at the end: after a charge, the new entry, or '' if FORCE has no room even for
 --            debt; after a refund, the last entry that is left
---   before   the number of entries before the added one
+--   before   the number of entries that stay before the added one
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -3270,23 +3373,34 @@ local function check(state, size, cost, base, first, first_sum)
   end
   if used > units then
     used = 0 -- an entry between the first and the last is invalid
-  elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
-    restart(state, states.most_spent(capacity, cost))
-    return true
+  elseif last > now then
+    local most = capacity - states.needs(capacity, cost)
+    if used > most and leaving(state, most) > now then
+      restart(state, states.most_spent(state, cost))
+      return true
+    end
   end
   set(state, used)
   return true
 end
 
+-- charge returns the error if the log has to be copied and is too long, otherwise nil.
 local function charge(state, units)
-  state.before, state.added = state.entries, ''
+  local now, entries = state.now, state.entries
+  state.before, state.added = entries, ''
   if units > 0 then
-    if state.entries == 0 or state.now > state.last then state.last = state.now end
-    state.sum = (state.sum + units) % SUMS
-    state.added = struct.pack('>I7I5', state.last, state.sum)
+    if entries > 0 and state.last > now then
+      local before = search(state, state.live, entries, now, SUMS) - 1
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
+      if err then return err end
+      state.before = before
+    end
+    state.last, state.sum = now, (state.sum + units) % SUMS
+    state.added = struct.pack('>I7I5', now, state.sum)
   end
   state.used, state.free = state.used + units, state.free - units
   state.reset = reset(state)
+  return nil
 end
 
 -- refund gives back the newest units first. If there are too many older entries to copy, it returns
@@ -3312,7 +3426,7 @@ local function spare(state) return math.max(0, states.most_owed(state.rate.capac
 local function wait(state, cost)
   local units = state.rate.capacity - cost
   if state.added then -- FORCE has added an entry
-    local _, sum = entry(state, state.entries)
+    local _, sum = entry(state, state.before)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
@@ -3478,7 +3592,7 @@ local function place(state, text, now, cost)
     bucket = bucket - 1
   end
   states.too_much('buckets', newest - bucket)
-  if ahead then counts[0] = math.min(sum, states.most_spent(rate.capacity, cost)) end
+  if ahead then counts[0] = math.min(sum, states.most_spent(state, cost)) end
   return true
 end
 
@@ -3617,39 +3731,45 @@ do
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost. If the clock was set back, the remaining tokens can still be taken.
+-- b are lost.
 --
--- A stored state is invalid under this limit if the bucket is empty and its next tokens are due later
--- than one full refill from now, or if its debt is larger than FORCE can leave. The bucket then has
--- just enough tokens for this call.
+-- If the clock was set back, the last addition can be later than now. The tokens that are left can still
+-- be taken, and a call that takes some makes now the time of the last addition. If a call would have to
+-- wait for longer than a full refill, the bucket has just enough tokens for this call. The same applies
+-- to a bucket in debt that would be full later than FORCE can leave it.
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
-local function refill_us(tokens, rate)
+-- refill_ms returns the time, in ms, after which the given number of tokens has been added.
+local function refill_ms(tokens, rate)
   local over = tokens % rate.count
-  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
+  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period
 end
 
 -- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
 -- added are their stored values.
-local function refill(rate, tokens, added, now, cost)
-  local period, capacity = rate.period * 1000, rate.capacity
+local function refill(rate, tokens, added, now)
   if added < now then
+    local period = rate.period * 1000
     local over = (now - added) % period
     tokens = tokens + (now - added - over) / period * rate.count
     added = now - over
   end
-  if tokens >= capacity then
-    return capacity, now
-  elseif tokens <= 0 and (added + period - now > refill_us(capacity, rate) or capacity - tokens > states.most_owed(capacity)) then
-    return capacity - states.most_spent(capacity, cost), now
-  end
+  if tokens >= rate.capacity then return rate.capacity, now end
   return tokens, added
 end
 
--- full_at returns when the bucket is full, in us.
-local function full_at(rate, tokens, added) return added + refill_us(rate.capacity - tokens, rate) end
+-- is_impossible reports whether a state has to be replaced for a call of this cost. ahead is how much
+-- later than now the last addition is, in us.
+local function is_impossible(rate, tokens, ahead, cost)
+  local most = rate.capacity
+  local units = states.needs(most, cost) - tokens
+  if tokens < 0 then
+    units, most = most - tokens, states.most_owed(most)
+    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
+  end
+  return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
+end
 
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
@@ -3657,20 +3777,28 @@ local function read(state, text, now, cost)
     tokens, added = string.match(text, '^(%-?%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
-    tokens, added = refill(rate, tokens, added, now, cost)
+    tokens, added = refill(rate, tokens, added, now)
+    if is_impossible(rate, tokens, added - now, cost) then
+      tokens, added = rate.capacity - states.most_spent(state, cost), now
+    end
   end
   state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
+-- wait returns the time in ms until the bucket has `units` tokens.
+local function wait(state, units)
+  return clock.ceil_ms(state.added - state.now) + refill_ms(units - state.tokens, state.rate)
+end
+
 local function reset(state)
-  if state.tokens == state.rate.capacity then return 0 end
-  return clock.ceil_ms(full_at(state.rate, state.tokens, state.added) - state.now)
+  local capacity = state.rate.capacity
+  return state.tokens < capacity and wait(state, capacity) or 0
 end
 
 local function charge(state, units)
   local tokens = state.tokens - units
-  state.tokens, state.free = tokens, math.max(0, tokens)
+  state.tokens, state.free, state.added = tokens, math.max(0, tokens), math.min(state.added, state.now)
   state.reset = reset(state)
 end
 
@@ -3681,12 +3809,9 @@ local function spare(state)
   return states.most_owed(capacity) - capacity + state.tokens
 end
 
-local function wait(state, cost)
-  return clock.ceil_ms(state.added + refill_us(cost - state.tokens, state.rate) - state.now)
-end
-
 local function save(state)
-  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
+  local rate, tokens, added = state.rate, state.tokens, state.added
+  return string.format('%d:%d', tokens, added), clock.ceil_ms(added) + refill_ms(rate.capacity - tokens, rate)
 end
 
 -- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
@@ -3698,7 +3823,7 @@ local function spent(key, from)
 end
 
 -- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
--- another algorithm, it calls decisions.one_key.
+-- another algorithm, or if the clock was set back, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity
@@ -3706,19 +3831,20 @@ local function decide(key, limit, cost)
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
     if not tokens or tokens + added >= numbers.MOST then return decisions.one_key(key, limit, cost, value) end
-    tokens, added = refill(rate, tokens + 0, added + 0, now, cost)
+    tokens, added = refill(rate, tokens + 0, added + 0, now)
+    if added > now then return decisions.one_key(key, limit, cost, value) end
   end
   local denies, retry = cost > tokens, 0
   if denies then
-    retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+    retry = cost > capacity and -1 or clock.ceil_ms(added - now) + refill_ms(cost - tokens, rate)
   else
     tokens = tokens - cost
   end
-  local full = tokens < capacity and full_at(rate, tokens, added) or now
+  local refill_time = tokens < capacity and refill_ms(capacity - tokens, rate)
   if not denies and cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time)
   end
-  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, clock.ceil_ms(full - now))
+  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, refill_time and clock.ceil_ms(added - now) + refill_time or 0)
 end
 
 algorithms.token_bucket = {
@@ -3923,8 +4049,8 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
-    if request_key and gives_back and passes then once.keep(request_key, reply, request.ttl) end
+    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
@@ -41,4 +43,24 @@ func TestAgreement(t *testing.T) {
 	}
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
 	agree.Repeat(t, wanted, server, secondDatabase(t, server))
+}
+
+// TestExactSums is like TestAgreement, for limits with the largest numbers that the contract permits.
+func TestExactSums(t *testing.T) {
+	wanted, done, differs := generate.Wanted(t, 6000), 0, false
+	build, err := generate.Library()
+	require(t, err)
+	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
+	rapid.Check(t, func(t *rapid.T) {
+		if done >= wanted && !differs {
+			return
+		}
+		run := generate.Edges().Draw(t, "run")
+		done += len(run)
+		if err := agree.Run(run, server); err != nil {
+			differs = true // from now on, rapid shrinks the failing sequence
+			t.Fatal(err)
+		}
+	})
+	t.Logf("%d steps", done)
 }

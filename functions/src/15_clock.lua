@@ -24,5 +24,5 @@ end
 -- ceil_ms rounds microseconds up to milliseconds.
 function clock.ceil_ms(us)
   local over = us % 1000
-  return (over > 0 and us + 1000 - over or us) / 1000
+  return (over > 0 and us - over + 1000 or us) / 1000
 end

@@ -11,6 +11,7 @@
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
+--   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -37,11 +38,19 @@ function states.new(at, rate)
   return state
 end
 
--- A limit can find a state that it cannot have stored, because the limit was lowered or the clock
--- was set back. Such a state is called impossible, and is replaced. most_spent returns how many
--- units count as spent in the new state. This leaves room for exactly this call, or for one unit if
--- the cost is 0 or above the capacity.
-function states.most_spent(capacity, cost) return capacity - (cost > 1 and cost <= capacity and cost or 1) end
+-- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
+-- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
+-- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
+-- or above the capacity.
+function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+
+-- most_spent returns how many units count as spent in the state that replaces an impossible one.
+function states.most_spent(state, cost)
+  local capacity = state.rate.capacity
+  local units = states.needs(capacity, cost)
+  if units > 1 then state.room, states.any_room = true, true end
+  return capacity - units
+end
 
 -- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It
 -- is at most twice the capacity, so a key denies calls for at most two full refills.
@@ -55,8 +64,16 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 local MOST = { bytes = 2500000, buckets = 10000 }
 local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads. A call must run begin before it loads states.
-function states.begin() read.bytes, read.buckets = 0, 0 end
+-- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
+-- then false, until a state is replaced by one with room for a cost above 1.
+function states.begin()
+  read.bytes, read.buckets = 0, 0
+  if not states.any_room then return end
+  states.any_room = false
+  for at = 1, #list do
+    list[at].room = nil
+  end
+end
 
 -- drop frees the states if the call was large.
 function states.drop()
@@ -189,7 +206,7 @@ local function carry_over(key, limit, at, cost, found)
   limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left * rate.count > most * rate.period then most = states.most_spent(most, cost) end
+    if left * rate.count > most * rate.period then most = states.most_spent(state, cost) end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period), rate.capacity - (kept or 0))
     if most > 0 then (rate.algorithm.spend or rate.algorithm.charge)(state, most) end
     state.ends_in = left

@@ -6,7 +6,7 @@
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
 --   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible (see
---                                 states.most_spent), the state leaves room for this cost. Returns true, or false and
+--                                 states.needs), the state leaves room for this cost. Returns true, or false and
 --                                 optionally an error if the text is not the algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch). A long text may be a list of parts, with their size

@@ -4,29 +4,39 @@
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks.
 --
--- A take leaves a debt of at most b*T, where b is the burst, and with FORCE at most (2b - 1)T. A larger
--- stored debt comes from a limit with a longer period or a larger burst, or from before the clock was set
--- back. It would lock the key for longer than a full refill. It is therefore replaced by a debt that
--- leaves room for just this call: the key is usable at once at the new rate, but the old burst is not
--- granted again.
+-- A take leaves a debt of at most b*T, where b is the burst. A larger stored debt comes from a limit with a
+-- longer period or a larger burst, or from before the clock was set back. If it would deny this call for
+-- longer than a full refill, it is replaced by a debt that leaves room for just this call: the key is
+-- usable at once at the new rate, but the old burst is not granted again.
+--
+-- FORCE leaves a debt of up to (2b - 1)T. A debt above b*T that FORCE has left is stored with a mark,
+-- because it must be paid off. It is replaced only if it is larger than FORCE can leave.
 
 -- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
 -- up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
-  return (over > 0 and debt + ticks - over or debt) / ticks
+  return (over > 0 and debt - over + ticks or debt) / ticks
 end
 gcra_debt.ceil = ceil
 
--- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
--- this call, and reports whether it kept the debt.
-function gcra_debt.set(state, debt, cost)
+gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt above b*T
+
+-- set sets the debt of a state. forced says whether the stored debt has the mark. set replaces an
+-- impossible debt with one that leaves room for this call, and reports whether it kept the debt.
+function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
-  local keeps = debt + interval <= 2 * full
-  if not keeps then debt = interval * states.most_spent(rate.capacity, cost) end
-  local room = full - debt
+  local room, keeps = full - debt, true
+  if room < 0 then
+    keeps = -room <= full - interval * (forced and 1 or states.needs(rate.capacity, cost))
+    if not keeps then
+      debt = interval * states.most_spent(state, cost)
+      room = full - debt
+    end
+    state.forced = forced -- only used while the debt is above b*T
+  end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
   return keeps
@@ -36,12 +46,16 @@ function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval
   state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
+  if debt > rate.full then state.forced = true end
 end
 
 function gcra_debt.refund(state, units)
-  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1, state.forced)
   state.reset = gcra_debt.reset(state)
 end
+
+-- marked reports whether the debt of a state is stored with the mark.
+function gcra_debt.marked(state) return state.debt > state.rate.full and state.forced end
 
 -- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
 -- would replace a larger one.
@@ -56,5 +70,5 @@ function gcra_debt.reset(state) return ceil(state.debt, state.rate.ticks_per_ms)
 
 function gcra_debt.wait(state, cost)
   local rate = state.rate
-  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+  return ceil(state.debt - (rate.full - cost * rate.interval), rate.ticks_per_ms)
 end

@@ -1,6 +1,6 @@
 -- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
--- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>".
--- The clock is in ms.
+-- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
+-- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -14,11 +14,14 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value has the form "gcra" or "gcra-<k>".
-function gcra_expiry.holds(value) return part_of(value) ~= nil end
+-- unmarked returns a value without the mark of a debt, or nil if it has none.
+local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if this algorithm did not
--- write the value.
+-- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
+function gcra_expiry.holds(value) return part_of(value) ~= nil or part_of(unmarked(value) or '') ~= nil end
+
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has a mark or if
+-- this algorithm did not write it.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
@@ -70,22 +73,25 @@ function gcra_expiry.decide(key, limit, cost)
   local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
   if not debt then return decisions.one_key(key, limit, cost, value, left) end
-  if debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
-  local after = debt + cost * interval
-  local room = full - after
+  if debt < 0 or cost == 0 then return decisions.one_key(key, limit, cost) end
+  local most = full - cost * interval -- the largest debt that leaves room for the cost
+  local room = most - debt
   if room < 0 then
-    local retry = cost > capacity and -1 or ceil(-room, ticks)
+    local retry = -1
+    if cost <= capacity then retry = ceil(-room, ticks) else most = full - interval end
+    if debt - full > most then return decisions.one_key(key, limit, cost) end
     room = full - debt
     return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
   end
   local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
-  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
+  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, full - room, value, left))
 end
 
--- fill_in creates the state of a rate with this debt. For value and now, see store.
-local function fill_in(at, rate, debt, value, cost, now)
+-- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
+-- see store.
+local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
-  if not gcra_debt.set(state, debt, cost) then value = nil end
+  if not gcra_debt.set(state, debt, cost, forced) then value = nil end
   state.value, state.now = value, now
 end
 
@@ -115,21 +121,36 @@ end
 -- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
   local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
-  fill_in(at, limit.rate, debt, nil, cost)
+  local debt, forced = debt_in(value, found.left, ticks), false
+  if not debt then
+    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+  end
+  if not debt then
+    debt, forced = gcra_value.left(key, found.from, value)
+    debt = debt * ticks
+  end
+  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+end
+
+local function save(limit, at)
+  local state, ticks = states.list[at], limit.rate.ticks
+  local debt = state.debt
+  local ms = ceil(debt, ticks)
+  if ms == 0 then return { '' }, 0 end
+  local parts = { text_of(ms * ticks - debt) }
+  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  return parts, clock.ms() + ms
 end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.debt == 0 then return redis.call('DEL', key) end
-  store(key, limit.rate, state.debt, state.value, nil, state.now)
-end
-
-local function save(limit, at)
-  local debt, ticks = states.list[at].debt, limit.rate.ticks
-  local ms = ceil(debt, ticks)
-  if ms == 0 then return { '' }, 0 end
-  return { text_of(ms * ticks - debt) }, clock.ms() + ms
+  if state.debt == 0 then
+    redis.call('DEL', key)
+  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
+    states.put_parts(key, save(limit, at))
+  else
+    store(key, limit.rate, state.debt, state.value, nil, state.now)
+  end
 end
 
 gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }

@@ -3,44 +3,47 @@
 
 -- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
-local TEXT = '^(' .. TIME .. ')(%+?)(%d*)$'
+local TEXT = '^(' .. TIME .. ')(%+?)(%d*)(.*)$'
+local MARK = gcra_debt.MARK
 
-gcra_value.SHAPE = TEXT
+gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$' -- with or without the mark
 
 -- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
-  local debt, ticks = 0, state.rate.ticks
+  local debt, ticks, mark = 0, state.rate.ticks, ''
   if text ~= '' then
-    local us, plus, part = string.match(text, TEXT)
-    if not us or (plus == '') ~= (part == '') then return false end
+    local us, plus, part
+    us, plus, part, mark = string.match(text, TEXT)
+    if not us or (plus == '') ~= (part == '') or mark ~= '' and mark ~= MARK then return false end
     if us - now >= 0 then debt = (us - now) * ticks + (part ~= '' and math.min(ticks, numbers.parse_digits(part) or ticks) or 0) end
   end
   state.now = now
-  gcra_debt.set(state, debt, cost)
+  gcra_debt.set(state, debt, cost, mark ~= '')
   return true
 end
 
 function gcra_value.save(state)
   local ticks = state.rate.ticks
   local part = state.debt % ticks
-  local us = state.now + (state.debt - part) / ticks
-  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
-  return string.format('%d', us), clock.ceil_ms(us)
+  local us, mark = state.now + (state.debt - part) / ticks, gcra_debt.marked(state) and MARK or ''
+  if part > 0 then return string.format('%d+%d', us, part) .. mark, clock.ceil_ms(us + 1) end
+  return string.format('%d', us) .. mark, clock.ceil_ms(us)
 end
 
 -- convert implements the function convert of src/35_packed.lua, for values that do not begin with
 -- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
 -- the key's expiry.
 function gcra_value.convert(value, expiry)
-  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000)
+  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
 
--- left returns the time in ms until the first rate of a value is full. The value begins at byte
--- `from`.
+-- left returns the time in ms until the first rate of a value is full, and whether the rate has a marked
+-- debt. The value begins at byte `from`.
 function gcra_value.left(key, from, value)
   local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
-  local us = string.match(text, '^' .. TIME)
-  return us and math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms()) or 0
+  local us, plus, _, mark = string.match(text, TEXT)
+  if not us then return 0, false end
+  return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
@@ -63,13 +66,13 @@ local function decide(key, limit, cost)
       at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
-    local full, units = rate.full, cost * rate.interval
-    local debt = tat - now
-    if debt + rate.interval > 2 * full then return decisions.one_key(key, limit, cost) end
+    local debt, full, most = tat - now, rate.full, rate.full - cost * rate.interval
     tats[i] = tat
-    if debt + units > full then
+    if debt > most then
+      local ms = -1
+      if cost <= rate.capacity then ms = clock.ceil_ms(debt - most) else most = full - rate.interval end
+      if debt - full > most then return decisions.one_key(key, limit, cost) end
       if binding == 0 then binding = i end
-      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
       if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
     end
   end

@@ -41,7 +41,7 @@
 --             read them
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
---                                             for each rate. An impossible state (see states.most_spent) leaves room
+--                                             for each rate. An impossible state (see states.needs) leaves room
 --                                             for a call of this cost. head and left are nil, or what decide has
 --                                             passed to decisions.one_key. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil

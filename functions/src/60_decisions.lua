@@ -96,8 +96,9 @@ end
 -- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
-  algorithm.charge(state, math.min(units, algorithm.spare(state)))
+  local err = algorithm.charge(state, math.min(units, algorithm.spare(state)))
   state.free, state.ends_in = math.max(0, state.free), 0
+  return err
 end
 
 -- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
@@ -115,6 +116,30 @@ local function charge(size, request, verb)
   return nil
 end
 
+-- restore loads the keys of groups that are not charged again, as for a cost of 1, if an impossible state
+-- was replaced by one with room for more. The new state is not stored, so the reply must not count this
+-- room. Such a state still does not deny: it keeps its field room.
+local function restore(keys, named, count)
+  local rooms, first = {}, 1
+  for i = 1, count do
+    local last = first + named[i].size - 1
+    for at = first, list[first].group.charged and 0 or last do
+      if list[at].room then rooms[at], rooms[-i] = true, first end
+    end
+    first = last + 1
+  end
+  states.begin()
+  for i = 1, count do
+    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  end
+  for at in pairs(rooms) do
+    if at > 0 then list[at].room, states.any_room = true, true end
+  end
+end
+
+-- denies reports whether a state denies its cost.
+local function denies(state) return state.cost > state.free and not state.room end
+
 -- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
 -- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
 -- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
@@ -127,7 +152,7 @@ local function sum_up(whole, first, last, group, upto, forced)
     local state = list[i]
     if not group or state.group == group then
       local free, cost, reset, ms = state.free, state.cost, state.reset, 0
-      if cost > free and not state.group.charged then -- this rate denies
+      if cost > free and not state.group.charged and not state.room then -- this rate denies
         ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
         if not denied then binding, denied, retry = state, true, 0 end
       elseif not denied then
@@ -195,7 +220,7 @@ local function count(request)
         last = last + request.limits[j].size
       end
       for j = at, last do
-        if list[j].cost > list[j].free then denied = 1 end
+        if denies(list[j]) then denied = 1 end
       end
       calls[0] = calls[0] + denied
     end
@@ -203,17 +228,37 @@ local function count(request)
   end
 end
 
-local function decide(keys, request, verb, peeks)
-  local size, err = load(keys, request, verb)
+local decide
+
+-- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
+-- error. All limits then decide together how many units fit, so it is a decision of its own. A call
+-- without UPTO has the same costs in both, so sum_up can compute this reply from the same states.
+local function as_enforced(keys, request)
+  local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
+  request.groups, request.group_of, request.EACH = nil, nil, nil
+  requests.limit_costs()
+  local whole = decide(keys, request, 'charge', true)
+  request.groups, request.group_of, request.EACH = groups, group_of, wants_each
+  requests.limit_costs()
+  states.begin()
+  return whole
+end
+
+function decide(keys, request, verb, peeks)
+  local would = request.groups and request.UPTO and as_enforced(keys, request)
+  if would and would.err then return would end
+  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
   if err then return err end
   decide_groups(size, request, verb)
   local changes = ENFORCED.charged or request.groups and verb == 'refund'
   err = changes and charge(size, request, verb)
   if err then return err end
+  if states.any_room then restore(keys, request.limits, request.count) end
   local upto, forced = request.UPTO, request.FORCE
   local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
   if request.groups then
-    local would, enforced = whole, request.shadows < request.count
+    local enforced = request.shadows < request.count
+    would = would or whole
     whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
@@ -225,8 +270,8 @@ local function decide(keys, request, verb, peeks)
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
--- refund. decide returns the reply, whether anything was charged, and whether the enforced limits
--- allow the request. If the request fails, decide returns only the error.
+-- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
+-- limits allow the request. If the request fails, decide returns only the error.
 function decisions.decide(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = decide(keys, request, verb, peeks)
@@ -261,6 +306,7 @@ local function decide_plain(keys, number, cost, verb, peeks, head, left)
       local state = list[at]
       state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
     end
+    if states.any_room then restore(keys, named, number) end
     sum_up(reply, 1, size)
   else
     local retry, longest, binding, least = 0, 0, 1, numbers.MOST

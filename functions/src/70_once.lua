@@ -1,6 +1,6 @@
 -- ONCE makes a retry safe. The reply to a charged call, or to a refund, is stored under the
 -- request's key for the time that the caller specifies. Every further call with this key gets the
--- same reply and changes nothing. A call that was denied or cost nothing stores nothing, so its
+-- same reply and changes nothing. A call that charged or gave back nothing stores nothing, so its
 -- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and

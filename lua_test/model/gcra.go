@@ -23,6 +23,7 @@ type gcra struct {
 	q        int64    // the denominator of T/unit
 	now      int64    // the current time in µs, rounded down to a multiple of unit
 	debt     *big.Rat // D = TAT - now
+	forced   bool     // whether FORCE has left a debt above bT
 }
 
 // newState returns a state of r without debt.
@@ -89,9 +90,13 @@ func (r Rate) Emission() (interval *big.Rat, unit int64) {
 func openGCRA(r Rate, was state, at moment) state {
 	g := r.newState(at)
 	if old, ok := was.(gcra); ok {
-		g.debt = larger(new(big.Rat), minus(g.read(old), whole(g.now)))
-		if plus(g.debt, g.interval).Cmp(times(2*g.b, g.interval)) > 0 {
-			g.debt = times(g.b-at.room, g.interval)
+		g.debt, g.forced = larger(new(big.Rat), minus(g.read(old), whole(g.now))), old.forced
+		wait, most := minus(g.debt, times(g.b-at.room, g.interval)), times(g.b, g.interval)
+		if g.forced {
+			wait, most = g.debt, times(2*g.b-1, g.interval)
+		}
+		if wait.Cmp(most) > 0 {
+			g.debt, g.forced = times(g.b-at.room, g.interval), false
 		}
 	}
 	return g
@@ -129,10 +134,12 @@ func (g gcra) owes() int64 { return floor(minus(whole(2*g.b-1), over(g.debt, g.i
 
 func (g gcra) take(c int64) state {
 	g.debt = plus(g.debt, times(c, g.interval))
+	g.forced = g.debt.Cmp(times(g.b, g.interval)) > 0
 	return g
 }
 
 func (g gcra) refund(c int64) state {
 	g.debt = larger(new(big.Rat), minus(g.debt, times(c, g.interval)))
+	g.forced = g.forced && g.debt.Cmp(times(g.b, g.interval)) > 0
 	return g
 }

@@ -152,13 +152,12 @@ type state interface {
 type counts interface{ counted() int64 }
 
 // moment is the time and the conditions under which a state is read. If a limit was lowered or the
-// clock was set back, a stored state may be impossible: calls under the rate cannot have produced
-// it.
+// clock was set back, a stored state may be impossible for a call: the call would have to wait for
+// longer than the rate takes to refill.
 type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates
-	room    int64 // units left in the state that replaces an impossible state
-	kept    bool  // whether to keep an impossible state, to compute the wait that FORCE reports
+	room    int64 // units that the call needs, and that are left in the state that replaces an impossible state
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }

@@ -20,13 +20,14 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// The state is impossible (see moment) if the n-th newest unit lies in the future.
+	// The state is impossible (see moment) if a unit that has to leave for the call lies in the future.
+	stay := r.N - at.room
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
-		if younger += t.units; younger >= r.N {
-			if t.us > l.now && !at.kept {
+		if younger += t.units; younger > stay {
+			if t.us > l.now {
 				l.taken = nil
-				return l.take(r.N - at.room)
+				return l.take(stay)
 			}
 			break
 		}
@@ -54,20 +55,23 @@ func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
 func (l log) owes() int64 { return max(0, mostOwed(l.n)-sum(l.taken[l.gone():])) }
 
-// take adds a call to the log. It drops the calls outside the window if they are more than half of
-// the log, or if the log has at least 2n calls.
+// take adds a call to the log. Calls that lie in the future become part of it. take drops the calls
+// outside the window if there are calls in the future, if they are more than half of the log, or if
+// the log has at least 2n calls.
 func (l log) take(c int64) state {
 	if c == 0 {
 		return l
 	}
-	if gone := l.gone(); 2*gone > len(l.taken) || int64(len(l.taken)) >= 2*l.n {
-		l.taken = l.taken[gone:]
+	future := slices.IndexFunc(l.taken, func(t taken) bool { return t.us > l.now })
+	if gone := l.gone(); future >= 0 || 2*gone > len(l.taken) || int64(len(l.taken)) >= 2*l.n {
+		later := int64(0)
+		if future >= 0 {
+			later = sum(l.taken[future:])
+			l.taken = l.taken[:future]
+		}
+		l.taken, c = l.taken[gone:], c+later
 	}
-	us := l.now
-	if len(l.taken) > 0 {
-		us = max(us, l.taken[len(l.taken)-1].us)
-	}
-	l.taken = append(slices.Clone(l.taken), taken{us, c})
+	l.taken = append(slices.Clone(l.taken), taken{l.now, c})
 	return l
 }
 

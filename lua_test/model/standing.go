@@ -16,6 +16,7 @@ type standing struct {
 	cost    int64 // the call's cost for this key
 	forced  bool  // whether the call has FORCE
 	state   state
+	single  state // the state that a call with cost 1 finds, which the reply describes if nothing is charged
 	blocked int64 // ms until the block ends; 0 if there is none
 	lapses  int64 // ms until the key's state expires, if another algorithm wrote it; otherwise 0
 	delay   int64 // ms that an allowed call must wait
@@ -36,7 +37,7 @@ func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 // at returns the rate's state at a given time, in µs since the epoch, if nothing is taken until
 // then.
 func (s *standing) at(us int64) state {
-	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
+	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1})
 }
 
 func (s *standing) left() int64 {
@@ -52,7 +53,7 @@ func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
 	for !enough(most) {
-		if int64(most) > 2*MaxPeriodMS {
+		if int64(most) > 4*MaxPeriodMS {
 			panic(fmt.Sprintf("the model of %s: %d units, which are within Rate.Capacity, are never left; %d are", s.limit, units, s.at(us+int64(most)*1000).left()))
 		}
 		most *= 2
@@ -138,17 +139,17 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 		if c.Verb == Refund || room > s.rate().Capacity() {
 			room = 1
 		}
-		m.find(s, c.Keys[s.index-1], room)
+		s.state, s.single = m.find(s, c.Keys[s.index-1], room), m.find(s, c.Keys[s.index-1], 1)
 	}
 	return all, groups, ""
 }
 
-// find sets s.state to the state that key holds for the rate of s. If the rate could not have produced
-// that state (see the type moment), find replaces it with a state that leaves room units available.
-func (m *Model) find(s *standing, key string, room int64) {
+// find returns the state that key holds for the rate of s. If that state is impossible for a call that
+// needs room units (see the type moment), find replaces it with a state that leaves room units available.
+// If another algorithm wrote the state, find sets s.lapses.
+func (m *Model) find(s *standing, key string, room int64) state {
 	if s.limit.never() {
-		s.state = nothing{}
-		return
+		return nothing{}
 	}
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
 	old, _ := m.content(key).(limiter)
@@ -157,15 +158,14 @@ func (m *Model) find(s *standing, key string, room int64) {
 		if s.place < len(old.rates) {
 			was = old.rates[s.place]
 		}
-		s.state = s.limit.algorithm().Open(s.rate(), was, at)
-		return
+		return s.limit.algorithm().Open(s.rate(), was, at)
 	}
-	s.state = s.limit.algorithm().Open(s.rate(), nil, at)
+	full := s.limit.algorithm().Open(s.rate(), nil, at)
 	if old.algorithm == nil || m.keys[key].until == m.ms() {
-		return
+		return full
 	}
 	s.lapses = m.keys[key].until - m.ms()
-	s.state = s.state.take(s.carried(old, room))
+	return full.take(s.carried(old, room))
 }
 
 // carried returns how many units of this rate count as spent because the key holds a state of

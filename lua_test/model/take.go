@@ -63,7 +63,7 @@ func (m *Model) take(c Call) (any, string) {
 	if kept, reason := m.before(c); kept != nil || reason != "" {
 		return kept, reason
 	}
-	all, groups, reason := m.open(c)
+	fields, all, passes, reason := m.decide(c)
 	if reason != "" {
 		return nil, reason
 	}
@@ -72,26 +72,6 @@ func (m *Model) take(c Call) (any, string) {
 			return nil, "BADSTATE"
 		}
 	}
-	fits := func(group []*standing, units int64) int64 {
-		if c.Upto && c.cost(0) > 0 {
-			return fit(group, units)
-		}
-		return c.cost(0)
-	}
-	enforced := in(all, 0)
-	units := fits(enforced, c.cost(0))
-	passes := allow(enforced)
-	if passes {
-		m.charge(enforced)
-	}
-	for i := range groups {
-		group := in(all, i+1)
-		fits(group, max(1, units))
-		if allow(group) && passes {
-			m.charge(group)
-		}
-	}
-	fields := m.fields(c, all, groups > 0)
 	if c.Verb == Peek {
 		return fields, ""
 	}
@@ -104,6 +84,7 @@ func (m *Model) take(c Call) (any, string) {
 	if m.save(c, all) && c.OnceMS > 0 {
 		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
 	}
+	units := c.cost(0)
 	if c.Upto {
 		units = fields[0].(int64)
 	}
@@ -111,6 +92,49 @@ func (m *Model) take(c Call) (any, string) {
 		m.track(c.Usage, passes, units)
 	}
 	return fields, ""
+}
+
+// decide returns the reply to a take or a peek, the standings after it, and whether the enforced limits
+// allow the call. It stores nothing.
+func (m *Model) decide(c Call) (fields []any, all []*standing, passes bool, reason string) {
+	all, groups, reason := m.open(c)
+	if reason != "" {
+		return nil, nil, false, reason
+	}
+	fits := func(group []*standing, units int64) int64 {
+		if c.Upto && c.cost(0) > 0 {
+			return fit(group, units)
+		}
+		return c.cost(0)
+	}
+	enforced := in(all, 0)
+	units := fits(enforced, c.cost(0))
+	passes = allow(enforced)
+	if passes {
+		m.charge(enforced)
+	}
+	for i := range groups {
+		group := in(all, i+1)
+		fits(group, max(1, units))
+		if allow(group) && passes {
+			m.charge(group)
+		}
+	}
+	for _, s := range all {
+		if !s.changed {
+			s.state = s.single
+		}
+	}
+	var would []any
+	if groups > 0 {
+		same := c
+		same.Each, same.Limits = false, slices.Clone(c.Limits)
+		for i := range same.Limits {
+			same.Limits[i].Shadow = false
+		}
+		would, _, _, _ = m.decide(same)
+	}
+	return m.fields(c, all, would), all, passes, ""
 }
 
 // refund gives units back to the keys of each group. If a key of a group is blocked, the group gets
@@ -133,18 +157,22 @@ func (m *Model) refund(c Call) (any, string) {
 			s.cost, s.denies = 0, s.blocked > 0
 		}
 	}
-	fields := m.fields(c, all, groups > 0)
-	if m.save(c, all) && fields[0] == int64(1) && c.OnceMS > 0 {
+	var would []any
+	if groups > 0 {
+		would = m.sum(c, all)
+	}
+	fields := m.fields(c, all, would)
+	if m.save(c, all) && c.OnceMS > 0 {
 		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
 	}
 	return fields, ""
 }
 
-// fields returns the reply to a call. With a shadow policy, three more elements contain allowed,
-// retry_after_ms and index as they would be if the policy were enforced. With EACH, the last
+// fields returns the reply to a call. With a shadow policy, would is the reply if no policy were a
+// shadow, and three more elements contain its allowed, retry_after_ms and index. With EACH, the last
 // element is a list with the decision of each limit.
-func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
-	fields := m.decision(c, all, shadows)
+func (m *Model) fields(c Call, all []*standing, would []any) []any {
+	fields := m.decision(c, all, would)
 	if !c.Each {
 		return fields
 	}
@@ -157,13 +185,12 @@ func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 }
 
 // decision returns the first six elements of a reply, which depend on the enforced limits only. If
-// shadows is true, it adds three elements: the decision if all limits were enforced.
-func (m *Model) decision(c Call, all []*standing, shadows bool) []any {
-	would := m.sum(c, all)
-	if !shadows {
-		return would
+// would is not nil, it adds three elements.
+func (m *Model) decision(c Call, all []*standing, would []any) []any {
+	fields := m.sum(c, all)
+	if would == nil {
+		return fields
 	}
-	fields := slices.Clone(would)
 	if enforced := in(all, 0); len(enforced) > 0 {
 		fields = m.sum(c, enforced)
 	} else if fields[0], fields[3] = int64(1), int64(0); c.Upto {

@@ -1,5 +1,7 @@
 package model
 
+import "math"
+
 func init() {
 	Algorithms["token_bucket"] = &Algorithm{Options: bursts, Open: openTokens}
 }
@@ -10,12 +12,13 @@ type tokens struct {
 	b     int64
 	count int64
 	added int64 // in µs
+	now   int64 // in µs
 }
 
 func openTokens(r Rate, was state, at moment) state {
 	b, period := r.Capacity(), 1000*r.MS()
-	refill := func(m int64) int64 { return (m + r.N - 1) / r.N * period }
-	full := tokens{b, b, at.us}
+	refill := func(m int64) int64 { return min((m+r.N-1)/r.N, math.MaxInt64/4/period) * period } // longer times are all the same
+	full := tokens{b, b, at.us, at.us}
 	t, ok := was.(tokens)
 	if !ok || t.count >= b || at.us-t.added >= refill(b-t.count) {
 		return full
@@ -25,16 +28,21 @@ func openTokens(r Rate, was state, at moment) state {
 		t.count += k * r.N
 		t.added += k * period
 	}
-	if !at.kept && (t.count <= 0 && t.added+period-at.us > refill(b) || b-t.count > mostOwed(b)) {
-		return tokens{b, at.room, at.us}
+	after := func(units int64) int64 { return t.added - at.us + refill(units-t.count) }
+	impossible := t.count < at.room && after(at.room) > refill(b)
+	if t.count < 0 {
+		impossible = b-t.count > mostOwed(b) || t.added > at.us && after(b) > refill(mostOwed(b))
 	}
-	return tokens{b, t.count, t.added}
+	if impossible {
+		return tokens{b, at.room, at.us, at.us}
+	}
+	return tokens{b, t.count, t.added, at.us}
 }
 
 func (t tokens) left() int64 { return max(0, t.count) }
 
 func (t tokens) owes() int64 { return mostOwed(t.b) - (t.b - t.count) }
 
-func (t tokens) take(c int64) state { return tokens{t.b, t.count - c, t.added} }
+func (t tokens) take(c int64) state { return tokens{t.b, t.count - c, min(t.added, t.now), t.now} }
 
-func (t tokens) refund(c int64) state { return tokens{t.b, min(t.b, t.count+c), t.added} }
+func (t tokens) refund(c int64) state { return t.take(-min(c, t.b-t.count)) }

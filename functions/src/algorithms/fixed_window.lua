@@ -75,7 +75,7 @@ local function open(state, count, ending, now, cost)
   if state.left <= 0 then
     count, state.left = 0, length(rate)
   elseif state.left > rate.period then
-    count, state.left = math.min(count, states.most_spent(rate.capacity, cost)), length(rate)
+    count, state.left = math.min(count, states.most_spent(state, cost)), length(rate)
   end
   set(state, count)
 end

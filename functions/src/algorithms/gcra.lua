@@ -11,6 +11,7 @@
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
+-- A debt that FORCE has left above b*T ends with "-debt" in both.
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
 -- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.

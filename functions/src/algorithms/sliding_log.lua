@@ -8,10 +8,11 @@
 -- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
 -- expires when the last entry has left the window.
 --
--- A new n or period takes effect at once and also applies to the stored entries. If at least n
--- units have later times than now, the clock was set back. One entry at the current time then
--- replaces the log, with few enough units to leave room for this call. Another algorithm's state
--- also counts as one entry at the current time.
+-- A new n or period takes effect at once and also applies to the stored entries. If entries have later
+-- times than now, the clock was set back. A charge combines them into one entry at the current time. If a
+-- call would have to wait until such an entry leaves, which takes longer than a period, one entry at the
+-- current time replaces the log, with few enough units to leave room for this call. Another algorithm's
+-- state also counts as one entry at the current time.
 --
 -- The fields of a state:
 --   text     what has been read: a log, or the value of a key, or the first part of it
@@ -26,7 +27,7 @@
 --   used     the units that count
 --   added    the entry that is written at the end: after a charge, the new entry, or '' if FORCE has no room even for
 --            debt; after a refund, the last entry that is left
---   before   the number of entries before the added one
+--   before   the number of entries that stay before the added one
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -116,23 +117,34 @@ local function check(state, size, cost, base, first, first_sum)
   end
   if used > units then
     used = 0 -- an entry between the first and the last is invalid
-  elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
-    restart(state, states.most_spent(capacity, cost))
-    return true
+  elseif last > now then
+    local most = capacity - states.needs(capacity, cost)
+    if used > most and leaving(state, most) > now then
+      restart(state, states.most_spent(state, cost))
+      return true
+    end
   end
   set(state, used)
   return true
 end
 
+-- charge returns the error if the log has to be copied and is too long, otherwise nil.
 local function charge(state, units)
-  state.before, state.added = state.entries, ''
+  local now, entries = state.now, state.entries
+  state.before, state.added = entries, ''
   if units > 0 then
-    if state.entries == 0 or state.now > state.last then state.last = state.now end
-    state.sum = (state.sum + units) % SUMS
-    state.added = struct.pack('>I7I5', state.last, state.sum)
+    if entries > 0 and state.last > now then
+      local before = search(state, state.live, entries, now, SUMS) - 1
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
+      if err then return err end
+      state.before = before
+    end
+    state.last, state.sum = now, (state.sum + units) % SUMS
+    state.added = struct.pack('>I7I5', now, state.sum)
   end
   state.used, state.free = state.used + units, state.free - units
   state.reset = reset(state)
+  return nil
 end
 
 -- refund gives back the newest units first. If there are too many older entries to copy, it returns
@@ -158,7 +170,7 @@ local function spare(state) return math.max(0, states.most_owed(state.rate.capac
 local function wait(state, cost)
   local units = state.rate.capacity - cost
   if state.added then -- FORCE has added an entry
-    local _, sum = entry(state, state.entries)
+    local _, sum = entry(state, state.before)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)

@@ -68,7 +68,7 @@ local function place(state, text, now, cost)
     bucket = bucket - 1
   end
   states.too_much('buckets', newest - bucket)
-  if ahead then counts[0] = math.min(sum, states.most_spent(rate.capacity, cost)) end
+  if ahead then counts[0] = math.min(sum, states.most_spent(state, cost)) end
   return true
 end
 

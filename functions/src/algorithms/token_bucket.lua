@@ -5,39 +5,45 @@
 -- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost. If the clock was set back, the remaining tokens can still be taken.
+-- b are lost.
 --
--- A stored state is invalid under this limit if the bucket is empty and its next tokens are due later
--- than one full refill from now, or if its debt is larger than FORCE can leave. The bucket then has
--- just enough tokens for this call.
+-- If the clock was set back, the last addition can be later than now. The tokens that are left can still
+-- be taken, and a call that takes some makes now the time of the last addition. If a call would have to
+-- wait for longer than a full refill, the bucket has just enough tokens for this call. The same applies
+-- to a bucket in debt that would be full later than FORCE can leave it.
 
 local PREFIX = 'token_bucket:'
 
--- refill_us returns the time, in microseconds, after which the given number of tokens has been added.
-local function refill_us(tokens, rate)
+-- refill_ms returns the time, in ms, after which the given number of tokens has been added.
+local function refill_ms(tokens, rate)
   local over = tokens % rate.count
-  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
+  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period
 end
 
 -- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
 -- added are their stored values.
-local function refill(rate, tokens, added, now, cost)
-  local period, capacity = rate.period * 1000, rate.capacity
+local function refill(rate, tokens, added, now)
   if added < now then
+    local period = rate.period * 1000
     local over = (now - added) % period
     tokens = tokens + (now - added - over) / period * rate.count
     added = now - over
   end
-  if tokens >= capacity then
-    return capacity, now
-  elseif tokens <= 0 and (added + period - now > refill_us(capacity, rate) or capacity - tokens > states.most_owed(capacity)) then
-    return capacity - states.most_spent(capacity, cost), now
-  end
+  if tokens >= rate.capacity then return rate.capacity, now end
   return tokens, added
 end
 
--- full_at returns when the bucket is full, in us.
-local function full_at(rate, tokens, added) return added + refill_us(rate.capacity - tokens, rate) end
+-- is_impossible reports whether a state has to be replaced for a call of this cost. ahead is how much
+-- later than now the last addition is, in us.
+local function is_impossible(rate, tokens, ahead, cost)
+  local most = rate.capacity
+  local units = states.needs(most, cost) - tokens
+  if tokens < 0 then
+    units, most = most - tokens, states.most_owed(most)
+    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
+  end
+  return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
+end
 
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
@@ -45,20 +51,28 @@ local function read(state, text, now, cost)
     tokens, added = string.match(text, '^(%-?%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
-    tokens, added = refill(rate, tokens, added, now, cost)
+    tokens, added = refill(rate, tokens, added, now)
+    if is_impossible(rate, tokens, added - now, cost) then
+      tokens, added = rate.capacity - states.most_spent(state, cost), now
+    end
   end
   state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
+-- wait returns the time in ms until the bucket has `units` tokens.
+local function wait(state, units)
+  return clock.ceil_ms(state.added - state.now) + refill_ms(units - state.tokens, state.rate)
+end
+
 local function reset(state)
-  if state.tokens == state.rate.capacity then return 0 end
-  return clock.ceil_ms(full_at(state.rate, state.tokens, state.added) - state.now)
+  local capacity = state.rate.capacity
+  return state.tokens < capacity and wait(state, capacity) or 0
 end
 
 local function charge(state, units)
   local tokens = state.tokens - units
-  state.tokens, state.free = tokens, math.max(0, tokens)
+  state.tokens, state.free, state.added = tokens, math.max(0, tokens), math.min(state.added, state.now)
   state.reset = reset(state)
 end
 
@@ -69,12 +83,9 @@ local function spare(state)
   return states.most_owed(capacity) - capacity + state.tokens
 end
 
-local function wait(state, cost)
-  return clock.ceil_ms(state.added + refill_us(cost - state.tokens, state.rate) - state.now)
-end
-
 local function save(state)
-  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
+  local rate, tokens, added = state.rate, state.tokens, state.added
+  return string.format('%d:%d', tokens, added), clock.ceil_ms(added) + refill_ms(rate.capacity - tokens, rate)
 end
 
 -- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
@@ -86,7 +97,7 @@ local function spent(key, from)
 end
 
 -- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
--- another algorithm, it calls decisions.one_key.
+-- another algorithm, or if the clock was set back, it calls decisions.one_key.
 local function decide(key, limit, cost)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now, capacity = clock.us(), rate.capacity
@@ -94,19 +105,20 @@ local function decide(key, limit, cost)
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
     if not tokens or tokens + added >= numbers.MOST then return decisions.one_key(key, limit, cost, value) end
-    tokens, added = refill(rate, tokens + 0, added + 0, now, cost)
+    tokens, added = refill(rate, tokens + 0, added + 0, now)
+    if added > now then return decisions.one_key(key, limit, cost, value) end
   end
   local denies, retry = cost > tokens, 0
   if denies then
-    retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+    retry = cost > capacity and -1 or clock.ceil_ms(added - now) + refill_ms(cost - tokens, rate)
   else
     tokens = tokens - cost
   end
-  local full = tokens < capacity and full_at(rate, tokens, added) or now
+  local refill_time = tokens < capacity and refill_ms(capacity - tokens, rate)
   if not denies and cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time)
   end
-  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, clock.ceil_ms(full - now))
+  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, refill_time and clock.ceil_ms(added - now) + refill_time or 0)
 end
 
 algorithms.token_bucket = {

@@ -17,8 +17,8 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
-    if request_key and gives_back and passes then once.keep(request_key, reply, request.ttl) end
+    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
 }

@@ -93,6 +93,7 @@ var policies = []model.Policy{
 	{Name: "track", Track: true, Limits: []model.Limit{of("fixed_window", "3/3s")}},
 	{Name: "shadow", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s")}},
 	{Name: "shadow.two", Shadow: true, Limits: []model.Limit{of("token_bucket", "2/s", "5/10s"), of("fixed_window", "1/s")}},
+	{Name: "shadow.rates", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s", "5/10s")}},
 	{Name: "shadow.queue", Shadow: true, Limits: []model.Limit{of("leaky_bucket", "7/s")}},
 	{Name: "month", Limits: []model.Limit{{Algorithm: "fixed_window", Rates: []model.Rate{
 		{N: 5, Period: "mo", Options: []string{"align=clock", "from=31", "zone=+05:30"}},
@@ -128,15 +129,20 @@ func of(algorithm string, rates ...string) model.Limit {
 }
 
 // Library builds the library with the policies of the generated calls.
-func Library() (functions.Build, error) {
+func Library() (functions.Build, error) { return library(true) }
+
+// Enforced is like Library, but none of the policies and canaries is a shadow.
+func Enforced() (functions.Build, error) { return library(false) }
+
+func library(shadows bool) (functions.Build, error) {
 	var all []functions.Policy
 	for _, p := range slices.Concat(policies, leasePolicies) {
-		named := functions.Policy{Name: p.Name, Shadow: p.Shadow, Track: p.Track}
+		named := functions.Policy{Name: p.Name, Shadow: p.Shadow && shadows, Track: p.Track}
 		for i, l := range p.Limits {
 			named.Limits = append(named.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: l.String()})
 		}
 		if p.Canary != nil {
-			named.Canary = &functions.Canary{Share: int(p.Share), Shadow: p.Canary.Shadow}
+			named.Canary = &functions.Canary{Share: int(p.Share), Shadow: p.Canary.Shadow && shadows}
 			for _, l := range p.Canary.Limits {
 				named.Canary.Limits = append(named.Canary.Limits, l.String())
 			}
