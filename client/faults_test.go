@@ -128,6 +128,19 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	return kinds[kind](t, proxy, opts...)
 }
 
+// With Open, a reply that announces too many elements is an error before go-redis allocates them.
+func TestRepliesAreLimited(t *testing.T) {
+	server, _ := deployed(t)
+	p := startProxy(t, server.Addr)
+	c := open(t, "redis://"+p.addr())
+	p.arm(1, announces)
+	_, err := c.Allow(t.Context(), "k", perDay)
+	wantClasses(t, "announces", err, client.ErrBadReply, client.ErrOutcomeUnknown)
+	if err == nil || !strings.Contains(err.Error(), "(the server announces a reply of more than 524288 elements or 67108864 bytes)") {
+		t.Error(err)
+	}
+}
+
 // The client stops calling a server that does not reply, and calls it again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
 	server, _ := deployed(t)

@@ -28,6 +28,10 @@ import (
 // may follow, as in ?pool_size=100; dial_timeout is 1 s by default. Open itself sends nothing: if a
 // server is unreachable, the first call or [Client.Check] fails.
 //
+// A connection fails with [ErrBadReply] if the server announces a reply of more than 64 MB or
+// 524,288 elements, so that an impostor cannot use up the memory of this process. It could still
+// make decisions: use rediss if the network is not trusted.
+//
 // Open returns an error if url or an option is invalid. The error does not contain the password.
 func Open(url string, opts ...Option) (*Client, error) {
 	return openServers(url, redisurl.Dialer, opts)

@@ -146,9 +146,12 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 	return err.Error(), "", nil
 }
 
-// Gibberish reports whether err means that go-redis could not parse a reply. go-redis has no error
-// type for this case.
+// Gibberish reports whether err means that a reply was too large, or that go-redis could not parse
+// it. go-redis has no error type for the second case.
 func Gibberish(err error) bool {
+	if _, ok := errors.AsType[*ReplyError](err); ok {
+		return true
+	}
 	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, other) {
 			return false
