@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 )
 
 // Limits of one reply. The largest replies that this project reads are far below them: CLUSTER
@@ -26,7 +27,7 @@ func (e *ReplyError) Error() string { return e.problem }
 // Limited returns a function that dials like dial. Its connections fail with a [*ReplyError] if a
 // reply exceeds the limits. Without this, a server that is not trusted can use up the memory of this
 // process with a few bytes, because go-redis allocates as much as a reply announces.
-func Limited(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func Limited(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -49,18 +50,38 @@ func limit(conn net.Conn) net.Conn {
 // limited is a connection that checks what it reads.
 type limited struct {
 	net.Conn
-	replies replies
+	replies  replies
+	sentinel *sentinel // nil unless the connection belongs to a failover client
 }
+
+func (c *limited) from(s *sentinel) { c.sentinel = s }
 
 func (c *limited) Read(p []byte) (int, error) {
 	if c.replies.failed != nil { // go-redis may ignore the first error and read again
 		return 0, c.replies.failed
 	}
 	n, err := c.Conn.Read(p)
+	if err != nil && c.sentinel != nil {
+		err = c.sentinel.read(err)
+	}
 	if wrong := c.replies.scan(p[:n]); wrong != nil {
 		return 0, wrong
 	}
 	return n, err
+}
+
+func (c *limited) Write(p []byte) (int, error) {
+	if c.sentinel != nil {
+		c.sentinel.sees(p)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *limited) SetReadDeadline(t time.Time) error {
+	if c.sentinel != nil {
+		t = c.sentinel.deadline(t)
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 // NetConn returns the connection that c reads from. go-redis looks for a socket there.

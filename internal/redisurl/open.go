@@ -100,6 +100,11 @@ func (s Servers) Open() redis.UniversalClient {
 	if s.Master == "" && !s.Cluster {
 		return redis.NewClient(&o)
 	}
+	if s.Master != "" {
+		// go-redis limits the dial of a primary, in which it asks Sentinels, to DialTimeout. So a
+		// quarter leaves time to ask a second Sentinel.
+		o.Dialer = dialing.Sentinels(o.Dialer, s.Addrs, cmp.Or(o.DialTimeout, 5*time.Second)/4)
+	}
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: s.Addrs, IsClusterMode: s.Master == "",
 		MasterName: s.Master, SentinelUsername: s.SentinelUser, SentinelPassword: s.SentinelPassword,
