@@ -19,7 +19,8 @@ type Observer struct {
 	// may already be done.
 	Call func(ctx context.Context, o Observation)
 
-	// Breaker is called when the circuit breaker of a node changes its state.
+	// Breaker is called when the circuit breaker of a node changes its state, perhaps in the
+	// goroutine of another call. Other calls do not wait for it.
 	Breaker func(change BreakerChange)
 
 	local *localLog // used by LogTo
@@ -60,7 +61,8 @@ const (
 
 // BreakerChange describes a state change of the circuit breaker of one node. The states are
 // "closed" (calls are sent), "open" (no calls are sent) and "half-open" (one call probes the node).
-// Closing the Client closes all open breakers.
+// Closing the Client closes all open breakers. If a node leaves a cluster or a ring, its breaker is
+// closed within about a second.
 type BreakerChange struct {
 	// Node is the address of the node. It is empty while the nodes of a cluster are not known, and
 	// "FailoverClient" for a primary found by Sentinels.

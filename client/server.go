@@ -134,64 +134,91 @@ func (s *server) attempt(ctx *bounded, call *call) (any, error) {
 	if s.healer == nil || len(call.keys) == 0 {
 		return s.try(ctx, call)
 	}
-	sent := time.Now()
+	began := time.Now()
 	reply, err := s.try(ctx, call)
 	if !notFound(err) {
 		return reply, err
 	}
-	if why := s.heal(ctx, call, sent); why != nil {
+	if why := s.heal(ctx, ctx.sent.at, began); why != nil {
 		return nil, unhealed(err, why)
 	}
 	return s.try(ctx, call)
 }
 
-// try sends a call once, unless the breaker of its node is open. A call without keys has no known
-// node and no breaker.
-func (s *server) try(ctx *bounded, call *call) (reply any, err error) {
-	node := s.breakers.of(ctx, call.keys)
-	if node == nil {
-		return s.sendOnce(ctx, nil, call)
-	}
-	sent := false
-	_, _ = node.Execute(func() (any, error) { // only the breaker uses the returned results
-		sent = true
-		if node.open.Load() {
-			ctx.shorten(probeFor)
-		}
-		reply, err = s.sendOnce(ctx, node, call)
-		return nil, s.breakerError(ctx, node, err)
-	})
-	if !sent {
-		s.reload(ctx) // the keys may be on another node by now
-		return nil, node.openError(call)
-	}
-	return reply, err
+// sent is the outcome of an attempt.
+type sent struct {
+	reply   any
+	err     error
+	at      *breaker // the node that executed the call, or failed to
+	stopped bool     // the call was redirected to that node, but the node is left alone
 }
 
-// sendOnce sends a call once. If that fails without a reply, it makes a cluster client look for new
-// primaries. The cluster client does this itself only for commands that it retries; for others it
-// waits for its next periodic reload.
-func (s *server) sendOnce(ctx *bounded, node *breaker, call *call) (any, error) {
-	reply, written, err := s.send(ctx, s.rdb, node, call)
-	if err == nil {
-		return reply, nil
+// try sends a call once, unless the breaker of its node is open. A call without keys has no known
+// node and no breaker. A node of a cluster may redirect the call to another node, whose breaker then
+// counts.
+func (s *server) try(ctx *bounded, call *call) (any, error) {
+	node := s.breakers.of(ctx, call.keys)
+	if node == nil {
+		s.sendOnce(ctx, nil, nil, call)
+		return ctx.sent.reply, ctx.sent.err
 	}
-	e := newError(ctx, call.verb, call.keys, err, written)
-	if e.Code == "" {
-		s.reload(ctx)
+	s.through(ctx, node, node, call)
+	if to := ctx.sent.at; ctx.sent.stopped {
+		s.through(ctx, to, node, call) // perhaps as a probe
 	}
-	return nil, e
+	if ctx.sent.stopped {
+		return nil, ctx.sent.at.openError(call)
+	}
+	return ctx.sent.reply, ctx.sent.err
+}
+
+// through sends a call to node, unless gate is open. gate is the breaker of node, or of the node to
+// which node redirects the call.
+func (s *server) through(ctx *bounded, gate, node *breaker, call *call) {
+	passed := gate.execute(func() (any, error) {
+		s.sendOnce(ctx, gate, node, call)
+		switch {
+		case ctx.sent.at == gate:
+			return nil, s.breakerError(ctx, gate, ctx.sent.err)
+		case gate == node: // it replied with the redirection
+			return nil, s.breakerError(ctx, gate, nil)
+		}
+		return nil, errSaysNothing
+	})
+	if !passed {
+		s.reload(ctx) // the keys may be on another node by now
+		ctx.sent = sent{err: gate.openError(call), at: gate}
+	} else if at := ctx.sent.at; at != gate && !ctx.sent.stopped {
+		at.execute(func() (any, error) { return nil, s.breakerError(ctx, at, ctx.sent.err) })
+	}
+}
+
+// sendOnce sends a call once, and stores the outcome in ctx.sent. If the call fails without a reply,
+// sendOnce makes a cluster client look for new primaries. The cluster client does this itself only
+// for commands that it retries; for others it waits for its next periodic reload.
+func (s *server) sendOnce(ctx *bounded, gate, node *breaker, call *call) {
+	ctx.sent = sent{at: node}
+	reply, written, err := s.send(ctx, s.rdb, gate, node, call)
+	if ctx.sent.stopped {
+		return
+	}
+	ctx.sent.reply = reply
+	if err != nil {
+		e := newError(ctx, call.verb, call.keys, err, written)
+		if e.Code == "" {
+			s.reload(ctx)
+		}
+		ctx.sent.reply, ctx.sent.err = nil, e
+	}
 }
 
 // send passes the call to rdb, and returns its reply. written reports whether a command that is not
-// read-only may have been sent. If node is nil, the call gets its own round trip.
-func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call *call) (reply any, written bool, err error) {
+// read-only may have been sent. If node is nil, the call gets its own round trip. If node redirects
+// the call, send stores the other node in ctx.sent.
+func (s *server) send(ctx *bounded, rdb redis.UniversalClient, gate, node *breaker, call *call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	cmd := newCommand(ctx, call)
-	if !s.punctual {
-		return s.sendAside(ctx, rdb, cmd)
-	}
-	if call.mode != readOnly && s.sharesWith(node) {
+	if s.punctual && call.mode != readOnly && gate == node && s.sharesWith(node) {
 		defer node.trips.calls.Add(-1)
 		if node.trips.calls.Add(1) > shareAbove {
 			reply, written, err = s.sendShared(ctx, node, cmd)
@@ -202,8 +229,21 @@ func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, ca
 			ctx.quiet = false
 		}
 	}
-	reply, err = cmd.send(ctx, rdb)
-	return reply, cmd.written(), err
+	f := &cmd.follow
+	if s.breakers.redirects && node != nil {
+		f.ctx, f.breakers, f.gate = ctx, s.breakers, gate
+	}
+	if s.punctual {
+		reply, err = cmd.send(ctx, rdb)
+		written = cmd.written()
+	} else {
+		reply, written, err = s.sendAside(ctx, rdb, cmd)
+	}
+	if to := f.to.Load(); to != nil {
+		ctx.sent.at, ctx.sent.stopped = to, f.stopped.Load()
+		ctx.stop(false)
+	}
+	return reply, written, err
 }
 
 // reload makes a cluster client rediscover its nodes, in the background and at most five times a
