@@ -37,7 +37,8 @@ var (
 	// ErrNoPolicy means that the library on the server has no policy of this name.
 	ErrNoPolicy = errors.New("no such policy")
 
-	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster.
+	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster, or have
+	// different hash tags in a call through a Ring.
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
 	// ErrNotDeployed means that the server does not have the library, or that the library is too

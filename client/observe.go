@@ -170,12 +170,15 @@ var errorTypes = []struct {
 	{ErrNotDeployed, "not_deployed"},
 	{ErrNoPermission, "no_permission"},
 	{ErrBadReply, "bad_reply"},
+	{ErrOutcomeUnknown, "outcome_unknown"},
 	{context.DeadlineExceeded, "timeout"},
 	{ErrUnavailable, "unavailable"},
 }
 
 // ErrorType returns a short name for Err, one of about a dozen: "timeout", "unavailable",
-// "not_deployed", "bad_limit", "canceled" and the like, named after the Err values of this package.
+// "outcome_unknown", "not_deployed", "bad_limit", "canceled" and the like, named after the Err values
+// of this package. It is "outcome_unknown" if the call was sent and its reply lost, even because of a
+// timeout, and "timeout" if the call was not sent.
 // It returns "other" if none applies, and "" if Err is nil.
 func (o Observation) ErrorType() string {
 	if o.Err == nil {

@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -122,10 +125,36 @@ func (s *server) ready(ctx context.Context, call *call) error {
 	if i := slices.Index(call.keys, s.prefix); i >= 0 {
 		return refused(call.verb, call.keys, fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1))
 	}
+	if _, ring := s.rdb.(*redis.Ring); ring {
+		for _, key := range call.keys[min(1, len(call.keys)):] {
+			if hashTag(key) != hashTag(call.keys[0]) {
+				return crossShard(call, key)
+			}
+		}
+	}
 	if s.lifetime.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
 	return notSent(call, ended(ctx)) // some Redis clients send commands even if ctx is done
+}
+
+// crossShard returns the error for a call whose keys a Ring may keep on different shards. go-redis
+// would send the call to the shard of the first key, and the other keys would be counted there too.
+func crossShard(call *call, key string) *Error {
+	err := fmt.Errorf("CROSSSLOT the keys %q and %q may be on different shards of the Ring", call.keys[0], key)
+	e := refused(call.verb, call.keys, err)
+	e.class, e.Remedy = ErrCrossSlot, "give all keys of one call the same hash tag, such as {user:42}"
+	return e
+}
+
+// hashTag returns the part of key that a cluster and a ring hash.
+func hashTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
 }
 
 // attempt executes a call at most once. If the library was missing and the healer installed it, the
@@ -153,10 +182,32 @@ type sent struct {
 	stopped bool     // the call was redirected to that node, but the node is left alone
 }
 
-// try sends a call once, unless the breaker of its node is open. A call without keys has no known
+// try sends a call, unless the breaker of its node is open. It sends the call again while a cluster
+// is moving its keys. A call without keys has no known
 // node and no breaker. A node of a cluster may redirect the call to another node, whose breaker then
 // counts.
 func (s *server) try(ctx *bounded, call *call) (any, error) {
+	for n := 0; ; n++ {
+		reply, err := s.tryOnce(ctx, call)
+		if !moving(err) {
+			return reply, err
+		}
+		pause := pauses[min(n, 1)]
+		pause -= rand.N(pause / 2)
+		if call.within > 0 && time.Since(ctx.began)+pause > call.within || !sleep(ctx, pause) {
+			return nil, err
+		}
+	}
+}
+
+// moving reports whether err means that a cluster did not execute a call because only some of its
+// keys have moved to another node yet.
+func moving(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == "TRYAGAIN"
+}
+
+func (s *server) tryOnce(ctx *bounded, call *call) (any, error) {
 	node := s.breakers.of(ctx, call.keys)
 	if node == nil {
 		s.sendOnce(ctx, nil, nil, call)
