@@ -31,7 +31,7 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 
 // Healer returns a function for client.WithHealer. If a server has lost the library, the function
 // loads build there as [Loader.Repair] does. It succeeds if that server has the library afterwards,
-// even if other servers of the cluster could not be repaired.
+// even if another server of the cluster is unreachable.
 func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
 		l, err := New(server, opts...)
@@ -39,8 +39,8 @@ func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalCl
 			return err
 		}
 		err = l.Repair(ctx, build)
-		// Other servers may need a repair too, or be unreachable. The caller asks only for this one.
-		if node, ok := server.(*redis.Client); ok && err != nil && ctx.Err() == nil && node.FCallRO(ctx, "ratelimit_info", nil).Err() == nil {
+		// Another server may be unreachable. The caller asks only for this one.
+		if node, ok := server.(*redis.Client); ok && errors.Is(err, ErrUnreachable) && node.FCallRO(ctx, "ratelimit_info", nil).Err() == nil {
 			return nil
 		}
 		return err
