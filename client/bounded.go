@@ -36,13 +36,15 @@ type bounded struct {
 	timeout         time.Duration // the client's timeout, if that sets the deadline; otherwise 0
 
 	first  command // the first command of the call
+	sent   sent    // the outcome of the last attempt
 	quiet  bool    // another call in the same round trip has already reported the failure to the breaker
 	timers *sharedTimers
 
-	mu     sync.Mutex
-	looks  int             // how many of the next calls to Done need no timer
-	done   <-chan struct{} // nil until Done needs a timer
-	cancel context.CancelFunc
+	mu      sync.Mutex
+	stopped bool            // see stop
+	looks   int             // how many of the next calls to Done need no timer
+	done    <-chan struct{} // nil until Done needs a timer
+	cancel  context.CancelFunc
 }
 
 // bounded returns the context of a call that begins now. The caller must release it.
@@ -74,6 +76,9 @@ func (b *bounded) Deadline() (time.Time, bool) {
 func (b *bounded) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stopped {
+		return closedChannel
+	}
 	if b.timeout == 0 { // the caller's context has the deadline and its timer
 		return b.Context.Done()
 	}
@@ -92,6 +97,19 @@ func (b *bounded) Done() <-chan struct{} {
 	}
 	return b.done
 }
+
+// stop makes the context look canceled to go-redis, so that it does not follow a redirection.
+func (b *bounded) stop(stopped bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = stopped
+}
+
+var closedChannel = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // sharedTimers shares timers among calls whose contexts have a nil Done channel, because a timer
 // for each call would use more memory than the rest of the call. A timer fires a twentieth of the
@@ -129,7 +147,13 @@ func (b *bounded) Err() error {
 	if err := b.Context.Err(); err != nil {
 		return err
 	}
-	if deadline, _ := b.Deadline(); !time.Now().Before(deadline) {
+	b.mu.Lock()
+	deadline, stopped := b.deadline, b.stopped
+	b.mu.Unlock()
+	if stopped {
+		return context.Canceled
+	}
+	if !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -213,7 +237,7 @@ func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write 
 func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, cmd *command) (any, bool, error) {
 	var reply any
 	var err error
-	done := make(chan struct{})
+	done, over := make(chan struct{}), ctx.wait()
 	if !s.lifetime.run(func() {
 		defer close(done)
 		reply, err = cmd.send(ctx, rdb)
@@ -223,7 +247,7 @@ func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, cmd *command
 	select {
 	case <-done:
 		return reply, cmd.written(), err
-	case <-ctx.wait():
+	case <-over:
 		return nil, cmd.abandon(), ended(ctx)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,12 +15,13 @@ import (
 )
 
 // After failuresToOpen calls in a row without a reply, the client stops calling a node for openFor.
-// Then one call at a time probes the node. With these values the client notices within a second
-// that a node is back.
+// Then it sends one call as a probe, and another whenever the last probe has waited for probeFor.
+// With these values the client notices within a second that a node is back. A probe may wait as long
+// as any other call, so that a client with a long timeout also finds a node that is slow.
 const (
 	failuresToOpen = 5
 	openFor        = 250 * time.Millisecond
-	probeFor       = 500 * time.Millisecond // maximum duration of a probe
+	probeFor       = 500 * time.Millisecond
 )
 
 // shortest is the shortest time in which a call can expect a reply. If a call has less time, a
@@ -31,20 +34,29 @@ type breakers struct {
 	// node returns the node that holds key. The function is nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // whether go-redis knows the nodes; the function node then needs no round trip
-	first    *breaker    // for the only node, or while go-redis does not know the nodes
-	nodes    sync.Map    // *breaker by address
-	onChange []func(BreakerChange)
+	redirects bool        // whether nodes redirect calls to other nodes, as those of a cluster do
+	ready     atomic.Bool // whether go-redis knows the nodes; the function node then needs no round trip
+	first     *breaker    // for the only node, or while go-redis does not know the nodes
+	nodes     sync.Map    // *breaker by address
+	onChange  []func(BreakerChange)
+	sweeping  atomic.Bool // whether a sweep is due
 }
 
 type breaker struct {
-	*gobreaker.CircuitBreaker[any]
-	node string                // address of the node
-	open atomic.Bool           // open or half-open
-	last atomic.Pointer[Error] // the last failure
+	node string // address of the node
+	key  string // a key that the node held when the breaker was made; "" if unknown
+	all  *breakers
+
+	gate   atomic.Pointer[gobreaker.CircuitBreaker[any]]
+	open   atomic.Bool           // open or half-open
+	probed atomic.Int64          // when the last probe was sent, in Unix nanoseconds
+	named  atomic.Int64          // when a redirection last named the node, in Unix nanoseconds
+	last   atomic.Pointer[Error] // the last failure
 
 	client atomic.Pointer[redis.Client] // set for nodes of a cluster or a ring
 	trips  roundTrips
+
+	changes changes
 
 	mu      sync.Mutex // guards the field healing
 	healing *healing   // the last healing, or the one in progress
@@ -67,10 +79,11 @@ func newBreakers(rdb redis.UniversalClient, onChange []func(BreakerChange)) *bre
 		address = rdb.Options().Addr
 	case *redis.ClusterClient:
 		b.node = rdb.MasterForKey
+		b.redirects = true
 	case *redis.Ring:
 		b.node = func(_ context.Context, key string) (*redis.Client, error) { return rdb.GetShardClientForKey(key) }
 	}
-	b.first = b.newBreaker(address)
+	b.first = b.newBreaker(address, "")
 	return b
 }
 
@@ -88,54 +101,116 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	if err != nil {
 		return b.first
 	}
-	address := node.Options().Addr
-	found, ok := b.nodes.Load(address)
-	if !ok {
-		found, _ = b.nodes.LoadOrStore(address, b.newBreaker(address))
-	}
-	one := found.(*breaker)
+	one := b.at(node.Options().Addr, keys[0])
 	if one.client.Load() != node { // go-redis makes a new client when a node comes back
 		one.client.Store(node)
 	}
 	return one
 }
 
-func (b *breakers) newBreaker(address string) *breaker {
-	made := &breaker{node: address}
-	made.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
-		MaxRequests:  1,
-		Timeout:      openFor,
-		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
-		IsSuccessful: replied,
-		IsExcluded:   func(err error) bool { return errors.Is(err, errSaysNothing) },
-		OnStateChange: func(_ string, from, to gobreaker.State) {
-			made.open.Store(to != gobreaker.StateClosed)
-			b.report(address, from, to)
-		},
-	})
+// redirected returns the breaker of a node that another node's redirection has named.
+func (b *breakers) redirected(address string) *breaker {
+	if i := strings.LastIndexByte(address, ':'); i >= 0 { // as go-redis writes IPv6 addresses
+		address = net.JoinHostPort(strings.Trim(address[:i], "[]"), address[i+1:])
+	}
+	one := b.at(address, "")
+	one.named.Store(time.Now().UnixNano())
+	return one
+}
+
+func (b *breakers) at(address, key string) *breaker {
+	found, ok := b.nodes.Load(address)
+	if !ok {
+		found, ok = b.nodes.LoadOrStore(address, b.newBreaker(address, key))
+		if !ok {
+			b.sweepSoon() // a new node may replace one that left
+		}
+	}
+	return found.(*breaker)
+}
+
+func (b *breakers) newBreaker(address, key string) *breaker {
+	made := &breaker{node: address, key: key, all: b}
+	made.changes.init(made)
 	return made
 }
 
-func (b *breakers) report(node string, from, to gobreaker.State) {
-	for _, f := range b.onChange {
-		f(BreakerChange{Node: node, From: from.String(), To: to.String()})
+// execute calls send, unless the node is left alone. It reports whether it did. send returns the
+// error to count; see breakerError.
+func (b *breaker) execute(send func() (any, error)) bool {
+	defer b.changes.tell()
+	gate := b.gate.Load()
+	switch _, err := gate.Execute(send); err {
+	case gobreaker.ErrOpenState:
+		return false
+	case gobreaker.ErrTooManyRequests: // a probe waits for its reply
+		last := b.probed.Load()
+		now := time.Now().UnixNano()
+		if now-last < int64(probeFor) || !b.probed.CompareAndSwap(last, now) {
+			return false
+		}
+		if _, err := send(); replied(err) {
+			b.changes.shut(gate)
+		}
 	}
+	return true
+}
+
+const sweepEvery = time.Second
+
+// sweepSoon makes breakers whose nodes have left go, a second from now. Then it looks again each
+// second while any breaker is open.
+func (b *breakers) sweepSoon() {
+	if b.node != nil && b.sweeping.CompareAndSwap(false, true) {
+		time.AfterFunc(sweepEvery, b.sweep)
+	}
+}
+
+func (b *breakers) sweep() {
+	b.sweeping.Store(false)
+	again := false
+	b.nodes.Range(func(address, found any) bool {
+		one := found.(*breaker)
+		if b.left(one) {
+			b.nodes.CompareAndDelete(address, found)
+			one.changes.end()
+		}
+		again = again || one.open.Load()
+		return true
+	})
+	// When go-redis knows the nodes, nothing would close the breaker that they shared until then.
+	if b.first.open.Load() && b.ready.Load() {
+		again = true
+		if _, err := b.node(context.Background(), ""); err == nil {
+			b.first.changes.shut(b.first.gate.Load())
+		}
+	}
+	if again {
+		b.sweepSoon()
+	}
+}
+
+// left reports whether the node of one has left: another node holds its key, and no redirection has
+// named it for a while. The breaker of a node that only gave that key away is made again by the next
+// call.
+func (b *breakers) left(one *breaker) bool {
+	const remember = time.Minute
+	if time.Since(time.Unix(0, one.named.Load())) < remember {
+		return false
+	}
+	node, err := b.node(context.Background(), one.key)
+	return errors.Is(err, redis.ErrClosed) || err == nil && node.Options().Addr != one.node
 }
 
 // close reports every open breaker as closed, because the closed client no longer avoids any node.
 // Otherwise a gauge of open breakers would show them until the process ends.
 func (b *breakers) close() {
-	end := func(one *breaker) {
-		from := one.State()
-		if one.open.Swap(false) {
-			b.report(one.node, from, gobreaker.StateClosed)
-		}
-	}
-	end(b.first)
+	b.first.changes.end()
 	b.nodes.Range(func(_, one any) bool {
-		end(one.(*breaker))
+		one.(*breaker).changes.end()
 		return true
 	})
+	b.nodes.Clear()
 }
 
 // breakerError returns the error to report to the breaker for a call that ended with err. If err is

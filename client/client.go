@@ -89,6 +89,13 @@ func WithPrefix(prefix string) Option {
 // share a round trip as a pipeline; in a cluster or a ring, only the hooks of the node's client see
 // the pipeline.
 //
+// If rdb finds its primary through Sentinels, set its ReadTimeout to at most a third of its
+// DialTimeout. Otherwise go-redis never asks another Sentinel if the Sentinel that it talks to hangs
+// together with the primary.
+//
+// go-redis allocates as much memory as a reply announces. If the network between rdb and the server
+// is not trusted, use TLS, or [Open], which limits the size of replies.
+//
 // New returns an error if rdb is nil or a *redis.AutoPipeliner, or if an option is invalid.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {

@@ -73,8 +73,10 @@
 // the server hangs, cannot be reached, or sends its reply byte by byte.
 //
 // After five calls in a row without a reply, the client stops calling the server. Calls then fail
-// immediately, except for one call at a time that probes the server. The client notices within a
-// second that the server is back. In a cluster, each node is handled separately.
+// immediately, except for single calls, two a second or fewer, that probe the server. With calls to
+// probe with, the client notices within a second, plus the time that the server takes to reply, that
+// the server is back. In a cluster, each node is handled separately: a call that is redirected counts
+// for the node that executed it, or failed to.
 //
 // # Without a decision
 //

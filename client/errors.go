@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 // Classes of errors, for errors.Is. Unless an error is also [ErrOutcomeUnknown], nothing was
@@ -35,7 +37,8 @@ var (
 	// ErrNoPolicy means that the library on the server has no policy of this name.
 	ErrNoPolicy = errors.New("no such policy")
 
-	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster.
+	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster, or have
+	// different hash tags in a call through a Ring.
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
 	// ErrNotDeployed means that the server does not have the library, or that the library is too
@@ -68,9 +71,9 @@ var (
 	// replaces it. [Client.Check] finds wrong limits when the program starts.
 	ErrMisconfigured = errors.New("misconfigured")
 
-	// ErrBadReply means that the server sent a reply that the library never sends. The function is
-	// not from this library, or not from this version, and its effect is not known: the error from
-	// a call that writes is also [ErrOutcomeUnknown].
+	// ErrBadReply means that the server sent a reply that the library never sends, or one that is
+	// too large to be read. The function is not from this library, or not from this version, and
+	// its effect is not known: the error from a call that writes is also [ErrOutcomeUnknown].
 	ErrBadReply = errors.New("bad reply")
 )
 
@@ -201,7 +204,11 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		err = failed.cause
 	}
 	e := &Error{Op: op, Keys: keys, Err: err}
-	if _, ok := err.(panicked); ok {
+	_, unreadable := err.(panicked)
+	if !unreadable {
+		_, unreadable = errors.AsType[*dialing.ReplyError](err)
+	}
+	if unreadable {
 		e.class, e.sentence = ErrBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
 		e.Remedy = "check that the address is that of a Redis or Valkey server"
 		e.doubt(written)

@@ -149,6 +149,12 @@ func SharedWaiting(c *Client) (calls, running int) {
 // Stopped reports whether Close has stopped calls.
 func Stopped(c *Client) bool { return c.server.lifetime.closed.Load() }
 
+// Nodes returns how many nodes of a cluster or a ring c has a circuit breaker for.
+func Nodes(c *Client) (n int) {
+	c.server.breakers.nodes.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 

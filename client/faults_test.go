@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -128,6 +127,19 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	return kinds[kind](t, proxy, opts...)
 }
 
+// With Open, a reply that announces too many elements is an error before go-redis allocates them.
+func TestRepliesAreLimited(t *testing.T) {
+	server, _ := deployed(t)
+	p := startProxy(t, server.Addr)
+	c := open(t, "redis://"+p.addr())
+	p.arm(1, announces)
+	_, err := c.Allow(t.Context(), "k", perDay)
+	wantClasses(t, "announces", err, client.ErrBadReply, client.ErrOutcomeUnknown)
+	if err == nil || !strings.Contains(err.Error(), "(the server announces a reply of more than 524288 elements or 67108864 bytes)") {
+		t.Error(err)
+	}
+}
+
 // The client stops calling a server that does not reply, and calls it again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
 	server, _ := deployed(t)
@@ -154,27 +166,6 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 		return err == nil
 	})
 	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // calls are sent again
-}
-
-// A probe has a shorter timeout than other calls: half a second, or the client's timeout if that is
-// shorter.
-func TestProbesAreShort(t *testing.T) {
-	for timeout, want := range map[time.Duration]time.Duration{3 * time.Second: time.Second / 2, 100 * time.Millisecond: 100 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClient(t, &fake{hangs: true, err: context.DeadlineExceeded, sent: true}, client.WithTimeout(timeout))
-			for range 5 {
-				_, err := c.Allow(t.Context(), "k", perDay)
-				wantClasses(t, "silent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
-			}
-			time.Sleep(time.Second)
-			began := time.Now()
-			_, err := c.Allow(t.Context(), "k", perDay)
-			wantClasses(t, "still silent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
-			if took := time.Since(began); took != want {
-				t.Errorf("with a timeout of %v a probe took %v, want %v", timeout, took, want)
-			}
-		})
-	}
 }
 
 // The breaker opens only for missing replies, not for error replies or for callers that stop

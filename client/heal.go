@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,10 +42,10 @@ type healing struct {
 	err   error
 }
 
-// heal restores the library on the server that holds the keys of call. The server did not have the
-// library when the call was sent, at the time sent. heal returns nil if the call should be sent again.
-func (s *server) heal(ctx *bounded, call *call, sent time.Time) error {
-	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
+// heal restores the library on node, which did not have it when a call was sent at the time sent.
+// heal returns nil if the call should be sent again.
+func (s *server) heal(ctx *bounded, node *breaker, sent time.Time) error {
+	h := s.healingOf(node, sent)
 	if h == nil {
 		return errClosed
 	}
@@ -81,16 +82,39 @@ func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 func (s *server) runHealer(node *breaker, h *healing) {
 	ctx, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
 	defer cancel()
-	err := s.callHealer(ctx, s.clientOf(node))
+	err := s.callHealer(ctx, node)
 	node.mu.Lock()
 	defer node.mu.Unlock()
 	h.ended, h.err = time.Now(), err
 	close(h.done)
 }
 
-func (s *server) callHealer(ctx context.Context, node redis.UniversalClient) (err error) {
+func (s *server) callHealer(ctx context.Context, node *breaker) (err error) {
 	defer recovered(&err)
-	return s.healer(ctx, node)
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok || node == s.breakers.first || node.client.Load() != nil {
+		return s.healer(ctx, s.clientOf(node))
+	}
+	// A redirection has named the node. go-redis may not list it, because it has no slots yet.
+	var own, other atomic.Pointer[redis.Client]
+	err = cluster.ForEachShard(ctx, func(_ context.Context, one *redis.Client) error {
+		other.Store(one)
+		if one.Options().Addr == node.node {
+			own.Store(one)
+		}
+		return nil
+	})
+	if found := own.Load(); found != nil {
+		return s.healer(ctx, found)
+	}
+	if other.Load() == nil {
+		return err
+	}
+	o := *other.Load().Options()
+	o.Addr = node.node
+	made := cluster.Options().NewClient(&o)
+	defer func() { _ = made.Close() }()
+	return s.healer(ctx, made)
 }
 
 // notFound reports whether err means that the server does not have the library.

@@ -22,7 +22,8 @@ type Observer struct {
 	// [SourceMemory], if the limit denies a caller ahead of it for too long.
 	Call func(ctx context.Context, o Observation)
 
-	// Breaker is called when the circuit breaker of a node changes its state.
+	// Breaker is called when the circuit breaker of a node changes its state, perhaps in the
+	// goroutine of another call. Other calls do not wait for it.
 	Breaker func(change BreakerChange)
 
 	fallbacks *fallbackLog // used by LogTo
@@ -63,7 +64,8 @@ const (
 
 // BreakerChange describes a state change of the circuit breaker of one node. The states are
 // "closed" (calls are sent), "open" (no calls are sent) and "half-open" (one call probes the node).
-// Closing the Client closes all open breakers.
+// Closing the Client closes all open breakers. If a node leaves a cluster or a ring, its breaker is
+// closed within about a second.
 type BreakerChange struct {
 	// Node is the address of the node. It is empty while the nodes of a cluster are not known, and
 	// "FailoverClient" for a primary found by Sentinels.
@@ -183,12 +185,15 @@ var errorTypes = []struct {
 	{ErrNotDeployed, "not_deployed"},
 	{ErrNoPermission, "no_permission"},
 	{ErrBadReply, "bad_reply"},
+	{ErrOutcomeUnknown, "outcome_unknown"},
 	{context.DeadlineExceeded, "timeout"},
 	{ErrUnavailable, "unavailable"},
 }
 
 // ErrorType returns a short name for Err, one of about a dozen: "timeout", "unavailable",
-// "not_deployed", "bad_limit", "canceled" and the like, named after the Err values of this package.
+// "outcome_unknown", "not_deployed", "bad_limit", "canceled" and the like, named after the Err values
+// of this package. It is "outcome_unknown" if the call was sent and its reply lost, even because of a
+// timeout, and "timeout" if the call was not sent.
 // It returns "other" if none applies, and "" if Err is nil.
 func (o Observation) ErrorType() string {
 	if o.Err == nil {

@@ -25,8 +25,13 @@ import (
 //	unix:///run/redis.sock                one server
 //
 // The schemes rediss, rediss+cluster and rediss-sentinel are the same over TLS. Options of go-redis
-// may follow, as in ?pool_size=100; dial_timeout is 1 s by default. Open itself sends nothing: if a
-// server is unreachable, the first call or [Client.Check] fails.
+// may follow, as in ?pool_size=100; dial_timeout is 1 s by default. If a Sentinel does not answer
+// within a quarter of dial_timeout, the others are asked. Open itself sends nothing: if a server is
+// unreachable, the first call or [Client.Check] fails.
+//
+// A connection fails with [ErrBadReply] if the server announces a reply of more than 64 MB or
+// 524,288 elements, so that an impostor cannot use up the memory of this process. It could still
+// make decisions: use rediss if the network is not trusted.
 //
 // Open returns an error if url or an option is invalid. The error does not contain the password.
 func Open(url string, opts ...Option) (*Client, error) {

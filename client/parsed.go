@@ -247,7 +247,7 @@ func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
 func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
 	limited := p.server.bounded(ctx)
 	defer limited.release()
-	reply, _, err := p.server.send(limited, node, nil, &call{verb: "info", args: []any{string(limit)}, mode: readOnly})
+	reply, _, err := p.server.send(limited, node, nil, nil, &call{verb: "info", args: []any{string(limit)}, mode: readOnly})
 	if err != nil {
 		return nil, newError(limited, "info", nil, err, false)
 	}

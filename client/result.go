@@ -105,7 +105,7 @@ type Shadow struct {
 type Source int
 
 const (
-	SourceServer Source = iota // a server, for this call
+	SourceServer Source = iota // a server, for this call or, with [WithBatches], for a request shared with other calls
 	SourceBatch                // this process, from units that a server had charged: [WithBatches]
 	SourceMemory               // this process, because a server has just denied the key: [WithDenialMemory]
 	SourceLocal                // this process, because no server decided: [LocalLimiter]

@@ -94,9 +94,13 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt.PoolSize = 64 // high, because after this many failed dials go-redis dials in the background, even for a while after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if opt.Dialer == nil {
+		opt.Dialer = redis.NewDialer(&opt)
+	}
+	opt.Dialer = dialing.Limited(opt.Dialer)
 	// A Sentinel client has no fixed address: its dialer finds one. Report the address that it
 	// found.
-	if _, _, err := net.SplitHostPort(addr); err != nil && opt.Dialer != nil && opt.Network != "unix" {
+	if _, _, err := net.SplitHostPort(addr); err != nil && opt.Network != "unix" {
 		dial := opt.Dialer
 		if addr == "FailoverClient" { // go-redis reports this instead of an address
 			c.addr = "the primary"

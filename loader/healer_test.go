@@ -5,7 +5,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -40,5 +43,19 @@ func TestRepairOnce(t *testing.T) {
 	}
 	if err := loader.Healer(loader.Text("no library"))(ctx, rdb); !errors.Is(err, loader.ErrBadBuild) {
 		t.Errorf("with no build: %v", err)
+	}
+}
+
+// A Healer of one primary succeeds while another primary is dead.
+func TestHealingBesideADeadPrimary(t *testing.T) {
+	nodes := []*redistest.Server{redistest.Run(t, "--cluster-enabled", "yes"), redistest.Run(t, "--cluster-enabled", "yes")}
+	live := at(t, nodes[0].Addr)
+	redistest.Join(t, []*redis.Client{live, at(t, nodes[1].Addr)}, 2)
+	nodes[1].Stop()
+	if err := loader.Healer(build(t))(t.Context(), live); err != nil {
+		t.Error(err)
+	}
+	if texts(t, nodes[0].Addr)[functions.Name] != build(t).Text() {
+		t.Error("the library was not loaded")
 	}
 }

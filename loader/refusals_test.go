@@ -160,6 +160,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		{"hangs later", but(healthy, "FUNCTION LIST", silence), "FUNCTION LIST", loader.ErrUnreachable, loader.Unreachable},
 		{"answers OK to all", func(string) string { return "+OK\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
 		{"HTTP", func(string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
+		{"announces too much", but(healthy, "FUNCTION LIST", "*1000000000\r\n"), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
 		{"odd greeting", but(healthy, "HELLO", resp(list{"server", 7})), "HELLO", loader.ErrBadReply, loader.Unknown},
 		{"odd statistics", but(healthy, "FUNCTION STATS", ":7\r\n"), "FUNCTION STATS", loader.ErrBadReply, loader.Unknown},
 		{"odd list", but(healthy, "FUNCTION LIST", resp(list{"x"})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},

@@ -30,13 +30,19 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 }
 
 // Healer returns a function for client.WithHealer. If a server has lost the library, the function
-// loads build there as [Loader.Repair] does.
+// loads build there as [Loader.Repair] does. It succeeds if that server has the library afterwards,
+// even if another server of the cluster is unreachable.
 func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
 		l, err := New(server, opts...)
 		if err != nil {
 			return err
 		}
-		return l.Repair(ctx, build)
+		err = l.Repair(ctx, build)
+		// Another server may be unreachable. The caller asks only for this one.
+		if node, ok := server.(*redis.Client); ok && errors.Is(err, ErrUnreachable) && node.FCallRO(ctx, "ratelimit_info", nil).Err() == nil {
+			return nil
+		}
+		return err
 	}
 }

@@ -122,6 +122,7 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 	}
 	var host *net.DNSError
 	var network net.Error
+	var silent noAnswer
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused", "", nil
@@ -129,6 +130,8 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 		return "the socket does not exist", "", nil
 	case errors.As(err, &host):
 		return fmt.Sprintf("there is no host named %q", host.Name), "", nil
+	case errors.As(err, &silent):
+		return silent.Error(), "", nil
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		if config != nil {
 			class = ErrNoTLS
@@ -146,9 +149,12 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 	return err.Error(), "", nil
 }
 
-// Gibberish reports whether err means that go-redis could not parse a reply. go-redis has no error
-// type for this case.
+// Gibberish reports whether err means that a reply was too large, or that go-redis could not parse
+// it. go-redis has no error type for the second case.
 func Gibberish(err error) bool {
+	if _, ok := errors.AsType[*ReplyError](err); ok {
+		return true
+	}
 	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, other) {
 			return false

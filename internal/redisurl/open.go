@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 // Punctual makes every command end at the deadline of its context. timeout is used for the timeouts
@@ -57,11 +59,16 @@ func (s *Servers) nameUser() {
 	}
 }
 
-// Dialer is like redis.NewDialer, but accepts more certificates. go-redis requires a certificate
-// for the host of o.Addr, which comes from the URL. Dialer also accepts a certificate for the
-// dialed address, because the nodes of a cluster, and the primary that a Sentinel names, often have
-// their own certificates.
+// Dialer is like redis.NewDialer, with two differences. Its connections limit the size of replies;
+// see [dialing.Limited]. And it accepts more certificates: go-redis requires a certificate for the
+// host of o.Addr, which comes from the URL. Dialer also accepts a certificate for the dialed
+// address, because the nodes of a cluster, and the primary that a Sentinel names, often have their
+// own certificates.
 func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return dialing.Limited(dialer(o))
+}
+
+func dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(o)
 	host, _, _ := net.SplitHostPort(o.Addr)
 	if o.TLSConfig == nil || o.TLSConfig.ServerName != host {
@@ -86,11 +93,17 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options
 	o.Addr = s.Addrs[0]
-	if o.Dialer == nil && o.TLSConfig != nil {
-		o.Dialer = Dialer(&o)
+	if o.Dialer == nil {
+		own := o
+		o.Dialer = Dialer(&own)
 	}
 	if s.Master == "" && !s.Cluster {
 		return redis.NewClient(&o)
+	}
+	if s.Master != "" {
+		// go-redis limits the dial of a primary, in which it asks Sentinels, to DialTimeout. So a
+		// quarter leaves time to ask a second Sentinel.
+		o.Dialer = dialing.Sentinels(o.Dialer, s.Addrs, cmp.Or(o.DialTimeout, 5*time.Second)/4)
 	}
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: s.Addrs, IsClusterMode: s.Master == "",

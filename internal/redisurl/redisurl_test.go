@@ -2,6 +2,8 @@ package redisurl_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -71,6 +73,28 @@ func TestOpen(t *testing.T) {
 		if err := rdb.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A server that announces a huge reply does not make a client of any kind allocate it.
+func TestRepliesAreLimited(t *testing.T) {
+	ln := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	defer func() { _ = ln.Close() }()
+	go func() {
+		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
+			_, _ = conn.Write([]byte("*1000000000\r\n"))
+			defer func() { _ = conn.Close() }()
+		}
+	}()
+	for _, url := range []string{"redis://%s", "redis+cluster://%s", "redis-sentinel://%s/name"} {
+		s := redistest.Must[redisurl.Servers](t)(redisurl.Parse(fmt.Sprintf(url, ln.Addr())))
+		s.Punctual(time.Minute)
+		rdb := s.Open()
+		err := rdb.Do(t.Context(), "GET", "k").Err()
+		if err == nil || !strings.Contains(err.Error(), "the server announces a reply of more than") {
+			t.Errorf("%s: %v", url, err)
+		}
+		_ = rdb.Close()
 	}
 }
 

@@ -1,0 +1,168 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
+)
+
+// redirecting returns a client for a cluster of one primary, which redirects calls for the key
+// "moving" with ASK to the node at addr, and decides all others.
+func redirecting(t *testing.T, addr string, opts ...client.Option) *client.Client {
+	t.Helper()
+	primary := fakeredis.Run(t, func(words []string) string {
+		line := strings.ToLower(strings.Join(words, " "))
+		switch {
+		case strings.HasPrefix(line, "fcall") && strings.Contains(line, " moving "):
+			return "-ASK 7 " + addr + "\r\n"
+		case strings.HasPrefix(line, "fcall"):
+			return fakeredis.RESP([]any{1, 10, 9, 0, 1, 1})
+		}
+		return "-ERR unknown command\r\n"
+	})
+	m := newMoving(t, primary)
+	return newClient(t, m.ClusterClient, append([]client.Option{client.WithTimeout(slow)}, opts...)...)
+}
+
+// A call that is redirected to a node that is gone counts against that node: calls for other keys of
+// the primary are sent, and soon the redirection is no longer followed.
+func TestRedirectedToANodeThatIsGone(t *testing.T) {
+	silent := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // accepts, and never replies
+	defer func() { _ = silent.Close() }()
+	c := redirecting(t, silent.Addr().String(), client.WithTimeout(200*time.Millisecond))
+	left := 0
+	for range 20 {
+		_, err := c.Allow(t.Context(), "moving", plenty)
+		if !errors.Is(err, client.ErrUnavailable) {
+			t.Error(err)
+		}
+		if !errors.Is(err, client.ErrOutcomeUnknown) && strings.Contains(err.Error(), "not sent, since the server did not reply") {
+			left++
+		}
+		check(t, second(c.Allow(t.Context(), "stays", plenty)))
+	}
+	if left == 0 {
+		t.Error("every redirection was followed")
+	}
+}
+
+// A node that does not have the library, and to which a call is redirected, gets the healer.
+func TestRedirectedToANodeWithoutTheLibrary(t *testing.T) {
+	healed := make(chan struct{})
+	importing := fakeredis.Run(t, func(words []string) string {
+		switch line := strings.ToLower(words[0]); line {
+		case "asking":
+			return "+OK\r\n"
+		case "fcall":
+			select {
+			case <-healed:
+				return fakeredis.RESP([]any{1, 10, 9, 0, 1, 1})
+			default:
+				return "-ERR Function not found\r\n"
+			}
+		}
+		return "-ERR unknown command\r\n"
+	})
+	c := redirecting(t, importing, client.WithHealer(func(_ context.Context, server redis.UniversalClient) error {
+		if addr := server.(*redis.Client).Options().Addr; addr != importing {
+			t.Errorf("the healer gets %s, want %s", addr, importing)
+		}
+		close(healed)
+		return nil
+	}))
+	for range 3 {
+		check(t, second(c.Allow(t.Context(), "moving", plenty)))
+	}
+}
+
+// A call whose keys are moving was not executed, so it is sent again until its deadline.
+func TestMovingKeys(t *testing.T) {
+	for _, once := range []string{"", "o"} {
+		var sent atomic.Int64
+		primary := fakeredis.Run(t, func(words []string) string {
+			switch {
+			case strings.ToLower(words[0]) != "fcall":
+				return "-ERR unknown command\r\n"
+			case sent.Add(1) < 4:
+				return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+			}
+			return fakeredis.RESP([]any{1, 10, 9, 0, 1, 1})
+		})
+		c := newClient(t, newMoving(t, primary).ClusterClient, client.WithTimeout(slow))
+		req := client.Request{Keys: []string{"k"}, Limits: []client.Limit{plenty}, OnceKey: once}
+		if once != "" {
+			req.OnceTTL = time.Hour
+		}
+		if _, err := c.Take(t.Context(), req); err != nil || sent.Load() != 4 {
+			t.Errorf("%v after %d calls", err, sent.Load())
+		}
+		sent.Store(-1 << 40)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := c.Take(ctx, req)
+		cancel()
+		if e := (*client.Error)(nil); !errors.As(err, &e) || e.Code != "TRYAGAIN" || errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+	}
+}
+
+// A Ring would send a call for keys of several shards to the shard of the first, so the call is not
+// sent.
+func TestKeysOfSeveralShards(t *testing.T) {
+	var sent atomic.Int64
+	server := fakeredis.Run(t, func(words []string) string {
+		if strings.HasPrefix(strings.ToLower(words[0]), "fcall") {
+			sent.Add(1)
+			return fakeredis.RESP([]any{1, 10, 9, 0, 1, 1})
+		}
+		return "-ERR unknown command\r\n"
+	})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server, "b": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	defer func() { _ = ring.Close() }()
+	c := newClient(t, ring)
+	limits := []client.Limit{plenty, plenty}
+	for name, call := range map[string]func() error{
+		"take": func() error {
+			return second(c.Take(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
+		},
+		"peek": func() error {
+			return second(c.PeekRequest(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
+		},
+		"refund": func() error {
+			return second(c.Refund(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
+		},
+		"once": func() error {
+			return second(c.Take(t.Context(), client.Request{Keys: []string{"x"}, Limits: limits[:1], OnceKey: "o", OnceTTL: time.Minute}))
+		},
+		"usage": func() error {
+			return second(c.Take(t.Context(), client.Request{Keys: []string{"{x}1"}, Limits: limits[:1], UsageKey: "{u}x"}))
+		},
+		"reset":   func() error { return second(c.Reset(t.Context(), "x", "y")) },
+		"unblock": func() error { return second(c.Unblock(t.Context(), "x", "y")) },
+		"block":   func() error { return c.Block(t.Context(), time.Minute, "x", "y") },
+	} {
+		err := call()
+		wantClasses(t, name, err, client.ErrCrossSlot, client.ErrMisconfigured)
+		if e := (*client.Error)(nil); errors.As(err, &e) && e.Code != "CROSSSLOT" {
+			t.Errorf("%s: %s", name, e.Code)
+		}
+	}
+	if sent.Load() != 0 {
+		t.Errorf("%d calls were sent", sent.Load())
+	}
+	for i := 0; sent.Load() == 0 && i < 1000; i++ {
+		key := strings.Repeat("k", i+1)
+		if node, _ := ring.GetShardClientForKey(key); node.Options().Addr == server {
+			check(t, second(c.Take(t.Context(), client.Request{Keys: []string{"{" + key + "}1", "{" + key + "}2"}, Limits: limits})))
+		}
+	}
+}
