@@ -148,7 +148,7 @@ func (q *queue) advance() {
 		case i > 0 && units > q.room:
 			return
 		case w.state == resting:
-			if i == 0 && (q.nudged || units <= q.room && q.room != math.MaxInt64) {
+			if i == 0 && (q.nudged || q.room > 0 && units <= q.room && q.room != math.MaxInt64) {
 				select {
 				case w.wake <- struct{}{}:
 				default: // it has been woken, and will retry its call

@@ -103,7 +103,7 @@ single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithm
 go list -export -deps -test ./cmd/ratelimit "${single[@]}" >/dev/null 2>&1 || true
 
 # slow lists packages whose tests take long.
-slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client)
+slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client ./combinations)
 
 # built MODULE COMMAND...: runs a command in a module, with the build settings of its tests. The race detector
 # needs cgo. It is off in gopher-lua, which starts no goroutine. It still finds concurrent calls of

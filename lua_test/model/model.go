@@ -18,6 +18,10 @@ type Model struct {
 
 	// Calls holds the number of calls for each policy and each canary.
 	Calls map[Side]Counts
+
+	// Moved holds the units that the last call took from each key. Units that it gave back count
+	// below 0, including those beyond the capacity, which are dropped.
+	Moved map[string]int64
 }
 
 // Side identifies a policy or its canary.
@@ -46,7 +50,7 @@ func (m *Model) count(p Policy, allowed bool) {
 }
 
 // New returns a model without keys. us is its initial time in microseconds since the epoch.
-func New(us int64) *Model { return &Model{us, map[string]entry{}, map[Side]Counts{}} }
+func New(us int64) *Model { return &Model{us, map[string]entry{}, map[Side]Counts{}, nil} }
 
 func (m *Model) ms() int64 { return m.now / 1000 }
 
@@ -124,6 +128,7 @@ func (m *Model) Expiry(key string) (ms int64, ok bool) {
 // Do runs a call. It returns the reply as a client receives it: an int64, or a []any of int64,
 // string and []any. If the library returns a RATELIMIT error, Do returns only its reason.
 func (m *Model) Do(c Call) (fields any, reason string) {
+	m.Moved = map[string]int64{}
 	c = c.decided()
 	if reason := c.excess(); reason != "" {
 		return nil, reason

@@ -22,6 +22,7 @@ type standing struct {
 	delay   int64 // ms that an allowed call must wait
 	denies  bool
 	changed bool
+	moved   int64 // units that this call took, or below 0 the units that it gave back
 }
 
 // nothing is the state of a rate with a count of 0.

@@ -34,11 +34,13 @@ func (m *Model) charge(group []*standing) {
 		switch {
 		case s.cost == 0:
 		case s.forced:
-			s.state, s.changed = s.state.take(min(s.cost, s.state.owes())), true
+			s.moved = min(s.cost, s.state.owes())
+			s.state, s.changed = s.state.take(s.moved), true
 		default:
 			if s.limit.algorithm().Delays {
 				s.delay = s.reset(m.now)
 			}
+			s.moved = s.cost
 			s.state, s.changed = s.state.take(s.cost), true
 		}
 	}
@@ -75,6 +77,7 @@ func (m *Model) take(c Call) (any, string) {
 	if c.Verb == Peek {
 		return fields, ""
 	}
+	m.note(c, all)
 	for i, p := range c.Limits {
 		denies := slices.ContainsFunc(all, func(s *standing) bool { return s.policy == i && s.denies })
 		if passes || denies && !p.Shadow {
@@ -152,11 +155,12 @@ func (m *Model) refund(c Call) (any, string) {
 		blocked := slices.ContainsFunc(group, func(s *standing) bool { return s.blocked > 0 })
 		for _, s := range group {
 			if s.cost > 0 && !blocked {
-				s.state, s.changed = s.state.refund(s.cost), true
+				s.state, s.changed, s.moved = s.state.refund(s.cost), true, -s.cost
 			}
 			s.cost, s.denies = 0, s.blocked > 0
 		}
 	}
+	m.note(c, all)
 	var would []any
 	if groups > 0 {
 		would = m.sum(c, all)

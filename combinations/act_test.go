@@ -1,0 +1,247 @@
+package combinations
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// request returns the request of a step.
+func (st *step) request() client.Request {
+	req := client.Request{Keys: st.keys, Costs: st.costs, UpTo: st.upTo, Force: st.force, Each: st.each}
+	for _, text := range st.texts {
+		req.Limits = append(req.Limits, client.Limit(text))
+	}
+	if st.once != "" {
+		req.OnceKey, req.OnceTTL = st.once, time.Duration(st.onceMS)*time.Millisecond
+	}
+	if st.track || tracks(st.texts) {
+		req.UsageKey = "{v}:usage"
+	}
+	return req
+}
+
+func tracks(texts []string) bool {
+	for _, text := range texts {
+		if policyOf(0, text).Track {
+			return true
+		}
+	}
+	return false
+}
+
+// act makes the exported calls of a step, and checks what each of them reports.
+func (s *scenario) act(st *step) {
+	c := s.clients[st.client]
+	req := st.request()
+	ctx, cancel := s.context(st)
+	defer cancel()
+	switch st.verb {
+	case "take", "wait", "peek", "acquire", "lease wait":
+		s.crowd(ctx, st, req)
+	case "refund":
+		id, ctx := s.call(ctx)
+		var res client.Result
+		var err error
+		if len(req.Keys) == 1 && len(req.Costs) == 1 && req.OnceKey == "" && !req.Each {
+			res, err = c.RefundN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
+		} else {
+			res, err = c.Refund(ctx, req)
+		}
+		s.judgeRefund(st, id, req, res, err)
+		s.forget(st)
+	case "reserve":
+		s.reserve(ctx, st, req)
+	case "hold":
+		s.hold(ctx, st, req)
+	case "charge":
+		s.charge(ctx, st, req)
+	case "renew":
+		id, ctx := s.call(ctx)
+		res, err := c.Lease(st.keys[0], req.Limits[0], st.lease).Renew(ctx)
+		s.judgeLease(st, id, "renew", res, err)
+	case "release":
+		id, ctx := s.call(ctx)
+		_, err := c.Lease(st.keys[0], req.Limits[0], st.lease).Release(ctx)
+		s.judgeCount(st, id, "release", err)
+	case "lease hold":
+		s.leaseHold(ctx, st)
+	default:
+		s.onKeys(ctx, st, c)
+	}
+}
+
+// onKeys makes a call without a limit, or an override.
+func (s *scenario) onKeys(ctx context.Context, st *step, c *client.Client) {
+	id, ctx := s.call(ctx)
+	var err error
+	verb := st.verb
+	switch st.verb {
+	case "block":
+		if st.extend {
+			err = c.BlockAtLeast(ctx, st.span, st.keys...)
+		} else {
+			err = c.Block(ctx, st.span, st.keys...)
+		}
+	case "unblock":
+		_, err = c.Unblock(ctx, st.keys...)
+	case "override":
+		err = c.Override(ctx, client.Limit(st.texts[0]), st.span, st.keys...)
+	case "end override":
+		verb = "override_end"
+		_, err = c.EndOverride(ctx, st.keys...)
+	case "reset":
+		_, err = c.Reset(ctx, st.keys...)
+	case "usage":
+		_, err = c.Usage(ctx, st.keys[0])
+	}
+	s.judgeCount(st, id, verb, err)
+	for _, key := range st.keys {
+		delete(s.pools, pool{st.client, key})
+	}
+	if st.verb != "usage" {
+		s.forget(st)
+	}
+}
+
+// forget notes that a client has forgotten the denials of the step's keys.
+func (s *scenario) forget(st *step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range st.keys {
+		s.forgot[pool{st.client, key}] = s.executed
+	}
+}
+
+// outcome is what one caller was told.
+type outcome struct {
+	id    int64
+	res   client.Result
+	err   error
+	at    time.Duration // how long the call took
+	ended time.Time
+}
+
+// crowd makes the call of a step once or, for a crowd, several times at the same time. Two
+// thirds of a crowd call again at once.
+func (s *scenario) crowd(ctx context.Context, st *step, req client.Request) {
+	n := max(1, st.crowd)
+	id, ctx := s.call(ctx) // all callers share the number: their round trips may be shared, too
+	s.mu.Lock()
+	s.world.crowd = id
+	s.mu.Unlock()
+	all := make([]outcome, 0, n)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			for range st.calls(i) {
+				o := s.one(ctx, st, req, id)
+				mu.Lock()
+				all = append(all, o)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	s.lasted = time.Since(began)
+	s.summarize(all)
+	switch st.verb {
+	case "take", "peek":
+		s.judge(st, id, req, all)
+		if st.verb == "take" {
+			s.admit(st, req, all)
+		}
+	case "wait":
+		s.judgeWait(st, id, req, all)
+	case "acquire":
+		for _, o := range all[:1] {
+			s.judgeLease(st, id, "acquire", o.res, o.err)
+		}
+	case "lease wait":
+		s.judgeLeaseWait(st, id, all)
+	}
+}
+
+// summarize notes what the callers of a crowd were told.
+func (s *scenario) summarize(all []outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range all {
+		switch {
+		case len(all) == 1:
+		case o.err != nil:
+			s.note("                after %v: %v", o.at, o.err)
+		default:
+			s.note("                after %v: allowed %v, taken %d, from the %v, %v", o.at, o.res.Allowed, o.res.Taken, o.res.Source, o.res.Err)
+		}
+	}
+}
+
+// calls returns how often caller i of a step calls. A crowd that meets a Close goes on until then.
+func (st *step) calls(i int) int {
+	switch {
+	case st.crowd == 0:
+		return 1
+	case st.close && st.slow > 0:
+		return 12
+	}
+	return 1 + i%3
+}
+
+// one makes the call of a step once. Plain calls go through Allow, AllowN or AllowAtMost.
+func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int64) outcome {
+	c, began := s.clients[st.client], time.Now()
+	o := outcome{id: id}
+	plain := len(req.Keys) == 1 && len(req.Limits) == 1 && req.OnceKey == "" && req.UsageKey == "" && !req.Force && !req.Each && len(req.Costs) < 2
+	switch st.verb {
+	case "take":
+		switch {
+		case plain && req.UpTo && len(req.Costs) == 1:
+			o.res, o.err = c.AllowAtMost(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
+		case plain && len(req.Costs) == 1:
+			o.res, o.err = c.AllowN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
+		case plain && !req.UpTo:
+			o.res, o.err = c.Allow(ctx, req.Keys[0], req.Limits[0])
+		default:
+			o.res, o.err = c.Take(ctx, req)
+		}
+	case "peek":
+		req.OnceKey, req.OnceTTL, req.UsageKey = "", 0, ""
+		o.res, o.err = c.PeekRequest(ctx, req)
+	case "wait":
+		if plain && len(req.Costs) == 1 {
+			o.err = c.WaitN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
+		} else {
+			o.err = c.WaitRequest(ctx, req, time.Time{})
+		}
+	case "acquire":
+		o.res, o.err = c.Lease(st.keys[0], req.Limits[0], st.lease).Acquire(ctx)
+	case "lease wait":
+		o.err = c.Lease(st.keys[0], req.Limits[0], "").Wait(ctx)
+	}
+	o.at, o.ended = time.Since(began), time.Now()
+	return o
+}
+
+// spoil gives a step an argument that every verb refuses.
+func (s *step) spoil(d *draw) {
+	s.bad = true
+	switch s.verb {
+	case "block", "override":
+		s.span = 0
+	case "take", "wait", "refund", "peek", "reserve", "hold":
+		if d.chance(2) {
+			s.costs = []int64{-1}
+			return
+		}
+		s.keys = append([]string{""}, s.keys[1:]...)
+	case "charge":
+		s.costs = []int64{-1}
+	default:
+		s.keys = append([]string{""}, s.keys[1:]...)
+	}
+}
