@@ -1,0 +1,172 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// Faults returns one fault of each kind that the fleet can have. Their order and their targets
+// depend on the seed only.
+func (f *Fleet) Faults(seed uint64) []Fault {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	on := func(do func(ctx context.Context, r *Run, at int) error) func(context.Context, *Run) error {
+		at := draw.IntN(len(f.shards))
+		return func(ctx context.Context, r *Run) error { return do(ctx, r, at) }
+	}
+	all := []Fault{
+		{"stop", on(f.stop)},
+		{"kill, no persistence", on(f.kill)},
+		{"cut", f.cut},
+		{"delay", f.delay},
+		{"clock forward", step(100_000_000)},
+		{"clock back", step(-3_600_000_000)},
+		{"library lost", on(f.loseLibrary)},
+		{"library lost and healed", on(f.healLibrary)},
+		{"deployment", f.deploy},
+	}
+	if f.b.Cluster {
+		all = append(all,
+			Fault{"failover, killed", on(f.failoverKilled)},
+			Fault{"failover, stopped", on(f.failoverStopped)},
+			Fault{"failover, planned", on(f.failoverPlanned)},
+			Fault{"slot moved", f.moveSlot})
+	} else {
+		all = append(all, Fault{"kill, snapshot", on(f.killSaved)})
+	}
+	draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// stop suspends a server until calls have failed.
+func (f *Fleet) stop(ctx context.Context, r *Run, at int) error {
+	n := f.shards[at].primary
+	if err := n.Pause(ctx); err != nil {
+		return err
+	}
+	r.Outage()
+	return errors.Join(r.AfterFailures(ctx, 3), r.resume(ctx, n))
+}
+
+// resume resumes a server, and waits until it has executed what it has received.
+func (r *Run) resume(ctx context.Context, n *backend.Node) error {
+	return r.Still(func(func(int64) error) error {
+		return errors.Join(n.Resume(ctx), n.Client().Ping(ctx).Err())
+	})
+}
+
+// kill kills a server without persistence. It loses its keys and its library.
+func (f *Fleet) kill(ctx context.Context, r *Run, at int) error {
+	s := f.shards[at]
+	r.Outage()
+	e := r.Begin(Lost, at, 0)
+	if err := s.primary.Kill(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(r.AfterFailures(ctx, 2), f.restart(ctx, r, s.primary)); err != nil {
+		return err
+	}
+	err := f.load(ctx, s, r.Version(at))
+	r.End(e)
+	return err
+}
+
+// restart restarts a killed server. A node of a cluster accepts calls again two seconds later, by
+// its clock.
+func (f *Fleet) restart(ctx context.Context, r *Run, n *backend.Node) error {
+	if err := n.Restart(ctx); err != nil || !f.b.Cluster {
+		return err
+	}
+	return backend.Until(ctx, n.String()+" to be part of the cluster", func() error {
+		if err := r.Move(1_000_000); err != nil {
+			return err
+		}
+		info, err := n.Client().ClusterInfo(ctx).Result()
+		if err == nil && !containsLine(info, "cluster_state:ok") {
+			err = fmt.Errorf("CLUSTER INFO: %s", info)
+		}
+		return err
+	})
+}
+
+// killSaved kills a server some calls after a snapshot.
+func (f *Fleet) killSaved(ctx context.Context, r *Run, at int) error {
+	n := f.shards[at].primary
+	saved := r.Begin(Saved, at, 0)
+	err := n.Client().Save(ctx).Err()
+	r.End(saved)
+	if err := errors.Join(err, r.AfterCalls(ctx, 40)); err != nil {
+		return err
+	}
+	r.Outage()
+	restored := r.Begin(Restored, at, 0)
+	err = errors.Join(n.Kill(ctx), r.AfterFailures(ctx, 2), f.restart(ctx, r, n))
+	r.End(restored)
+	return err
+}
+
+func (f *Fleet) cut(ctx context.Context, r *Run) error {
+	return r.Cut(ctx, cutBefore, cutAfter, cutReply, cutHalf, silent, cutAfter)
+}
+
+func (f *Fleet) delay(ctx context.Context, r *Run) error { return r.Cut(ctx, late, late, late) }
+
+// step returns a fault that moves the clock once.
+func step(us int64) func(context.Context, *Run) error {
+	return func(ctx context.Context, r *Run) error {
+		return errors.Join(r.Move(us), r.AfterCalls(ctx, 20))
+	}
+}
+
+// loseLibrary deletes the library of a server, and loads it again when calls have failed.
+func (f *Fleet) loseLibrary(ctx context.Context, r *Run, at int) error {
+	s := f.shards[at]
+	r.Outage()
+	if err := s.primary.Client().FunctionFlush(ctx).Err(); err != nil {
+		return err
+	}
+	return errors.Join(r.AfterFailures(ctx, 1), f.load(ctx, s, r.Version(at)))
+}
+
+// healLibrary deletes the library of a server, and waits until a client has restored it.
+func (f *Fleet) healLibrary(ctx context.Context, r *Run, at int) error {
+	s := f.shards[at]
+	if err := s.primary.Client().FunctionFlush(ctx).Err(); err != nil {
+		return err
+	}
+	err := backend.Until(ctx, "a client to restore the library", func() error {
+		functions, err := s.primary.Client().FunctionStats(ctx).Result()
+		if err == nil && len(functions.Engines) > 0 && functions.Engines[0].LibrariesCount == 0 {
+			err = errors.New("there is no library")
+		}
+		return err
+	})
+	return errors.Join(err, f.sync(ctx, s))
+}
+
+// deploy loads the next version of the library on one server after another.
+func (f *Fleet) deploy(ctx context.Context, r *Run) error {
+	version := (r.Version(0) + 1) % len(f.texts)
+	f.version.Store(int64(version))
+	for at, s := range f.shards {
+		e := r.Begin(Deployed, at, version)
+		err := f.load(ctx, s, version)
+		r.End(e)
+		if err := errors.Join(err, r.AfterCalls(ctx, 10)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func containsLine(text, line string) bool {
+	for one := range linesOf(text) {
+		if one == line {
+			return true
+		}
+	}
+	return false
+}

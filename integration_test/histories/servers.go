@@ -1,0 +1,192 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// Fleet is a backend of which a run uses the servers.
+type Fleet struct {
+	b      *backend.Backend
+	texts  []string // the library, for each version of the build
+	shards []*shard
+
+	version atomic.Int64 // of the build that was loaded last
+
+	mu    sync.Mutex
+	moved map[uint16]int // the shards of slots that have moved
+}
+
+// shard is a server or, in a cluster, a primary and its replica.
+type shard struct {
+	primary, replica *backend.Node
+	first, last      int // slots at the begin
+}
+
+// NewFleet prepares a restored backend: it loads version 0 of the library. change is applied to the
+// text of each version; it is nil for the library as it is.
+func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) string) (*Fleet, error) {
+	f := &Fleet{b: b, moved: map[uint16]int{}}
+	for _, policies := range Builds() {
+		build, err := Library(policies)
+		if err != nil {
+			return nil, err
+		}
+		text := build.Text()
+		if change != nil {
+			text = change(text)
+		}
+		f.texts = append(f.texts, text)
+	}
+	if err := f.findShards(ctx); err != nil {
+		return nil, err
+	}
+	for _, s := range f.shards {
+		if err := f.load(ctx, s, 0); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *Fleet) findShards(ctx context.Context) error {
+	if !f.b.Cluster {
+		f.shards = []*shard{{primary: f.b.Nodes[0]}}
+		return nil
+	}
+	slots, err := f.b.Nodes[0].Client().ClusterSlots(ctx).Result()
+	if err != nil {
+		return err
+	}
+	byAddr := map[string]*backend.Node{}
+	for _, n := range f.b.Nodes {
+		byAddr[n.Addr] = n
+	}
+	byPrimary := map[*backend.Node]*shard{}
+	for _, span := range slots {
+		if len(span.Nodes) != 2 {
+			return fmt.Errorf("slots %d to %d have %d nodes, want a primary and a replica", span.Start, span.End, len(span.Nodes))
+		}
+		primary := byAddr[span.Nodes[0].Addr]
+		s := byPrimary[primary]
+		if s == nil {
+			s = &shard{primary: primary, replica: byAddr[span.Nodes[1].Addr], first: span.Start, last: span.End}
+			byPrimary[primary] = s
+			f.shards = append(f.shards, s)
+			continue
+		}
+		for slot := span.Start; slot <= span.End; slot++ { // an earlier test has moved slots
+			f.moved[uint16(slot)] = len(f.shards) - 1
+		}
+	}
+	return nil
+}
+
+// load loads a version of the library on the primary of a shard, and waits until the replica has it.
+func (f *Fleet) load(ctx context.Context, s *shard, version int) error {
+	if err := s.primary.Client().FunctionLoadReplace(ctx, f.texts[version]).Err(); err != nil {
+		return err
+	}
+	return f.sync(ctx, s)
+}
+
+// sync waits until the replica of a shard has all changes.
+func (f *Fleet) sync(ctx context.Context, s *shard) error {
+	if s.replica == nil {
+		return nil
+	}
+	return backend.Until(ctx, s.replica.String()+" to have all changes", func() error {
+		changes := map[string]string{}
+		for name, n := range map[string]*backend.Node{"primary": s.primary, "replica": s.replica} {
+			info, err := n.Client().InfoMap(ctx, "replication").Result()
+			if err != nil {
+				return err
+			}
+			if name == "replica" && info["Replication"]["master_link_status"] != "up" {
+				return errors.New("it is not connected to its primary")
+			}
+			offset := "master_repl_offset"
+			if name == "replica" {
+				offset = "slave_repl_offset"
+			}
+			changes[name] = info["Replication"][offset]
+		}
+		if changes["primary"] != changes["replica"] && !f.written(changes) {
+			return fmt.Errorf("it has %s of %s bytes", changes["replica"], changes["primary"])
+		}
+		return nil
+	})
+}
+
+// written reports whether the replica has more than the primary had when it was asked first.
+func (f *Fleet) written(changes map[string]string) bool {
+	a, b := changes["primary"], changes["replica"]
+	return len(b) > len(a) || len(b) == len(a) && b > a
+}
+
+// Servers returns the servers for a run.
+func (f *Fleet) Servers(startUS int64) Servers {
+	s := Servers{
+		StartUS: startUS, SetTime: f.b.SetTime, Builds: Builds(), Heal: f.heal, Settle: f.settle,
+		During: !(f.b.Product == "redis" && strings.HasPrefix(f.b.Version, "7.0.")),
+		NewClient: func(dial Dialer) redis.UniversalClient {
+			return f.b.NewClient(func(o *redis.UniversalOptions) {
+				o.Dialer, o.ContextTimeoutEnabled, o.PoolSize = dial, true, 30
+			})
+		},
+	}
+	if f.b.Cluster {
+		s.Shard = func(tag string) int { return f.owner(slotOf(tag)) }
+	}
+	return s
+}
+
+func (f *Fleet) owner(slot uint16) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i, ok := f.moved[slot]; ok {
+		return i
+	}
+	for i, s := range f.shards {
+		if int(slot) >= s.first && int(slot) <= s.last {
+			return i
+		}
+	}
+	panic(fmt.Sprintf("slot %d has no shard", slot))
+}
+
+func (f *Fleet) heal(ctx context.Context, server redis.UniversalClient) error {
+	return server.FunctionLoadReplace(ctx, f.texts[f.version.Load()]).Err()
+}
+
+// settle waits until every server that runs has executed what it has received: a server sends the
+// replies of all commands that it has read together.
+func (f *Fleet) settle() {
+	for _, s := range f.shards {
+		_ = s.primary.Client().Ping(context.Background()).Err()
+	}
+}
+
+// slotOf returns the slot of a hash tag.
+func slotOf(tag string) uint16 {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
