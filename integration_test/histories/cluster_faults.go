@@ -14,22 +14,23 @@ import (
 func linesOf(text string) iter.Seq[string] { return strings.SplitSeq(text, "\r\n") }
 
 // failoverKilled kills a primary whose replica has not received the last changes. The replica takes
-// over.
+// over. Its clock stands still until calls have shown what it lacks.
 func (f *Fleet) failoverKilled(ctx context.Context, r *Run, at int) error {
 	s := f.shards[at]
-	if err := errors.Join(s.replica.Pause(ctx), s.primary.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(), r.AfterCalls(ctx, 60)); err != nil {
+	if err := errors.Join(s.replica.Pause(ctx), s.primary.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(), r.AfterReplies(ctx, at, 30)); err != nil {
 		return err
 	}
 	r.Outage()
-	e := r.Begin(TakenOver, at, 0)
-	if err := errors.Join(s.primary.Kill(ctx), s.replica.Resume(ctx), takeOver(ctx, s.replica)); err != nil {
-		return err
-	}
-	r.End(e)
-	r.End(r.Begin(Demoted, at, 0))
-	s.primary, s.replica = s.replica, s.primary
-	r.recover()
-	if err := errors.Join(f.restart(ctx, r, s.replica), demoted(ctx, s.replica)); err != nil {
+	err := r.Still(func(func(int64) error) error {
+		e := r.Begin(TakenOver, at, 0)
+		err := errors.Join(s.primary.Kill(ctx), s.replica.Resume(ctx), takeOver(ctx, s.replica))
+		r.End(e)
+		r.End(r.Begin(Demoted, at, 0))
+		s.primary, s.replica = s.replica, s.primary
+		r.recover()
+		return errors.Join(err, r.AfterReplies(ctx, at, 20))
+	})
+	if err := errors.Join(err, f.restart(ctx, r, s.replica), demoted(ctx, s.replica)); err != nil {
 		return err
 	}
 	return f.sync(ctx, s)
@@ -51,7 +52,7 @@ func (f *Fleet) failoverStopped(ctx context.Context, r *Run, at int) error {
 	r.End(e)
 	s.primary, s.replica = s.replica, s.primary
 	r.recover()
-	if err := errors.Join(err, r.AfterCalls(ctx, 20), r.resume(ctx, s.replica)); err != nil {
+	if err := errors.Join(err, r.AfterReplies(ctx, at, 20), r.resume(ctx, s.replica)); err != nil {
 		return err
 	}
 	last := r.Begin(Demoted, at, 0)

@@ -134,6 +134,8 @@ func (f *Fleet) loseLibrary(ctx context.Context, r *Run, at int) error {
 // healLibrary deletes the library of a server, and waits until a client has restored it.
 func (f *Fleet) healLibrary(ctx context.Context, r *Run, at int) error {
 	s := f.shards[at]
+	f.healing.Store(true)
+	defer f.healing.Store(false)
 	if err := s.primary.Client().FunctionFlush(ctx).Err(); err != nil {
 		return err
 	}

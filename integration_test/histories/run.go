@@ -65,6 +65,7 @@ type Run struct {
 	net     *network
 	clients []*client.Client
 
+	replies          sync.Map // *atomic.Int64 by shard: calls with a reply
 	stamps, episodes atomic.Int64
 	returned, failed atomic.Int64 // calls that have returned, and those of them without a reply
 	fault            atomic.Pointer[string]
@@ -81,7 +82,7 @@ type Run struct {
 // running is an episode in progress.
 type running struct {
 	tag   string
-	shard int
+	shard atomic.Int64
 	first int // the position of the clock at the begin
 
 	mu      sync.Mutex
@@ -178,6 +179,16 @@ func (r *Run) after(ctx context.Context, counter *atomic.Int64, n int) error {
 	return nil
 }
 
+// AfterReplies waits until n more calls on a shard have got a reply.
+func (r *Run) AfterReplies(ctx context.Context, shard, n int) error {
+	return r.after(ctx, r.repliesOf(shard), n)
+}
+
+func (r *Run) repliesOf(shard int) *atomic.Int64 {
+	counter, _ := r.replies.LoadOrStore(shard, &atomic.Int64{})
+	return counter.(*atomic.Int64)
+}
+
 // Outage says that calls fail until the fault in progress is over. Actors whose calls fail then
 // wait.
 func (r *Run) Outage() {
@@ -210,7 +221,7 @@ func (r *Run) Begin(what What, shard, version int) *Event {
 	e := &Event{What: what, Shard: shard, Version: version, From: r.stamps.Add(1)}
 	r.events = append(r.events, e)
 	for one := range r.live {
-		if one.shard == shard {
+		if int(one.shard.Load()) == shard {
 			one.mu.Lock()
 			one.history.Events = append(one.history.Events, e)
 			one.mu.Unlock()
@@ -247,7 +258,7 @@ func (r *Run) Moved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for one := range r.live {
-		one.shard = r.Servers.Shard(one.tag)
+		one.shard.Store(int64(r.Servers.Shard(one.tag)))
 	}
 }
 
@@ -317,12 +328,14 @@ func (r *Run) enter(tag string) *running {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := &running{tag: tag, first: r.clock.now()}
+	shard := 0
 	if r.Servers.Shard != nil {
-		one.shard = r.Servers.Shard(tag)
+		shard = r.Servers.Shard(tag)
 	}
-	one.history = History{Version: r.versions[one.shard], Stale: r.stale[one.shard], Builds: r.Servers.Builds}
+	one.shard.Store(int64(shard))
+	one.history = History{Version: r.versions[shard], Stale: r.stale[shard], Builds: r.Servers.Builds}
 	for _, e := range r.events {
-		if e.Shard == one.shard {
+		if e.Shard == shard {
 			one.history.Events = append(one.history.Events, e)
 		}
 	}
@@ -392,6 +405,9 @@ func (r *Run) call(ctx context.Context, one *running, actor int, call model.Call
 	r.returned.Add(1)
 	if !s.executed && !s.unknown {
 		return s
+	}
+	if s.executed {
+		r.repliesOf(int(one.shard.Load())).Add(1)
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()

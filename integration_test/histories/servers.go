@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ type Fleet struct {
 	shards []*shard
 
 	version atomic.Int64 // of the build that was loaded last
+	healing atomic.Bool  // whether clients may restore a lost library
 
 	mu    sync.Mutex
 	moved map[uint16]int // the shards of slots that have moved
@@ -67,24 +70,32 @@ func (f *Fleet) findShards(ctx context.Context) error {
 		return err
 	}
 	byAddr := map[string]*backend.Node{}
+	replicas := map[string]*backend.Node{} // by the address of the primary
 	for _, n := range f.b.Nodes {
 		byAddr[n.Addr] = n
+		info, err := n.Client().InfoMap(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if r := info["Replication"]; r["role"] == "slave" {
+			replicas[net.JoinHostPort(r["master_host"], r["master_port"])] = n
+		}
 	}
 	byPrimary := map[*backend.Node]*shard{}
 	for _, span := range slots {
-		if len(span.Nodes) != 2 {
-			return fmt.Errorf("slots %d to %d have %d nodes, want a primary and a replica", span.Start, span.End, len(span.Nodes))
-		}
 		primary := byAddr[span.Nodes[0].Addr]
 		s := byPrimary[primary]
 		if s == nil {
-			s = &shard{primary: primary, replica: byAddr[span.Nodes[1].Addr], first: span.Start, last: span.End}
+			s = &shard{primary: primary, replica: replicas[primary.Addr], first: span.Start, last: span.End}
+			if s.replica == nil {
+				return fmt.Errorf("%s has no replica", primary)
+			}
 			byPrimary[primary] = s
 			f.shards = append(f.shards, s)
 			continue
 		}
-		for slot := span.Start; slot <= span.End; slot++ { // an earlier test has moved slots
-			f.moved[uint16(slot)] = len(f.shards) - 1
+		for slot := span.Start; slot <= span.End; slot++ { // slots that an earlier run has moved
+			f.moved[uint16(slot)] = slices.Index(f.shards, s)
 		}
 	}
 	return nil
@@ -164,6 +175,9 @@ func (f *Fleet) owner(slot uint16) int {
 }
 
 func (f *Fleet) heal(ctx context.Context, server redis.UniversalClient) error {
+	if !f.healing.Load() {
+		return errors.New("this fault is not for healers")
+	}
 	return server.FunctionLoadReplace(ctx, f.texts[f.version.Load()]).Err()
 }
 
