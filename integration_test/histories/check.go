@@ -180,6 +180,7 @@ func (c *checker) event(w world, e *Event) []world {
 	case Saved:
 		w.saved = w.model
 	case Restored:
+		w.version = e.Version
 		if w.model = w.saved; w.model == nil {
 			w.model = model.New(c.Clock[0])
 		}

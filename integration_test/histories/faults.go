@@ -58,19 +58,27 @@ func (r *Run) resume(ctx context.Context, n *backend.Node) error {
 	})
 }
 
-// kill kills a server without persistence. It loses its keys and its library.
+// kill kills a server. It loses its keys and its library, or returns to its last snapshot.
 func (f *Fleet) kill(ctx context.Context, r *Run, at int) error {
 	s := f.shards[at]
 	r.Outage()
-	e := r.Begin(Lost, at, 0)
+	what := Lost
+	if f.saved >= 0 {
+		what = Restored
+	}
+	e := r.Begin(what, at, f.saved)
 	if err := s.primary.Kill(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(r.AfterFailures(ctx, 2), f.restart(ctx, r, s.primary)); err != nil {
+	version := r.Version(at)
+	err := errors.Join(r.AfterFailures(ctx, 2), f.restart(ctx, r, s.primary))
+	r.End(e)
+	if err != nil {
 		return err
 	}
-	err := f.load(ctx, s, r.Version(at))
-	r.End(e)
+	last := r.Begin(Deployed, at, version)
+	err = f.load(ctx, s, version)
+	r.End(last)
 	return err
 }
 
@@ -98,11 +106,12 @@ func (f *Fleet) killSaved(ctx context.Context, r *Run, at int) error {
 	saved := r.Begin(Saved, at, 0)
 	err := n.Client().Save(ctx).Err()
 	r.End(saved)
+	f.saved = r.Version(at)
 	if err := errors.Join(err, r.AfterCalls(ctx, 40)); err != nil {
 		return err
 	}
 	r.Outage()
-	restored := r.Begin(Restored, at, 0)
+	restored := r.Begin(Restored, at, f.saved)
 	err = errors.Join(n.Kill(ctx), r.AfterFailures(ctx, 2), f.restart(ctx, r, n))
 	r.End(restored)
 	return err

@@ -74,7 +74,7 @@ const (
 type Event struct {
 	What    What
 	Shard   int // the server, or the shard of the cluster
-	Version int // of the build, for Deployed
+	Version int // of the build, for Deployed and Restored
 	From    int64
 	to      atomic.Int64 // 0 until the event has ended
 }

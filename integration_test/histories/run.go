@@ -237,7 +237,7 @@ func (r *Run) End(e *Event) {
 	e.to.Store(r.stamps.Add(1))
 	r.events = slices.DeleteFunc(r.events, func(other *Event) bool { return other == e })
 	switch e.What {
-	case Deployed:
+	case Deployed, Restored:
 		r.versions[e.Shard] = e.Version
 	case TakenOver:
 		r.stale[e.Shard] = true

@@ -22,6 +22,7 @@ type Fleet struct {
 	shards []*shard
 
 	version atomic.Int64 // of the build that was loaded last
+	saved   int          // the version of the build in the last snapshot, -1 if there is none
 	healing atomic.Bool  // whether clients may restore a lost library
 
 	mu    sync.Mutex
@@ -37,7 +38,7 @@ type shard struct {
 // NewFleet prepares a restored backend: it loads version 0 of the library. change is applied to the
 // text of each version; it is nil for the library as it is.
 func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) string) (*Fleet, error) {
-	f := &Fleet{b: b, moved: map[uint16]int{}}
+	f := &Fleet{b: b, saved: -1, moved: map[uint16]int{}}
 	for _, policies := range Builds() {
 		build, err := Library(policies)
 		if err != nil {
@@ -58,6 +59,15 @@ func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) 
 		}
 	}
 	return f, nil
+}
+
+// Close removes what a run may leave on the servers after the backend is restored.
+func (f *Fleet) Close(ctx context.Context) error {
+	if f.saved < 0 {
+		return nil
+	}
+	c := f.shards[0].primary.Client()
+	return errors.Join(c.FlushAll(ctx).Err(), c.FunctionFlush(ctx).Err(), c.Save(ctx).Err()) // a snapshot without keys
 }
 
 func (f *Fleet) findShards(ctx context.Context) error {
