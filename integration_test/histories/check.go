@@ -1,6 +1,8 @@
 package histories
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -24,7 +26,7 @@ type Verdict struct {
 }
 
 // checkTime bounds the search for an order. Nearly all searches take less than a ms.
-const checkTime = time.Minute
+const checkTime = 30 * time.Second
 
 // Check reports whether the history is possible.
 func (h *History) Check() Verdict {
@@ -38,42 +40,56 @@ func (h *History) Check() Verdict {
 	if !c.failover {
 		return Verdict{}
 	}
-	switch c.run(len(h.Ops), true) {
-	case porcupine.Illegal:
-		return Verdict{}
-	case porcupine.Unknown:
-		return Verdict{Undecided: true}
-	}
-	for lost := 1; lost <= len(h.Ops); lost++ {
-		if c.run(lost, false) == porcupine.Ok {
-			return Verdict{Possible: true, LostChanges: lost}
+	for _, stale := range []bool{false, true} {
+		switch c.run(len(h.Ops), stale) {
+		case porcupine.Unknown:
+			return Verdict{Undecided: true}
+		case porcupine.Illegal:
+			continue
 		}
-		if c.run(lost-1, true) == porcupine.Ok {
-			return Verdict{Possible: true, LostChanges: lost - 1, Stale: true}
+		lost := 0
+		for c.run(lost, stale) != porcupine.Ok {
+			lost++
 		}
+		return Verdict{Possible: true, LostChanges: lost, Stale: stale}
 	}
-	return Verdict{Possible: true, LostChanges: len(h.Ops), Stale: true}
+	return Verdict{}
 }
 
 type checker struct {
 	*History
-	ops      []porcupine.Operation
-	lowest   []int64 // the earliest time of the clock at or after each position
-	failover bool    // whether a replica took over
+	ops      []porcupine.Operation // the calls with a reply, and the events
+	pending  []*Op                 // the calls that may have been executed
+	lowest   []int64               // the earliest time of the clock at or after each position
+	failover bool                  // whether a replica took over
+	done     map[execution][]*model.Model
 
 	// What the current search allows failovers to lose.
 	most  int  // changes, for each failover
 	stale bool // whether a former primary may decide calls
 }
 
+// execution identifies a call of the model.
+type execution struct {
+	before  string
+	version int
+	at      int
+	op      *Op
+}
+
 func newChecker(h *History) *checker {
-	c := &checker{History: h, lowest: slices.Clone(h.Clock), failover: h.Stale}
+	c := &checker{History: h, lowest: slices.Clone(h.Clock), failover: h.Stale, done: map[execution][]*model.Model{}}
 	for i := len(c.lowest) - 2; i >= 0; i-- {
 		c.lowest[i] = min(c.lowest[i], c.lowest[i+1])
 	}
 	for _, op := range h.Ops {
-		c.ops = append(c.ops, porcupine.Operation{ClientId: op.Actor, Input: op, Call: op.From, Return: op.To})
+		if op.Fate == Replied {
+			c.ops = append(c.ops, porcupine.Operation{ClientId: op.Actor, Input: op, Call: op.From, Return: op.To})
+		} else {
+			c.pending = append(c.pending, op)
+		}
 	}
+	slices.SortStableFunc(c.pending, func(a, b *Op) int { return cmp.Compare(a.From, b.From) })
 	for _, e := range h.Events {
 		c.ops = append(c.ops, porcupine.Operation{Input: e, Call: e.From, Return: e.end()})
 		c.failover = c.failover || e.What == TakenOver
@@ -89,7 +105,7 @@ func (c *checker) run(most int, stale bool) porcupine.CheckResult {
 var seed = maphash.MakeSeed()
 
 // model returns the model for the search. Its states are sets of worlds, because the time of a call
-// and the outcome of some events are not known.
+// and the outcome of some calls and events are not known.
 func (c *checker) model() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any {
@@ -97,19 +113,38 @@ func (c *checker) model() porcupine.Model {
 			if c.Stale && c.stale {
 				w.stale = model.New(c.Clock[0])
 			}
-			return newWorlds([]world{w})
+			return newWorlds([]world{w}, 0)
 		},
-		Step: func(state, input, _ any) (bool, any) {
+		StepContext: func(ctx context.Context, state, input, _ any) (bool, any) {
+			before := state.(*worlds)
 			var next []world
-			for _, w := range state.(*worlds).all {
-				switch in := input.(type) {
-				case *Op:
-					next = append(next, c.call(w, in)...)
-				case *Event:
-					next = append(next, c.event(w, in)...)
+			from, to := int64(0), open
+			switch in := input.(type) {
+			case *Op:
+				from, to = in.From, in.To
+				for _, w := range c.closed(ctx, before, to, in.UntilClock, func(model.Call) bool { return true }) {
+					if w.floor <= to {
+						next = append(next, c.call(w, in)...)
+					}
+				}
+			case *Event:
+				from, to = in.From, in.end()
+				until := len(c.Clock) - 1
+				if to < open {
+					until = min(until, int(in.clock.Load())-c.first)
+				}
+				for _, w := range c.closed(ctx, before, to, until, in.needs) {
+					if w.floor <= to {
+						next = append(next, c.event(w, in)...)
+					}
 				}
 			}
-			return len(next) > 0, newWorlds(next)
+			for i := range next {
+				if next[i].floor <= from { // all remaining operations end later
+					next[i].floor = 0
+				}
+			}
+			return len(next) > 0, newWorlds(next, max(before.latest, from))
 		},
 		Equal: func(a, b any) bool { return a.(*worlds).text == b.(*worlds).text },
 		Hash:  func(state any) uint64 { return maphash.String(seed, state.(*worlds).text) },
@@ -120,13 +155,16 @@ func (c *checker) model() porcupine.Model {
 type world struct {
 	model   *model.Model
 	version int            // of the build
-	clock   int            // the first position of the clock at which the next call can run
 	saved   *model.Model   // the last snapshot
 	past    []*model.Model // former states, oldest first, if a failover may restore one
 	stale   *model.Model   // the keys of a former primary that still accepts calls
+
+	clock int    // the first position of the clock at which the next call can run
+	done  uint64 // a bit for each pending call that was executed
+	floor int64  // the next operation cannot have ended before this stamp
 }
 
-// text describes the world except for its clock.
+// text describes the world except for its last three fields.
 func (w *world) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d\n%s", w.version, w.model)
@@ -144,32 +182,85 @@ func (w *world) text() string {
 
 // worlds is a set of possible worlds.
 type worlds struct {
-	all  []world
-	text string
+	all    []world
+	latest int64 // the latest begin of an operation so far
+	text   string
 }
 
-// newWorlds removes equal worlds. Of worlds that differ only in the clock, the earliest is kept,
-// because whatever follows from a later one also follows from it.
-func newWorlds(all []world) *worlds {
-	if len(all) == 1 {
-		return &worlds{all, fmt.Sprintf("%d %s", all[0].clock, all[0].text())}
-	}
-	first := map[string]world{}
+// newWorlds returns a set of worlds, without those from which nothing follows that does not follow
+// from another one: whatever follows from a world also follows from one with the same states in which
+// the clock is not later and no further pending call was executed.
+func newWorlds(all []world, latest int64) *worlds {
+	byText := map[string][]world{}
 	for _, w := range all {
-		text := w.text()
-		if known, ok := first[text]; !ok || w.clock < known.clock {
-			first[text] = w
-		}
+		add(byText, w)
 	}
-	set := &worlds{}
+	set := &worlds{latest: latest}
 	var texts []string
-	for text, w := range first {
-		set.all = append(set.all, w)
-		texts = append(texts, fmt.Sprintf("%d %s", w.clock, text))
+	for text, same := range byText {
+		for _, w := range same {
+			set.all = append(set.all, w)
+			texts = append(texts, fmt.Sprintf("%d %d %d %s", w.clock, w.done, w.floor, text))
+		}
 	}
 	slices.Sort(texts)
 	set.text = strings.Join(texts, "\n")
 	return set
+}
+
+// add adds a world to a set, and reports whether anything follows from it that did not follow from
+// the set.
+func add(byText map[string][]world, w world) bool {
+	text := w.text()
+	for _, other := range byText[text] {
+		if other.clock <= w.clock && other.done&^w.done == 0 && other.floor <= w.floor {
+			return false
+		}
+	}
+	byText[text] = append(slices.DeleteFunc(byText[text], func(other world) bool {
+		return w.clock <= other.clock && w.done&^other.done == 0 && w.floor <= other.floor
+	}), w)
+	return true
+}
+
+// closed returns the worlds that can follow by executing any of the pending calls before an
+// operation that ends at the stamp `to` and at a position of the clock, if needs returns true for
+// them.
+func (c *checker) closed(ctx context.Context, before *worlds, to int64, until int, needs func(model.Call) bool) []world {
+	if len(c.pending) == 0 {
+		return before.all
+	}
+	byText, queue := map[string][]world{}, []world(nil)
+	for _, w := range before.all {
+		if add(byText, w) {
+			queue = append(queue, w)
+		}
+	}
+	for ; len(queue) > 0 && ctx.Err() == nil; queue = queue[1:] {
+		w := queue[0]
+		for i, op := range c.pending {
+			if i == 64 || op.From >= to {
+				break
+			}
+			// The attempts of a call are alike, so they are executed in their order.
+			waits := i > 0 && c.pending[i-1].From == op.From && w.done&(1<<(i-1)) == 0
+			if w.done&(1<<i) != 0 || op.To < before.latest || waits || !needs(op.Call) {
+				continue
+			}
+			for _, then := range c.executed(w, op, min(until, op.UntilClock)) {
+				then.done |= 1 << i
+				then.floor = max(then.floor, op.From)
+				if add(byText, then) {
+					queue = append(queue, then)
+				}
+			}
+		}
+	}
+	var all []world
+	for _, same := range byText {
+		all = append(all, same...)
+	}
+	return all
 }
 
 // event returns the worlds that can follow an event.
@@ -211,11 +302,12 @@ func (c *checker) event(w world, e *Event) []world {
 
 // call returns the worlds that can follow a call. It returns none if the call cannot have had its
 // reply in w.
-func (c *checker) call(w world, op *Op) (next []world) {
-	if op.Fate != Replied {
-		next = append(next, w) // the call was not executed
-	}
-	for at := max(w.clock, op.FromClock); at <= op.UntilClock; at++ {
+func (c *checker) call(w world, op *Op) []world { return c.executed(w, op, op.UntilClock) }
+
+// executed returns the worlds that can follow a call if it ran at a position of the clock up to
+// `until`.
+func (c *checker) executed(w world, op *Op, until int) (next []world) {
+	for at := max(w.clock, op.FromClock); at <= until; at++ {
 		for _, before := range c.expired(w.model, w.clock, at) {
 			for _, after := range c.do(before, w.version, at, op) {
 				then := w
@@ -265,6 +357,16 @@ func (c *checker) expired(m *model.Model, from, to int) []*model.Model {
 // do executes a call at a position of the clock. It returns the models that can follow, none if the
 // reply differs from that of the call.
 func (c *checker) do(before *model.Model, version, at int, op *Op) []*model.Model {
+	this := execution{before.String(), version, at, op}
+	all, known := c.done[this]
+	if !known {
+		all = c.execute(before, version, at, op)
+		c.done[this] = all
+	}
+	return all
+}
+
+func (c *checker) execute(before *model.Model, version, at int, op *Op) []*model.Model {
 	us := c.Clock[at]
 	m := before.Clone()
 	m.SetTime(us)

@@ -13,17 +13,29 @@ import (
 
 func linesOf(text string) iter.Seq[string] { return strings.SplitSeq(text, "\r\n") }
 
-// failoverKilled kills a primary whose replica has not received the last changes. The replica takes
-// over. Its clock stands still until calls have shown what it lacks.
-func (f *Fleet) failoverKilled(ctx context.Context, r *Run, at int) error {
+// failoverBehind kills a primary whose replica has not received the last changes. The replica takes
+// over.
+func (f *Fleet) failoverBehind(ctx context.Context, r *Run, at int) error {
 	s := f.shards[at]
 	if err := errors.Join(s.replica.Pause(ctx), s.primary.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(), r.AfterReplies(ctx, at, 30)); err != nil {
 		return err
 	}
+	return f.killed(ctx, r, at, func() error { return s.replica.Resume(ctx) })
+}
+
+// failoverKilled kills a primary while calls are in progress. Its replica takes over.
+func (f *Fleet) failoverKilled(ctx context.Context, r *Run, at int) error {
+	return f.killed(ctx, r, at, func() error { return nil })
+}
+
+// killed kills a primary, calls then, and lets the replica take over. The clock stands still until
+// replies have shown what the replica lacks. Then the killed server returns as a replica.
+func (f *Fleet) killed(ctx context.Context, r *Run, at int, then func() error) error {
+	s := f.shards[at]
 	r.Outage()
 	err := r.Still(func(func(int64) error) error {
 		e := r.Begin(TakenOver, at, 0)
-		err := errors.Join(s.primary.Kill(ctx), s.replica.Resume(ctx), takeOver(ctx, s.replica))
+		err := errors.Join(s.primary.Kill(ctx), then(), takeOver(ctx, s.replica))
 		r.End(e)
 		r.End(r.Begin(Demoted, at, 0))
 		s.primary, s.replica = s.replica, s.primary
@@ -47,17 +59,20 @@ func (f *Fleet) failoverStopped(ctx context.Context, r *Run, at int) error {
 	if err := r.AfterFailures(ctx, 2); err != nil {
 		return err
 	}
-	e := r.Begin(TakenOver, at, 0)
-	err := takeOver(ctx, s.replica)
-	r.End(e)
-	s.primary, s.replica = s.replica, s.primary
-	r.recover()
-	if err := errors.Join(err, r.AfterReplies(ctx, at, 20), r.resume(ctx, s.replica)); err != nil {
+	err := r.Still(func(func(int64) error) error {
+		e := r.Begin(TakenOver, at, 0)
+		err := takeOver(ctx, s.replica)
+		r.End(e)
+		s.primary, s.replica = s.replica, s.primary
+		r.recover()
+		if err := errors.Join(err, r.AfterReplies(ctx, at, 20), s.replica.Resume(ctx)); err != nil {
+			return err
+		}
+		last := r.Begin(Demoted, at, 0)
+		err = demoted(ctx, s.replica)
+		r.End(last)
 		return err
-	}
-	last := r.Begin(Demoted, at, 0)
-	err = demoted(ctx, s.replica)
-	r.End(last)
+	})
 	return errors.Join(err, f.sync(ctx, s))
 }
 

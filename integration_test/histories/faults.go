@@ -30,6 +30,7 @@ func (f *Fleet) Faults(seed uint64) []Fault {
 	}
 	if f.b.Cluster {
 		all = append(all,
+			Fault{"failover, replica behind", on(f.failoverBehind)},
 			Fault{"failover, killed", on(f.failoverKilled)},
 			Fault{"failover, stopped", on(f.failoverStopped)},
 			Fault{"failover, planned", on(f.failoverPlanned)},
@@ -48,7 +49,7 @@ func (f *Fleet) stop(ctx context.Context, r *Run, at int) error {
 		return err
 	}
 	r.Outage()
-	return errors.Join(r.AfterFailures(ctx, 3), r.resume(ctx, n))
+	return errors.Join(r.AfterFailures(ctx, 10), r.resume(ctx, n))
 }
 
 // resume resumes a server, and waits until it has executed what it has received.
@@ -71,7 +72,9 @@ func (f *Fleet) kill(ctx context.Context, r *Run, at int) error {
 		return err
 	}
 	version := r.Version(at)
-	err := errors.Join(r.AfterFailures(ctx, 2), f.restart(ctx, r, s.primary))
+	err := r.AfterFailures(ctx, 5)
+	r.Dead(at)
+	err = errors.Join(err, f.restart(ctx, r, s.primary))
 	r.End(e)
 	if err != nil {
 		return err
@@ -88,9 +91,12 @@ func (f *Fleet) restart(ctx context.Context, r *Run, n *backend.Node) error {
 	if err := n.Restart(ctx); err != nil || !f.b.Cluster {
 		return err
 	}
+	tries := 0
 	return backend.Until(ctx, n.String()+" to be part of the cluster", func() error {
-		if err := r.Move(1_000_000); err != nil {
-			return err
+		if tries++; tries%20 == 5 {
+			if err := r.Move(3_000_000); err != nil {
+				return err
+			}
 		}
 		info, err := n.Client().ClusterInfo(ctx).Result()
 		if err == nil && !containsLine(info, "cluster_state:ok") {
@@ -112,7 +118,9 @@ func (f *Fleet) killSaved(ctx context.Context, r *Run, at int) error {
 	}
 	r.Outage()
 	restored := r.Begin(Restored, at, f.saved)
-	err = errors.Join(n.Kill(ctx), r.AfterFailures(ctx, 2), f.restart(ctx, r, n))
+	err = errors.Join(n.Kill(ctx), r.AfterFailures(ctx, 5))
+	r.Dead(at)
+	err = errors.Join(err, f.restart(ctx, r, n))
 	r.End(restored)
 	return err
 }

@@ -14,6 +14,7 @@ package histories
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -41,6 +42,7 @@ type Op struct {
 	Fate  Fate
 	Reply string // as text of the model's form
 
+	Returned              int64 // stamp of the time when the client returned
 	From, To              int64 // stamps of the begin and the end; open if the call may take effect later
 	FromClock, UntilClock int   // positions of the clock between which the call ran
 }
@@ -73,10 +75,23 @@ const (
 // Event is something that happened to a server at one moment between From and To.
 type Event struct {
 	What    What
-	Shard   int // the server, or the shard of the cluster
-	Version int // of the build, for Deployed and Restored
+	Shard   int    // the server, or the shard of the cluster
+	Version int    // of the build, for Deployed and Restored
+	Cause   string // the name of the fault
 	From    int64
 	to      atomic.Int64 // 0 until the event has ended
+	clock   atomic.Int64 // the position of the run's clock at the end
+}
+
+// needs reports whether it matters if a call ran before or after the event.
+func (e *Event) needs(call model.Call) bool {
+	switch e.What {
+	case Lost, Restored, Demoted:
+		return false // what ran before is lost
+	case Deployed:
+		return slices.ContainsFunc(call.Limits, func(p model.Policy) bool { return p.Name != "" })
+	}
+	return true
 }
 
 // end returns the stamp of the event's end, or open if it has not ended.
@@ -99,6 +114,7 @@ func (e *Event) String() string {
 type History struct {
 	Ops     []*Op
 	Events  []*Event
+	first   int     // the position of the run's clock at the begin
 	Clock   []int64 // the times to which the clock was set, in µs, from the begin of the episode on
 	Version int     // of the build at the begin
 	// Stale reports whether a former primary still accepted calls at the begin.

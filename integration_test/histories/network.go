@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
 // cut is a network fault that happens to one request.
@@ -31,6 +35,8 @@ type network struct {
 	mu    sync.Mutex
 	armed []cut // for the next requests
 	held  sync.WaitGroup
+	late  int            // requests that have yet to be delivered
+	sent  map[string]int // how many requests were sent that a client may have repeated
 }
 
 // arm makes the next requests suffer the given faults, one each.
@@ -40,11 +46,11 @@ func (n *network) arm(faults ...cut) {
 	n.armed = append(n.armed, faults...)
 }
 
-// left returns how many faults have not happened yet.
-func (n *network) left() int {
+// left returns how many faults have not happened yet, and how many requests are late.
+func (n *network) left() (armed, late int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.armed)
+	return len(n.armed), n.late
 }
 
 func (n *network) next() cut {
@@ -55,7 +61,52 @@ func (n *network) next() cut {
 	}
 	first := n.armed[0]
 	n.armed = n.armed[1:]
+	if first == late {
+		n.late++
+	}
 	return first
+}
+
+// requests returns how many requests were sent that the function repeatable identifies so.
+func (n *network) requests(id string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent[id]
+}
+
+// forget forgets the requests of calls.
+func (n *network) forget(ops []*Op) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, op := range ops {
+		delete(n.sent, repeatable(op.Call))
+	}
+}
+
+// count counts the requests in what a client writes: whole commands.
+func (n *network) count(p []byte) {
+	for _, command := range bytes.Split(p, []byte("\r\nfcall\r\n"))[1:] {
+		words := strings.Split(string(command), "\r\n") // a length and a word, for each argument
+		if len(words) < 6 {
+			continue
+		}
+		verb, id := strings.TrimPrefix(words[1], "ratelimit_"), ""
+		switch keys, _ := strconv.Atoi(words[3]); {
+		case verb == model.Acquire || verb == model.Renew:
+			id = verb + " " + words[5] + " " + words[9]
+		case keys > 1:
+			for i := range keys {
+				if key := words[5+2*i]; strings.Contains(key, "}request") {
+					id = key
+				}
+			}
+		}
+		if id != "" {
+			n.mu.Lock()
+			n.sent[id]++
+			n.mu.Unlock()
+		}
+	}
 }
 
 // dial has the signature of go-redis's Dialer.
@@ -82,6 +133,7 @@ type conn struct {
 func (c *conn) Write(p []byte) (int, error) {
 	fault := noCut
 	if bytes.Contains(p, []byte("ratelimit_")) {
+		c.network.count(p)
 		fault = c.network.next()
 	}
 	switch fault {
@@ -96,7 +148,12 @@ func (c *conn) Write(p []byte) (int, error) {
 		c.late = true
 		c.mu.Unlock()
 		request := bytes.Clone(p)
-		c.network.held.Go(func() { c.network.delivery(func() error { return c.deliver(request) }) })
+		c.network.held.Go(func() {
+			c.network.delivery(func() error { return c.deliver(request) })
+			c.network.mu.Lock()
+			defer c.network.mu.Unlock()
+			c.network.late--
+		})
 		return len(p), nil
 	}
 	c.mu.Lock()

@@ -21,22 +21,27 @@ type Report struct {
 	NotExecuted int // attempts that the client says were not executed
 	Histories   int
 	Faults      map[string]int
+	Durations   map[string]time.Duration  // of all faults of a kind
 	Pairs       map[string]map[string]int // calls by fault and verb
 
 	// Impossible holds the histories with impossible replies, and errors that no call may return.
 	Impossible []string
 	Undecided  int
 
-	// FailedOver counts the histories with a failover. Lossy counts those of them in which replies
-	// show that the failover lost changes, LostChanges these changes, and Stale the histories in which
-	// a former primary decided calls after the failover.
-	FailedOver, Lossy, LostChanges, Stale int
+	// Failovers holds, for each fault, what replies show about unplanned failovers.
+	Failovers map[string]Failovers
 
 	mu sync.Mutex
 }
 
+// Failovers counts the histories with a failover: all of them, those in which it lost changes, these
+// changes, and the histories in which the former primary decided calls afterwards. Lost changes are
+// the last ones of the keys before the failover: asynchronous replication loses these, as
+// docs/operating.md says.
+type Failovers struct{ Histories, Lossy, Changes, Stale int }
+
 func newReport() *Report {
-	return &Report{Faults: map[string]int{}, Pairs: map[string]map[string]int{}}
+	return &Report{Faults: map[string]int{}, Durations: map[string]time.Duration{}, Pairs: map[string]map[string]int{}, Failovers: map[string]Failovers{}}
 }
 
 func (r *Report) ended(most int) bool {
@@ -45,10 +50,11 @@ func (r *Report) ended(most int) bool {
 	return len(r.Impossible) >= most
 }
 
-func (r *Report) happened(fault string) {
+func (r *Report) happened(fault string, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Faults[fault]++
+	r.Durations[fault] += took
 }
 
 // noFault names calls outside of faults in the coverage.
@@ -91,15 +97,17 @@ func (r *Report) add(h *History, v Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Histories++
-	if h.Stale || slices.ContainsFunc(h.Events, func(e *Event) bool { return e.What == TakenOver }) {
-		r.FailedOver++
-	}
-	if v.LostChanges > 0 {
-		r.Lossy++
-		r.LostChanges += v.LostChanges
-	}
-	if v.Stale {
-		r.Stale++
+	if i := slices.IndexFunc(h.Events, func(e *Event) bool { return e.What == TakenOver }); i >= 0 {
+		all := r.Failovers[h.Events[i].Cause]
+		all.Histories++
+		all.Changes += v.LostChanges
+		if v.LostChanges > 0 {
+			all.Lossy++
+		}
+		if v.Stale {
+			all.Stale++
+		}
+		r.Failovers[h.Events[i].Cause] = all
 	}
 	switch {
 	case v.Undecided:
@@ -115,9 +123,10 @@ func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d calls in %d histories, %.1f s; %d with an unknown outcome; %d attempts were not executed; %d impossible, %d undecided\n",
 		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible)-r.Undecided, r.Undecided)
-	if r.FailedOver > 0 {
-		fmt.Fprintf(&b, "lost by asynchronous replication: %d of %d histories with a failover lost %d changes; a former primary decided calls in %d\n",
-			r.Lossy, r.FailedOver, r.LostChanges, r.Stale)
+	for _, fault := range slices.Sorted(maps.Keys(r.Failovers)) {
+		all := r.Failovers[fault]
+		fmt.Fprintf(&b, "lost by asynchronous replication, %s: %d changes, in %d of %d histories; the former primary decided calls in %d\n",
+			fault, all.Changes, all.Lossy, all.Histories, all.Stale)
 	}
 	verbs := map[string]bool{}
 	for _, counts := range r.Pairs {
@@ -126,13 +135,13 @@ func (r *Report) String() string {
 		}
 	}
 	columns := slices.Sorted(maps.Keys(verbs))
-	fmt.Fprintf(&b, "%-28s %6s", "calls during", "faults")
+	fmt.Fprintf(&b, "%-26s %6s %6s", "calls during", "faults", "s")
 	for _, verb := range columns {
 		fmt.Fprintf(&b, " %8s", strings.TrimSuffix(strings.Replace(verb, "override_end", "end_over", 1), "ride"))
 	}
 	b.WriteString("\n")
 	for _, fault := range slices.Sorted(maps.Keys(r.Pairs)) {
-		fmt.Fprintf(&b, "%-28s %6d", fault, r.Faults[fault])
+		fmt.Fprintf(&b, "%-26s %6d %6.1f", fault, r.Faults[fault], r.Durations[fault].Seconds())
 		for _, verb := range columns {
 			fmt.Fprintf(&b, " %8d", r.Pairs[fault][verb])
 		}

@@ -30,9 +30,9 @@ type Config struct {
 	Most   int // how many impossible histories end the run
 
 	Servers Servers
-	// Faults happen one after another, each when Every more calls have returned. The run goes on
-	// until all have happened.
-	Faults  []Fault
+	// Faults returns the faults of a round. They happen one after another, each when Every more calls
+	// have returned. The run ends after the round in which the calls have returned.
+	Faults  func(round uint64) []Fault
 	Every   int
 	Timeout time.Duration // of a call
 }
@@ -48,7 +48,7 @@ type Servers struct {
 	Shard     func(tag string) int      // the shard of a hash tag; nil if there is only one server
 	// Heal loads the library on a server that has lost it. One of the clients calls it; nil if none does.
 	Heal   func(ctx context.Context, server redis.UniversalClient) error
-	Settle func() // waits until every server has executed what it has received
+	Settle func(ctx context.Context) error // waits until every server has executed what it has received
 }
 
 // Fault is something that a run does to the servers or to the connections.
@@ -85,14 +85,20 @@ type running struct {
 	shard atomic.Int64
 	first int // the position of the clock at the begin
 
+	unknown atomic.Int64 // calls without a known outcome
+
 	mu      sync.Mutex
 	history History
 }
 
+// mostUnknown is how many calls of an episode can lose their reply before its actors stop: the time
+// of a search grows fast with their number.
+const mostUnknown = 3
+
 // Execute makes a run and returns its report. The error is not nil if the run could not be made;
 // impossible replies are in the report only.
 func Execute(ctx context.Context, cfg Config) (*Report, error) {
-	r := &Run{Config: cfg, report: newReport(), net: &network{}, live: map[*running]bool{}, versions: map[int]int{}, stale: map[int]bool{}}
+	r := &Run{Config: cfg, report: newReport(), net: &network{sent: map[string]int{}}, live: map[*running]bool{}, versions: map[int]int{}, stale: map[int]bool{}}
 	clock, err := newTimeline(cfg.Servers.StartUS, cfg.Servers.During, cfg.Servers.SetTime)
 	if err != nil {
 		return nil, err
@@ -143,21 +149,24 @@ func (r *Run) finished(ctx context.Context) bool {
 // faults makes the faults of the run.
 func (r *Run) faults(ctx context.Context) error {
 	defer r.happened.Store(true)
-	for _, f := range r.Faults {
-		if err := r.AfterCalls(ctx, r.Every); err != nil || r.report.ended(r.Most) {
-			return err
+	for round := uint64(0); r.Faults != nil && (round == 0 || r.returned.Load() < int64(r.Ops)); round++ {
+		for _, f := range r.Faults(round) {
+			if err := r.AfterCalls(ctx, r.Every); err != nil || r.report.ended(r.Most) {
+				return err
+			}
+			began := time.Now()
+			r.fault.Store(&f.Name)
+			err := f.Do(ctx, r)
+			r.recover()
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
+			}
+			r.report.happened(f.Name, time.Since(began))
+			if err := errors.Join(r.AfterCalls(ctx, 1), r.barrier(ctx)); err != nil {
+				return err
+			}
+			r.fault.Store(nil)
 		}
-		r.fault.Store(&f.Name)
-		err := f.Do(ctx, r)
-		r.recover()
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
-		}
-		r.report.happened(f.Name)
-		if err := r.AfterCalls(ctx, 1); err != nil {
-			return err
-		}
-		r.fault.Store(nil)
 	}
 	return nil
 }
@@ -209,8 +218,51 @@ func (r *Run) deliver(write func() error) {
 	}
 	r.clock.begin()
 	defer r.clock.end()
-	if write() == nil && r.Servers.Settle != nil {
-		r.Servers.Settle()
+	if write() == nil {
+		_ = r.settle(context.Background())
+	}
+}
+
+func (r *Run) settle(ctx context.Context) error {
+	if r.Servers.Settle == nil {
+		return nil
+	}
+	return r.Servers.Settle(ctx)
+}
+
+// barrier waits until the servers have executed all requests that they have received. Calls that
+// returned before without a known outcome cannot be executed any more.
+func (r *Run) barrier(ctx context.Context) error {
+	began := r.stamps.Add(1)
+	if err := r.settle(ctx); err != nil {
+		return err
+	}
+	r.close(began, func(int) bool { return true })
+	return nil
+}
+
+// Dead says that the server of a shard is killed. Calls that have returned without a known outcome
+// cannot be executed any more.
+func (r *Run) Dead(shard int) {
+	r.close(r.stamps.Add(1), func(other int) bool { return other == shard })
+}
+
+// close closes the calls that returned before a stamp.
+func (r *Run) close(before int64, on func(shard int) bool) {
+	ended, last := r.stamps.Add(1), r.clock.last()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for one := range r.live {
+		if !on(int(one.shard.Load())) {
+			continue
+		}
+		one.mu.Lock()
+		for _, op := range one.history.Ops {
+			if op.To == open && op.Returned < before {
+				op.To, op.UntilClock = ended, last-one.first
+			}
+		}
+		one.mu.Unlock()
 	}
 }
 
@@ -218,7 +270,7 @@ func (r *Run) deliver(write func() error) {
 func (r *Run) Begin(what What, shard, version int) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &Event{What: what, Shard: shard, Version: version, From: r.stamps.Add(1)}
+	e := &Event{What: what, Shard: shard, Version: version, Cause: *r.fault.Load(), From: r.stamps.Add(1)}
 	r.events = append(r.events, e)
 	for one := range r.live {
 		if int(one.shard.Load()) == shard {
@@ -234,6 +286,7 @@ func (r *Run) Begin(what What, shard, version int) *Event {
 func (r *Run) End(e *Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e.clock.Store(int64(r.clock.last()))
 	e.to.Store(r.stamps.Add(1))
 	r.events = slices.DeleteFunc(r.events, func(other *Event) bool { return other == e })
 	switch e.What {
@@ -289,9 +342,10 @@ func (r *Run) Quiet(f func() error) error {
 }
 
 // Cut makes the next requests suffer faults of the network, and waits until they have.
+// Requests that are late have then arrived.
 func (r *Run) Cut(ctx context.Context, faults ...cut) error {
 	r.net.arm(faults...)
-	for r.net.left() > 0 && !r.report.ended(r.Most) {
+	for armed, late := r.net.left(); armed+late > 0 && !r.report.ended(r.Most); armed, late = r.net.left() {
 		if err := r.AfterCalls(ctx, 1); err != nil {
 			return err
 		}
@@ -333,7 +387,7 @@ func (r *Run) enter(tag string) *running {
 		shard = r.Servers.Shard(tag)
 	}
 	one.shard.Store(int64(shard))
-	one.history = History{Version: r.versions[shard], Stale: r.stale[shard], Builds: r.Servers.Builds}
+	one.history = History{first: one.first, Version: r.versions[shard], Stale: r.stale[shard], Builds: r.Servers.Builds}
 	for _, e := range r.events {
 		if e.Shard == shard {
 			one.history.Events = append(one.history.Events, e)
@@ -348,9 +402,10 @@ func (r *Run) leave(one *running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, one)
+	r.net.forget(one.history.Ops)
 	one.history.Clock = r.clock.from(one.first)
 	for _, op := range one.history.Ops {
-		if op.Fate == Unknown {
+		if op.To == open {
 			op.UntilClock = len(one.history.Clock) - 1
 		}
 	}
@@ -376,6 +431,9 @@ func (r *Run) act(ctx context.Context, one *running, actor int, calls []model.Ca
 			if ctx.Err() != nil || r.report.ended(r.Most) {
 				return
 			}
+			if s.unknown && one.unknown.Add(1) > mostUnknown {
+				return
+			}
 			if retry = s.retry; s.executed || s.unknown {
 				break
 			}
@@ -386,16 +444,19 @@ func (r *Run) act(ctx context.Context, one *running, actor int, calls []model.Ca
 	}
 }
 
+const mostAttempts = 4 // of the client for one call
+
 // call makes a call, and records it unless it was not executed.
 func (r *Run) call(ctx context.Context, one *running, actor int, call model.Call) sent {
 	op := &Op{Actor: actor, Call: call}
 	before := r.fault.Load()
+	id := repeatable(call)
+	sentBefore := r.net.requests(id)
 	op.FromClock = r.clock.begin() - one.first
 	op.From = r.stamps.Add(1)
-	began := time.Now()
 	s := send(ctx, r.clients[actor%len(r.clients)], call)
-	took := time.Since(began)
-	op.To = r.stamps.Add(1)
+	op.Returned = r.stamps.Add(1)
+	op.To = op.Returned
 	op.UntilClock = r.clock.end() - one.first
 	op.Reply = s.reply
 	if s.unknown {
@@ -412,7 +473,9 @@ func (r *Run) call(ctx context.Context, one *running, actor int, call model.Call
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.history.Ops = append(one.history.Ops, op)
-	for range attempts(call, took) {
+	// Requests of other calls that look alike count too: then some attempts are assumed that the call
+	// has not made.
+	for range min(mostAttempts, r.net.requests(id)-sentBefore) - 1 {
 		attempt := *op
 		attempt.Fate, attempt.Reply = Repeated, ""
 		if s.unknown {

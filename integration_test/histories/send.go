@@ -89,19 +89,14 @@ func request(call model.Call) client.Request {
 	return r
 }
 
-// attempts returns how many additional attempts a call can have made in the given time. The client
-// repeats a call with a request key, an acquire and a renew if the reply is lost, after pauses of
-// at least 5, 20 and 80 ms.
-func attempts(call model.Call, took time.Duration) int {
+// repeatable returns what identifies the requests of a call that the client repeats if a reply is
+// lost: a call with a request key, an acquire or a renew. For other calls it returns "".
+func repeatable(call model.Call) string {
 	switch {
-	case call.OnceKey == "" && call.Verb != model.Acquire && call.Verb != model.Renew:
-		return 0
-	case took < 5*time.Millisecond:
-		return 0
-	case took < 25*time.Millisecond:
-		return 1
-	case took < 105*time.Millisecond:
-		return 2
+	case call.OnceKey != "":
+		return call.OnceKey
+	case call.Verb == model.Acquire, call.Verb == model.Renew:
+		return call.Verb + " " + call.Keys[0] + " " + call.Lease
 	}
-	return 3
+	return ""
 }

@@ -191,12 +191,15 @@ func (f *Fleet) heal(ctx context.Context, server redis.UniversalClient) error {
 	return server.FunctionLoadReplace(ctx, f.texts[f.version.Load()]).Err()
 }
 
-// settle waits until every server that runs has executed what it has received: a server sends the
-// replies of all commands that it has read together.
-func (f *Fleet) settle() {
+// settle waits until every primary has executed what it has received. A server sends the replies to
+// all commands that it has read together, so the second reply comes after these commands have run.
+func (f *Fleet) settle(ctx context.Context) error {
+	var errs []error
 	for _, s := range f.shards {
-		_ = s.primary.Client().Ping(context.Background()).Err()
+		c := s.primary.Client()
+		errs = append(errs, c.Ping(ctx).Err(), c.Ping(ctx).Err())
 	}
+	return errors.Join(errs...)
 }
 
 // slotOf returns the slot of a hash tag.

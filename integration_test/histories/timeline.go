@@ -83,3 +83,10 @@ func (t *timeline) from(first int) []int64 {
 	defer t.mu.Unlock()
 	return slices.Clone(t.times[first:])
 }
+
+// last returns the position to which the clock was or is being set last.
+func (t *timeline) last() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.times) - 1
+}
