@@ -48,7 +48,7 @@ func (h *History) Check() Verdict {
 			continue
 		}
 		lost := 0
-		for c.run(lost, stale) != porcupine.Ok {
+		for lost < len(h.Ops) && c.run(lost, stale) != porcupine.Ok {
 			lost++
 		}
 		return Verdict{Possible: true, LostChanges: lost, Stale: stale}

@@ -37,7 +37,7 @@ type shard struct {
 
 // NewFleet prepares a restored backend: it loads version 0 of the library. change is applied to the
 // text of each version; it is nil for the library as it is.
-func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) string) (*Fleet, error) {
+func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) (string, error)) (*Fleet, error) {
 	f := &Fleet{b: b, saved: -1, moved: map[uint16]int{}}
 	for _, policies := range Builds() {
 		build, err := Library(policies)
@@ -46,7 +46,9 @@ func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) 
 		}
 		text := build.Text()
 		if change != nil {
-			text = change(text)
+			if text, err = change(text); err != nil {
+				return nil, err
+			}
 		}
 		f.texts = append(f.texts, text)
 	}
