@@ -28,6 +28,9 @@ type Report struct {
 	Impossible []string
 	Undecided  int
 
+	// Restarts counts, for each fault, the allowed takes and acquires before a restart that lost keys:
+	// what they have taken may not be there afterwards.
+	Restarts map[string]int
 	// Failovers holds, for each fault, what replies show about unplanned failovers.
 	Failovers map[string]Failovers
 
@@ -41,7 +44,7 @@ type Report struct {
 type Failovers struct{ Histories, Lossy, Changes, Stale int }
 
 func newReport() *Report {
-	return &Report{Faults: map[string]int{}, Durations: map[string]time.Duration{}, Pairs: map[string]map[string]int{}, Failovers: map[string]Failovers{}}
+	return &Report{Faults: map[string]int{}, Durations: map[string]time.Duration{}, Pairs: map[string]map[string]int{}, Failovers: map[string]Failovers{}, Restarts: map[string]int{}}
 }
 
 func (r *Report) ended(most int) bool {
@@ -109,6 +112,17 @@ func (r *Report) add(h *History, v Verdict) {
 		}
 		r.Failovers[h.Events[i].Cause] = all
 	}
+	for _, e := range h.Events {
+		if e.What != Lost && e.What != Restored {
+			continue
+		}
+		for _, op := range h.Ops {
+			takes := op.Call.Verb == model.Take || op.Call.Verb == model.Acquire
+			if takes && op.Fate == Replied && op.To < e.From && strings.HasPrefix(op.Reply, "[") && !strings.HasPrefix(op.Reply, "[0") {
+				r.Restarts[e.Cause]++
+			}
+		}
+	}
 	switch {
 	case v.Undecided:
 		r.Undecided++
@@ -123,6 +137,9 @@ func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d calls in %d histories, %.1f s; %d with an unknown outcome; %d attempts were not executed; %d impossible, %d undecided\n",
 		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible)-r.Undecided, r.Undecided)
+	for _, fault := range slices.Sorted(maps.Keys(r.Restarts)) {
+		fmt.Fprintf(&b, "lost by a restart, %s: what %d allowed calls had taken, or a part of it\n", fault, r.Restarts[fault])
+	}
 	for _, fault := range slices.Sorted(maps.Keys(r.Failovers)) {
 		all := r.Failovers[fault]
 		fmt.Fprintf(&b, "lost by asynchronous replication, %s: %d changes, in %d of %d histories; the former primary decided calls in %d\n",
