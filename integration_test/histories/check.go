@@ -123,7 +123,7 @@ func (c *checker) model() porcupine.Model {
 			case *Op:
 				from, to = in.From, in.To
 				for _, w := range c.closed(ctx, before, to, in.UntilClock, func(model.Call) bool { return true }) {
-					if w.floor <= to {
+					if w.floor <= to && ctx.Err() == nil {
 						next = append(next, c.call(w, in)...)
 					}
 				}
@@ -144,7 +144,7 @@ func (c *checker) model() porcupine.Model {
 					next[i].floor = 0
 				}
 			}
-			return len(next) > 0, newWorlds(next, max(before.latest, from))
+			return len(next) > 0 && ctx.Err() == nil, newWorlds(next, max(before.latest, from))
 		},
 		Equal: func(a, b any) bool { return a.(*worlds).text == b.(*worlds).text },
 		Hash:  func(state any) uint64 { return maphash.String(seed, state.(*worlds).text) },

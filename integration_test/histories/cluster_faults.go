@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
-
-func linesOf(text string) iter.Seq[string] { return strings.SplitSeq(text, "\r\n") }
 
 // failoverBehind kills a primary whose replica has not received the last changes. The replica takes
 // over.
@@ -42,7 +38,7 @@ func (f *Fleet) killed(ctx context.Context, r *Run, at int, then func() error) e
 		r.End(r.Begin(Demoted, at, 0))
 		s.primary, s.replica = s.replica, s.primary
 		r.recover()
-		return errors.Join(err, r.AfterReplies(ctx, at, 20))
+		return errors.Join(err, r.AfterReplies(ctx, at, 20), r.barrier(ctx))
 	})
 	if err := errors.Join(err, f.restart(ctx, r, s.replica), demoted(ctx, s.replica)); err != nil {
 		return err
@@ -73,7 +69,7 @@ func (f *Fleet) failoverStopped(ctx context.Context, r *Run, at int) error {
 		last := r.Begin(Demoted, at, 0)
 		err = demoted(ctx, s.replica)
 		r.End(last)
-		return err
+		return errors.Join(err, r.barrier(ctx))
 	})
 	return errors.Join(err, f.sync(ctx, s))
 }

@@ -91,9 +91,9 @@ type running struct {
 	history History
 }
 
-// mostUnknown is how many calls of an episode can lose their reply before its actors stop: the time
-// of a search grows fast with their number.
-const mostUnknown = 3
+// mostUnknown is how many calls of an episode can lose their reply before its actors stop, each at
+// its next lost reply: the time of a search grows fast with their number.
+const mostUnknown = 1
 
 // Execute makes a run and returns its report. The error is not nil if the run could not be made;
 // impossible replies are in the report only.
