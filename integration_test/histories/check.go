@@ -40,18 +40,21 @@ func (h *History) Check() Verdict {
 	if !c.failover {
 		return Verdict{}
 	}
-	for _, stale := range []bool{false, true} {
-		switch c.run(len(h.Ops), stale) {
+	for _, try := range []struct {
+		most  int
+		stale bool
+	}{{0, true}, {len(h.Ops), false}, {len(h.Ops), true}} {
+		switch c.run(try.most, try.stale) {
 		case porcupine.Unknown:
 			return Verdict{Undecided: true}
 		case porcupine.Illegal:
 			continue
 		}
 		lost := 0
-		for lost < len(h.Ops) && c.run(lost, stale) != porcupine.Ok {
+		for lost < try.most && c.run(lost, try.stale) != porcupine.Ok {
 			lost++
 		}
-		return Verdict{Possible: true, LostChanges: lost, Stale: stale}
+		return Verdict{Possible: true, LostChanges: lost, Stale: try.stale}
 	}
 	return Verdict{}
 }
@@ -284,7 +287,7 @@ func (c *checker) event(w world, e *Event) []world {
 	case TakenOver:
 		was := w
 		w.past = nil
-		if c.stale {
+		if c.stale && e.Alive {
 			w.stale = was.model
 		}
 		next := []world{w}

@@ -58,7 +58,7 @@ func (f *Fleet) failoverStopped(ctx context.Context, r *Run, at int) error {
 		return err
 	}
 	err := r.Still(func(func(int64) error) error {
-		e := r.Begin(TakenOver, at, 0)
+		e := r.Begin(TakenOver, at, stopped)
 		err := takeOver(ctx, s.replica)
 		r.End(e)
 		s.primary, s.replica = s.replica, s.primary

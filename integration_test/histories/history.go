@@ -77,6 +77,7 @@ type Event struct {
 	What    What
 	Shard   int    // the server, or the shard of the cluster
 	Version int    // of the build, for Deployed and Restored
+	Alive   bool   // whether the former primary may still decide calls, for TakenOver
 	Cause   string // the name of the fault
 	From    int64
 	to      atomic.Int64 // 0 until the event has ended
