@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,38 +77,37 @@ func (f *Fleet) findShards(ctx context.Context) error {
 		f.shards = []*shard{{primary: f.b.Nodes[0]}}
 		return nil
 	}
-	slots, err := f.b.Nodes[0].Client().ClusterSlots(ctx).Result()
+	shards, err := f.b.Nodes[0].Client().ClusterShards(ctx).Result()
 	if err != nil {
 		return err
 	}
-	byAddr := map[string]*backend.Node{}
-	replicas := map[string]*backend.Node{} // by the address of the primary
+	nodes := map[string]*backend.Node{} // by port: all are on one address
 	for _, n := range f.b.Nodes {
-		byAddr[n.Addr] = n
-		info, err := n.Client().InfoMap(ctx, "replication").Result()
-		if err != nil {
-			return err
-		}
-		if r := info["Replication"]; r["role"] == "slave" {
-			replicas[net.JoinHostPort(r["master_host"], r["master_port"])] = n
-		}
+		_, port, _ := net.SplitHostPort(n.Addr)
+		nodes[port] = n
 	}
-	byPrimary := map[*backend.Node]*shard{}
-	for _, span := range slots {
-		primary := byAddr[span.Nodes[0].Addr]
-		s := byPrimary[primary]
-		if s == nil {
-			s = &shard{primary: primary, replica: replicas[primary.Addr], first: span.Start, last: span.End}
-			if s.replica == nil {
-				return fmt.Errorf("%s has no replica", primary)
-			}
-			byPrimary[primary] = s
-			f.shards = append(f.shards, s)
+	for _, found := range shards {
+		if len(found.Slots) == 0 {
 			continue
 		}
-		for slot := span.Start; slot <= span.End; slot++ { // slots that an earlier run has moved
-			f.moved[uint16(slot)] = slices.Index(f.shards, s)
+		s := &shard{first: int(found.Slots[0].Start), last: int(found.Slots[0].End)}
+		for _, n := range found.Nodes {
+			node := nodes[strconv.FormatInt(n.Port, 10)]
+			if n.Role == "master" {
+				s.primary = node
+			} else {
+				s.replica = node
+			}
 		}
+		if s.primary == nil || s.replica == nil {
+			return fmt.Errorf("slots %d to %d have no primary or no replica: %+v", s.first, s.last, found.Nodes)
+		}
+		for _, span := range found.Slots[1:] { // an earlier run has moved slots
+			for slot := span.Start; slot <= span.End; slot++ {
+				f.moved[uint16(slot)] = len(f.shards)
+			}
+		}
+		f.shards = append(f.shards, s)
 	}
 	return nil
 }
