@@ -95,7 +95,7 @@ func newChecker(h *History) *checker {
 	slices.SortStableFunc(c.pending, func(a, b *Op) int { return cmp.Compare(a.From, b.From) })
 	for _, e := range h.Events {
 		c.ops = append(c.ops, porcupine.Operation{Input: e, Call: e.From, Return: e.end()})
-		c.failover = c.failover || e.What == TakenOver
+		c.failover = c.failover || e.unplanned()
 	}
 	return c
 }
@@ -284,10 +284,10 @@ func (c *checker) event(w world, e *Event) []world {
 		w.past, w.stale = nil, nil
 	case Demoted:
 		w.stale = nil
-	case TakenOver:
+	case TakenOver, Replaced:
 		was := w
 		w.past = nil
-		if c.stale && e.Alive {
+		if c.stale && e.What == Replaced {
 			w.stale = was.model
 		}
 		next := []world{w}

@@ -10,9 +10,8 @@ import (
 
 // draft makes a history whose operations follow one another. The limit of its takes is 3/s.
 type draft struct {
-	h     History
-	next  int64
-	alive bool // whether former primaries may still decide calls
+	h    History
+	next int64
 }
 
 func (d *draft) stamp() int64 { d.next++; return d.next }
@@ -41,7 +40,7 @@ func (d *draft) move(us int64) { d.h.Clock = append(d.h.Clock, d.h.Clock[d.now()
 func (d *draft) now() int { return len(d.h.Clock) - 1 }
 
 func (d *draft) event(what What) {
-	e := &Event{What: what, From: d.stamp(), Alive: d.alive}
+	e := &Event{What: what, From: d.stamp()}
 	e.clock.Store(int64(d.now()))
 	e.to.Store(d.stamp())
 	d.h.Events = append(d.h.Events, e)
@@ -86,15 +85,13 @@ func TestCheck(t *testing.T) {
 		{"a failover that took a unit", func(d *draft) { d.take(first); d.event(TakenOver); d.take(third) }, "impossible"},
 		{"a planned failover that lost a change", func(d *draft) { d.take(first); d.event(HandedOver); d.take(first) }, "impossible"},
 		{"a call on a former primary", func(d *draft) {
-			d.alive = true
-			d.event(TakenOver)
+			d.event(Replaced)
 			d.take(first)
 			d.take(first)
 		}, "decided by the former primary"},
 		{"a call on a killed primary", func(d *draft) { d.event(TakenOver); d.take(first); d.take(first) }, "impossible"},
 		{"the former primary is gone", func(d *draft) {
-			d.alive = true
-			d.event(TakenOver)
+			d.event(Replaced)
 			d.event(Demoted)
 			d.take(first)
 			d.take(first)

@@ -35,7 +35,6 @@ func (f *Fleet) killed(ctx context.Context, r *Run, at int, then func() error) e
 		e := r.Begin(TakenOver, at, 0)
 		err := errors.Join(s.primary.Kill(ctx), then(), takeOver(ctx, s.replica))
 		r.End(e)
-		r.End(r.Begin(Demoted, at, 0))
 		s.primary, s.replica = s.replica, s.primary
 		r.recover()
 		return errors.Join(err, r.AfterReplies(ctx, at, 20), r.barrier(ctx))
@@ -58,7 +57,7 @@ func (f *Fleet) failoverStopped(ctx context.Context, r *Run, at int) error {
 		return err
 	}
 	err := r.Still(func(func(int64) error) error {
-		e := r.Begin(TakenOver, at, stopped)
+		e := r.Begin(Replaced, at, 0)
 		err := takeOver(ctx, s.replica)
 		r.End(e)
 		s.primary, s.replica = s.replica, s.primary

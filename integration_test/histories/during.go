@@ -104,14 +104,11 @@ func (r *Run) close(before int64, on func(shard int) bool) {
 	}
 }
 
-// stopped is the version for the begin of a failover whose former primary may still decide calls.
-const stopped = -1
-
 // Begin records that an event begins on a shard. End records its end.
 func (r *Run) Begin(what What, shard, version int) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &Event{What: what, Shard: shard, Version: version, Alive: what == TakenOver && version == stopped, Cause: *r.fault.Load(), From: r.stamps.Add(1)}
+	e := &Event{What: what, Shard: shard, Version: version, Cause: *r.fault.Load(), From: r.stamps.Add(1)}
 	r.events = append(r.events, e)
 	for one := range r.live {
 		if int(one.shard.Load()) == shard {
@@ -133,8 +130,8 @@ func (r *Run) End(e *Event) {
 	switch e.What {
 	case Deployed, Restored:
 		r.versions[e.Shard] = e.Version
-	case TakenOver:
-		r.stale[e.Shard] = e.Alive
+	case Replaced:
+		r.stale[e.Shard] = true
 	case Demoted:
 		r.stale[e.Shard] = false
 	}

@@ -63,13 +63,14 @@ type What string
 
 // Kinds of events.
 const (
-	Lost       What = "all keys lost"       // a server without persistence restarted
-	Saved      What = "snapshot"            // the server saved its keys
-	Restored   What = "restarted"           // the server restarted with the keys of its last snapshot
-	Deployed   What = "deployment"          // another build of the library was loaded
-	TakenOver  What = "failover"            // a replica took over; it may lack the last changes
-	HandedOver What = "planned failover"    // a replica took over that had all changes
-	Demoted    What = "old primary demoted" // the former primary no longer accepts writes
+	Lost       What = "all keys lost"                 // a server without persistence restarted
+	Saved      What = "snapshot"                      // the server saved its keys
+	Restored   What = "restarted"                     // the server restarted with the keys of its last snapshot
+	Deployed   What = "deployment"                    // another build of the library was loaded
+	TakenOver  What = "failover"                      // the primary was killed and a replica took over; it may lack the last changes
+	Replaced   What = "failover of a stopped primary" // like TakenOver, but the former primary may still decide calls
+	HandedOver What = "planned failover"              // a replica took over that had all changes
+	Demoted    What = "old primary demoted"           // the former primary no longer accepts writes
 )
 
 // Event is something that happened to a server at one moment between From and To.
@@ -77,12 +78,14 @@ type Event struct {
 	What    What
 	Shard   int    // the server, or the shard of the cluster
 	Version int    // of the build, for Deployed and Restored
-	Alive   bool   // whether the former primary may still decide calls, for TakenOver
 	Cause   string // the name of the fault
 	From    int64
 	to      atomic.Int64 // 0 until the event has ended
 	clock   atomic.Int64 // the position of the run's clock at the end
 }
+
+// unplanned reports whether the event is a failover that may lose changes.
+func (e *Event) unplanned() bool { return e.What == TakenOver || e.What == Replaced }
 
 // needs reports whether it matters if a call ran before or after the event.
 func (e *Event) needs(call model.Call) bool {

@@ -100,7 +100,7 @@ func (r *Report) add(h *History, v Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Histories++
-	if i := slices.IndexFunc(h.Events, func(e *Event) bool { return e.What == TakenOver }); i >= 0 {
+	if i := slices.IndexFunc(h.Events, (*Event).unplanned); i >= 0 {
 		all := r.Failovers[h.Events[i].Cause]
 		all.Histories++
 		all.Changes += v.LostChanges

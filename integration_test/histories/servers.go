@@ -52,7 +52,8 @@ func NewFleet(ctx context.Context, b *backend.Backend, change func(text string) 
 		}
 		f.texts = append(f.texts, text)
 	}
-	if err := f.findShards(ctx); err != nil {
+	err := backend.Until(ctx, b.Name+" to know its shards", func() error { return f.findShards(ctx) }) // replicas are listed late
+	if err != nil {
 		return nil, err
 	}
 	for _, s := range f.shards {
@@ -77,6 +78,7 @@ func (f *Fleet) findShards(ctx context.Context) error {
 		f.shards = []*shard{{primary: f.b.Nodes[0]}}
 		return nil
 	}
+	f.shards = nil
 	shards, err := f.b.Nodes[0].Client().ClusterShards(ctx).Result()
 	if err != nil {
 		return err
