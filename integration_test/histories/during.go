@@ -12,11 +12,17 @@ import (
 // AfterCalls waits until n more calls have returned.
 func (r *Run) AfterCalls(ctx context.Context, n int) error { return r.after(ctx, &r.returned, n) }
 
-// AfterFailures waits until n more calls have returned without a reply.
-func (r *Run) AfterFailures(ctx context.Context, n int) error { return r.after(ctx, &r.failed, n) }
+// AfterFailures waits until n calls have returned without a reply since the begin of the outage.
+func (r *Run) AfterFailures(ctx context.Context, n int) error {
+	return r.reached(ctx, &r.failed, r.outageFrom+int64(n))
+}
 
 func (r *Run) after(ctx context.Context, counter *atomic.Int64, n int) error {
-	for from := counter.Load(); counter.Load() < from+int64(n) && !r.report.ended(r.Most); {
+	return r.reached(ctx, counter, counter.Load()+int64(n))
+}
+
+func (r *Run) reached(ctx context.Context, counter *atomic.Int64, n int64) error {
+	for counter.Load() < n && !r.report.ended(r.Most) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -40,6 +46,7 @@ func (r *Run) repliesOf(shard int) *atomic.Int64 {
 // wait.
 func (r *Run) Outage() {
 	over := make(chan struct{})
+	r.outageFrom = r.failed.Load()
 	r.outage.Store(&over)
 }
 

@@ -72,6 +72,8 @@ type Run struct {
 	outage           atomic.Pointer[chan struct{}] // closed when the outage in progress is over
 	happened         atomic.Bool                   // whether all faults have happened
 
+	outageFrom int64 // calls that had failed when the outage began; only faults use it
+
 	mu       sync.Mutex
 	live     map[*running]bool
 	events   []*Event     // in progress
