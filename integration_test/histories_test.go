@@ -37,7 +37,7 @@ func TestHistories(t *testing.T) {
 		defer cancel()
 		cfg := historiesOf(ctx, t, b, seed, nil)
 		if cfg.Ops = wanted; seed != 1 {
-			cfg.Every = 600
+			cfg.Every = max(cfg.Every, wanted/100) // a fault of a container takes about a second
 		}
 		report, err := histories.Execute(ctx, cfg)
 		if report != nil {
