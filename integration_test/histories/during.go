@@ -12,7 +12,8 @@ import (
 // AfterCalls waits until n more calls have returned.
 func (r *Run) AfterCalls(ctx context.Context, n int) error { return r.after(ctx, &r.returned, n) }
 
-// AfterFailures waits until n calls have returned without a reply since the begin of the outage.
+// AfterFailures waits until n calls have returned without a reply since the begin of the outage. n
+// must be below the number of lanes: an actor waits after a failure, and may be the last of its lane.
 func (r *Run) AfterFailures(ctx context.Context, n int) error {
 	return r.reached(ctx, &r.failed, r.outageFrom+int64(n))
 }

@@ -50,7 +50,7 @@ func (f *Fleet) stop(ctx context.Context, r *Run, at int) error {
 		return err
 	}
 	r.Outage()
-	return errors.Join(r.AfterFailures(ctx, 10), r.resume(ctx, n))
+	return errors.Join(r.AfterFailures(ctx, 5), r.resume(ctx, n))
 }
 
 // resume resumes a server, and waits until it has executed what it has received.
