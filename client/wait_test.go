@@ -135,13 +135,15 @@ func TestWaitAmongProcesses(t *testing.T) {
 	})
 }
 
-// Wait waits until a block ends.
+// Wait waits until a block ends, and asks rarely meanwhile, also for no unit.
 func TestWaitForABlock(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		require(t, c.Block(t.Context(), time.Minute, "k"))
-		began := time.Now()
-		if err := c.Wait(t.Context(), "k", "3/m"); err != nil || time.Since(began) != time.Minute {
-			t.Errorf("%v after %v", err, time.Since(began))
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		for _, n := range []int64{1, 0} {
+			require(t, c.Block(t.Context(), time.Minute, "k"))
+			began, before := time.Now(), v.seen("take")
+			if err := c.WaitN(t.Context(), "k", "3/m", n); err != nil || time.Since(began) != time.Minute || v.seen("take")-before > 100 {
+				t.Errorf("%d units: %v after %v and %d calls", n, err, time.Since(began), v.seen("take")-before)
+			}
 		}
 	})
 }

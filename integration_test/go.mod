@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/ratelimit-functions/ratelimit => ../
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0

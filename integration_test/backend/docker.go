@@ -150,8 +150,13 @@ func (i *dockerInstance) kill(ctx context.Context) error {
 	})
 }
 
-func (i *dockerInstance) pause(ctx context.Context) error {
-	_, err := i.docker.api.ContainerPause(ctx, i.id, client.ContainerPauseOptions{})
+// pause tries several times, because the kernel may fail to freeze a busy process.
+func (i *dockerInstance) pause(ctx context.Context) (err error) {
+	for range 10 {
+		if _, err = i.docker.api.ContainerPause(ctx, i.id, client.ContainerPauseOptions{}); err == nil {
+			break
+		}
+	}
 	return err
 }
 

@@ -1,0 +1,43 @@
+package histories
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Defect is a change of the library that makes some replies impossible. A run on the changed
+// library must find it.
+type Defect struct {
+	Name     string
+	Old, New string // texts of the library
+}
+
+// Defects are changes that tests of the checker make.
+var Defects = []Defect{
+	{"a unit lost", `string.format('token_bucket:%d:%d', tokens, added)`, `string.format('token_bucket:%d:%d', tokens + 1, added)`},
+	{"a denial that writes", `  if not denies and cost > 0 then
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added)`, `  if cost > 0 then
+    states.put(key, string.format('token_bucket:%d:%d', denies and tokens > 0 and tokens - 1 or tokens, added)`},
+	{"a retry counted twice", `if charged and request_key then`, `if charged and request_key and cost ~= 1 then`},
+	{"a wait 1 ms early", `if cost <= capacity then retry = ceil(-room, ticks) else`, `if cost <= capacity then retry = ceil(-room, ticks) - 1 else`},
+	{"a shadow charged", `local changes = ENFORCED.charged or request.groups and verb == 'refund'`, `local changes = ENFORCED.charged or request.groups
+  for _, group in ipairs(request.groups or {}) do
+    group.charged = not group.denies
+  end`},
+	{"a lease too many", `if free > 0 then return keep(`, `if free >= 0 then return keep(`},
+	{"a stale override", `return override and override.ends > clock.ms() and override or nil`, `return override and override.ends > clock.ms() - 500 and override or nil`},
+	{"a refund twice", `if request_key and gives_back then`, `if request_key and gives_back and request.count > 1 then`},
+	{"a block ignored", `elseif set.blocked > 0 and not renews then`, `elseif set.blocked > 1000 and not renews then`},
+	{"a block that EXTEND shortens", `if not extend or content.blocked < ms then`, `if true then`},
+	{"UPTO one too many", `fits = math.min(fits, list[i].cost, math.max(0, list[i].free))`, `fits = math.min(fits, list[i].cost, math.max(0, list[i].free + 1))`},
+	{"FORCE without debt", `algorithm.charge(state, math.min(units, algorithm.spare(state)))`, `algorithm.charge(state, math.min(units, math.max(0, state.free)))`},
+	{"a denial tracked as allowed", `if usage_key then tracking.note(usage_key, passes,`, `if usage_key then tracking.note(usage_key, true,`},
+}
+
+// Apply returns the library with the defect.
+func (d Defect) Apply(text string) (string, error) {
+	if n := strings.Count(text, d.Old); n != 1 {
+		return "", fmt.Errorf("the defect %q changes a text that the library has %d times, and not once; change histories.Defects: %s", d.Name, n, d.Old)
+	}
+	return strings.Replace(text, d.Old, d.New, 1), nil
+}
