@@ -20,8 +20,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// heard records the events of an Observer.
+// heard records the events of an Observer. Read it when the calls have ended.
 type heard struct {
+	mu      sync.Mutex
 	calls   []client.Observation
 	changes []client.BreakerChange
 	ctx     context.Context
@@ -29,8 +30,16 @@ type heard struct {
 
 func (h *heard) observer() client.Observer {
 	return client.Observer{
-		Call:    func(ctx context.Context, o client.Observation) { h.ctx, h.calls = ctx, append(h.calls, o) },
-		Breaker: func(change client.BreakerChange) { h.changes = append(h.changes, change) },
+		Call: func(ctx context.Context, o client.Observation) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ctx, h.calls = ctx, append(h.calls, o)
+		},
+		Breaker: func(change client.BreakerChange) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.changes = append(h.changes, change)
+		},
 	}
 }
 

@@ -178,7 +178,11 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 		for i := range min(6, len(fields)) {
 			f[i], _ = fields[i].(int64)
 		}
-		if len(fields) != 6 || f[0] < 0 || f[1] < 1 || f[2] < 0 || f[2] > f[1] || f[3] < -1 || f[4] < 0 || f[5] < 1 {
+		size := 6
+		if verb == "acquire" || verb == "renew" {
+			size = 7 // with lease_ms
+		}
+		if len(fields) != size || f[0] < 0 || f[1] < 1 || f[2] < 0 || f[2] > f[1] || f[3] < -1 || f[4] < 0 || f[5] < 1 {
 			wrong("it is not a decision")
 		}
 	}

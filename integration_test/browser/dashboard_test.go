@@ -80,7 +80,7 @@ func start(t *testing.T, flags ...string) *site {
 		s.take(fmt.Sprintf("tenant:%d", i), 4*i+1)
 	}
 	s.take(hostile, 3)
-	s.take(strings.Repeat("long", 250_000), 2)
+	s.take(strings.Repeat("long", 16_000), 2)
 	s.shadowed(5)
 	path := redistest.Must[string](t)(program())
 	cmd := exec.Command(path, append([]string{"dashboard", "--redis", s.srv.Addr(), "--listen", "127.0.0.1:0"}, flags...)...)
@@ -159,7 +159,7 @@ func TestPage(t *testing.T) {
 				p := page.open(width, 900, scheme)
 				p.until(filled)
 				all := p.text(`document.body.innerText`)
-				for _, want := range []string{"tenant:5", "@calc", "resource: 100/m · consumer: 20/m burst=5", "canary 0.5%, shadow", "loaded", `<img src=x onerror=alert(1)>\x1b[31m\u202e`, "(1000000 bytes)"} {
+				for _, want := range []string{"tenant:5", "@calc", "resource: 100/m · consumer: 20/m burst=5", "canary 0.5%, shadow", "loaded", `<img src=x onerror=alert(1)>\x1b[31m\u202e`, "(64000 bytes)"} {
 					if !strings.Contains(all, want) {
 						t.Errorf("no %q in\n%s", want, all)
 					}

@@ -33,7 +33,9 @@ func digest(value string) string {
 // that are not UTF-8, which nobody can type. Different strings have different results.
 func Escape(text string) string {
 	const special = "%|{}"
-	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || c == utf8.RuneError || strings.ContainsRune(special, c) }) {
+	if !strings.ContainsFunc(text, func(c rune) bool {
+		return c < ' ' || c == 0x7f || c == utf8.RuneError || strings.ContainsRune(special, c)
+	}) {
 		return text
 	}
 	var b strings.Builder
