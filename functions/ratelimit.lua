@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e1a70103f6c4'
+local BUILD_ID = '5486a5ef63c2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2371,7 +2371,7 @@ end
 
 -- limit parses the limit of an override. It returns the limit, or nil and the error. Only a
 -- concurrency limit has the field lease.
-overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
 -- write stores an override, followed by its states.
 local function write(key, override, at)

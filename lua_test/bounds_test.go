@@ -124,7 +124,13 @@ redis.register_function('ratelimit_test', function(keys, args)
     remembered(string.rep('x', 1020) .. i)
     if i > 1400 then long = math.max(long, size(memory.known)) end
   end
-  return { most, second, again, value == nil and 1 or 0, err, size(limits.known), long }
+  local known, parsed, checked = size(limits.known), 0, limits.checked
+  limits.checked = function(...) parsed = parsed + 1 return checked(...) end
+  for i = 1, 2500 do overrides.limit(i .. '/d,1/d,1/d,1/d,1/d') end
+  local first = parsed
+  overrides.limit('1/d,1/d,1/d,1/d,1/d')
+  limits.checked = checked
+  return { most, second, again, value == nil and 1 or 0, err, known, long, parsed - first > 0 and 1 or 0 }
 end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
@@ -135,8 +141,8 @@ end)
 		must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", fmt.Sprintf("%d/h", i)))
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
-	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300 295]" {
-		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, 300 limits and none of info, and 295 texts of 1024 bytes", got, err)
+	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300 295 1]" {
+		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, 300 limits and none of info, 295 texts of 1024 bytes, and at most 10000 rates of overrides", got, err)
 	}
 }
 

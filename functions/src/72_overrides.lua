@@ -53,7 +53,7 @@ end
 
 -- limit parses the limit of an override. It returns the limit, or nil and the error. Only a
 -- concurrency limit has the field lease.
-overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
 -- write stores an override, followed by its states.
 local function write(key, override, at)
