@@ -22,6 +22,7 @@ import (
 
 // heard records the events of an Observer.
 type heard struct {
+	mu      sync.Mutex // held by the functions of the observer
 	calls   []client.Observation
 	changes []client.BreakerChange
 	ctx     context.Context
@@ -29,9 +30,23 @@ type heard struct {
 
 func (h *heard) observer() client.Observer {
 	return client.Observer{
-		Call:    func(ctx context.Context, o client.Observation) { h.ctx, h.calls = ctx, append(h.calls, o) },
+		Call: func(ctx context.Context, o client.Observation) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ctx, h.calls = ctx, append(h.calls, o)
+		},
 		Breaker: func(change client.BreakerChange) { h.changes = append(h.changes, change) },
 	}
+}
+
+// told returns the calls that were recorded since the last call to told. It may run while calls are in
+// progress.
+func (h *heard) told() []client.Observation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := h.calls
+	h.calls = nil
+	return calls
 }
 
 func TestObserverHearsOfEveryCall(t *testing.T) {
@@ -185,27 +200,25 @@ func TestObserverHearsOfWaits(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
 		synctest.Wait()
-		h.calls = nil
+		h.told()
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		var limited *client.LimitedError
 		if err := c.Wait(short, "k", "1/m"); !errors.As(err, &limited) {
 			t.Error(err)
 		}
-		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeDenied || h.calls[0].Source != client.SourceMemory || h.calls[0].Operation != "take" || h.calls[0].Err != nil {
-			t.Errorf("refused in the queue: %+v", h.calls)
+		if calls := h.told(); len(calls) != 1 || calls[0].Outcome != client.OutcomeDenied || calls[0].Source != client.SourceMemory || calls[0].Operation != "take" || calls[0].Err != nil {
+			t.Errorf("refused in the queue: %+v", calls)
 		}
-		h.calls = nil
 		ending, end := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, end)
 		err := c.Wait(ending, "k", "1/m")
-		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeError || h.calls[0].ErrorType() != "canceled" || h.calls[0].Err != err || h.calls[0].Duration != time.Second {
-			t.Errorf("cancelled in the queue: %+v, want the error %v", h.calls, err)
+		if calls := h.told(); len(calls) != 1 || calls[0].Outcome != client.OutcomeError || calls[0].ErrorType() != "canceled" || calls[0].Err != err || calls[0].Duration != time.Second {
+			t.Errorf("cancelled in the queue: %+v, want the error %v", calls, err)
 		}
-		h.calls = nil
 		all.Wait()
-		if len(h.calls) != 1 || h.calls[0].Outcome != client.OutcomeAllowed {
-			t.Errorf("the second take of the first in the queue: %+v", h.calls)
+		if calls := h.told(); len(calls) != 1 || calls[0].Outcome != client.OutcomeAllowed {
+			t.Errorf("the second take of the first in the queue: %+v", calls)
 		}
 	})
 }
