@@ -22,7 +22,9 @@ const contract = 1
 // Check returns nil if all servers are ready for this program. Each must be reachable, have the
 // library, use this package's version of the wire contract, and accept the given limits, such as
 // "100/m", "@login" or "concurrency 3 lease=30s". Call it when the program starts, with every limit
-// of the program, because a call with a wrong limit returns an error and limits nothing.
+// of the program, because a call with a wrong limit returns an error and limits nothing. A program
+// that should start even during an outage can go on if the error is ErrUnavailable. Any other error,
+// such as a missing library, does not end by itself.
 //
 // In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
 // limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],

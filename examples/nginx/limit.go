@@ -38,10 +38,10 @@ func main() {
 		log.Fatal(err)
 	}
 	switch err := within.Check(context.Background()); {
-	case errors.Is(err, client.ErrMisconfigured):
-		log.Fatal(err)
-	case err != nil: // report an outage, but start: without a decision, requests are let through
+	case errors.Is(err, client.ErrUnavailable): // an outage ends; until then, requests are let through
 		log.Print(err)
+	case err != nil: // such as a wrong limit, or a server without the library
+		log.Fatal(err)
 	}
 	allowed := within(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
