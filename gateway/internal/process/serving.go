@@ -83,6 +83,10 @@ func (g *Gateway) admit(ctx context.Context, request *tap.Info) (context.Context
 		}
 	}
 	if method == rlsapi.RateLimitService_ShouldRateLimit_FullMethodName {
+		if g.open.Load() >= g.mostOpen() { // refuse it here, because begin is called in a goroutine of the request
+			end()
+			return nil, g.tooMany()
+		}
 		_ = end // ctx ends with its parent, at the end of the stream
 		return ctx, nil
 	}
@@ -99,16 +103,24 @@ func (g *Gateway) admit(ctx context.Context, request *tap.Info) (context.Context
 
 // begin counts a gRPC request as in progress. It returns an error if too many are.
 func (g *Gateway) begin() error {
-	most := int64(g.options.Connections) * streamsPerConnection
-	if g.open.Add(1) <= most {
+	if g.open.Add(1) <= g.mostOpen() {
 		return nil
 	}
 	g.open.Add(-1)
+	return g.tooMany()
+}
+
+// mostOpen returns the maximum number of gRPC requests and streams in progress.
+func (g *Gateway) mostOpen() int64 { return int64(g.options.Connections) * streamsPerConnection }
+
+// tooMany counts and logs a gRPC request that is refused because too many are in progress, and
+// returns its error.
+func (g *Gateway) tooMany() error {
 	g.metrics.Count("grpc", "unknown", "error")
 	g.full.Do(func() {
-		g.options.Log.Error("no decision", "source", "grpc", "error", "too many requests in progress", "most", most)
+		g.options.Log.Error("no decision", "source", "grpc", "error", "too many requests in progress", "most", g.mostOpen())
 	})
-	return status.Errorf(codes.ResourceExhausted, "%d requests are in progress, the most; raise --max-connections", most)
+	return status.Errorf(codes.ResourceExhausted, "%d requests are in progress, the most; raise --max-connections", g.mostOpen())
 }
 
 // end undoes begin.
