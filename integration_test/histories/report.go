@@ -26,7 +26,10 @@ type Report struct {
 
 	// Impossible holds the histories with impossible replies, and errors that no call may return.
 	Impossible []string
-	Undecided  int
+
+	// Undecided holds the histories for which the search did not end in time: those with many calls
+	// that may or may not have been executed.
+	Undecided []string
 
 	// Restarts counts, for each fault, the allowed takes and acquires before a restart that lost keys:
 	// what they have taken may not be there afterwards.
@@ -125,8 +128,7 @@ func (r *Report) add(h *History, v Verdict) {
 	}
 	switch {
 	case v.Undecided:
-		r.Undecided++
-		r.Impossible = append(r.Impossible, "the search did not end:\n"+h.String())
+		r.Undecided = append(r.Undecided, h.String())
 	case !v.Possible:
 		r.Impossible = append(r.Impossible, h.String())
 	}
@@ -136,7 +138,7 @@ func (r *Report) add(h *History, v Verdict) {
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d calls in %d histories, %.1f s; %d with an unknown outcome; %d attempts were not executed; %d impossible, %d undecided\n",
-		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible)-r.Undecided, r.Undecided)
+		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible), len(r.Undecided))
 	for _, fault := range slices.Sorted(maps.Keys(r.Restarts)) {
 		fmt.Fprintf(&b, "lost by a restart, %s: what %d allowed calls had taken, or a part of it\n", fault, r.Restarts[fault])
 	}
