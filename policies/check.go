@@ -60,8 +60,8 @@ func (f *File) Check() (Findings, error) {
 
 // CheckLimits makes the library parse limits that are not in a policies file, in the offline engine.
 // It returns an error for each limit that ratelimit_take rejects on one key. A limit may name a
-// policy, such as @api: CheckLimits does not know whether a server has it. The last result is not
-// nil only if the engine fails.
+// policy, such as @api: CheckLimits does not know whether a server has it, but returns an error if
+// no policy can have the name. The last result is not nil only if the engine fails.
 func CheckLimits(limits []string) (map[string]error, error) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()))
 	if err != nil {
@@ -70,7 +70,11 @@ func CheckLimits(limits []string) (map[string]error, error) {
 	defer func() { _ = server.Close() }()
 	c, wrong := checker{server: server}, map[string]error{}
 	for _, limit := range limits {
-		if _, err := c.call("FCALL_RO", "ratelimit_peek", 1, "k", limit); err != nil && !strings.HasPrefix(limit, "@") {
+		if name, policy := strings.CutPrefix(limit, "@"); policy {
+			if faults := (functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: "1/s"}}}).Faults(); len(faults) > 0 {
+				wrong[limit] = errors.New(faults[0].Text)
+			}
+		} else if _, err := c.call("FCALL_RO", "ratelimit_peek", 1, "k", limit); err != nil {
 			wrong[limit] = err
 		}
 	}

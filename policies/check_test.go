@@ -40,7 +40,7 @@ func TestBuildRefuses(t *testing.T) {
 }
 
 func TestCheckLimits(t *testing.T) {
-	wrong, err := CheckLimits([]string{"10/s burst=20, 1000/h", "@api", "10/sx", "concurrency 5", ""})
+	wrong, err := CheckLimits([]string{"10/s burst=20, 1000/h", "@api", "@team/api", "10/sx", "concurrency 5", ""})
 	if err != nil || len(wrong) != 3 || wrong["10/sx"] == nil || wrong["concurrency 5"] == nil || wrong[""] == nil {
 		t.Errorf("%v, %v", wrong, err)
 	}

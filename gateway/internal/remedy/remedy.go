@@ -4,10 +4,14 @@ package remedy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 )
+
+// operators holds the operations of the admin port.
+var operators = []string{"block", "unblock", "override", "override_end", "reset"}
 
 // For returns err with advice for the operator of the gateway, and with long keys shortened.
 func For(err error) error {
@@ -20,8 +24,18 @@ func For(err error) error {
 	for i, key := range call.Keys {
 		copied.Keys[i] = Cut(key)
 	}
-	if errors.Is(err, client.ErrNotDeployed) {
+	switch kind := "application"; {
+	case errors.Is(err, client.ErrNotDeployed):
 		copied.Remedy = "deploy it with ratelimit deploy, or start the gateway with --deploy"
+	case call.Code == "NOAUTH":
+		copied.Remedy = "write redis://:PASSWORD@host:port in REDIS_URL"
+	case errors.Is(err, client.ErrNoPermission) && call.Code != "WRONGPASS":
+		if slices.Contains(operators, call.Op) {
+			kind = "operator"
+		}
+		copied.Remedy = "print the rights that it needs with: ratelimit acl " + kind + " --all-keys"
+	case call.Code == "MOVED", call.Code == "ASK":
+		copied.Remedy = "write redis+cluster:// in the URL of the servers"
 	}
 	return &copied
 }
