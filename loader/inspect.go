@@ -192,6 +192,9 @@ func (m *member) read(ctx context.Context, want artifact) error {
 		for _, p := range list {
 			m.node.Policies = append(m.node.Policies, p.Name)
 		}
+		if found.text == "" && found.record.policies != "" {
+			m.node.Policies = strings.Split(found.record.policies, ",")
+		}
 		slices.Sort(m.node.Policies)
 	}
 	return nil

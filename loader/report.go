@@ -65,8 +65,9 @@ type Node struct {
 	// restore.
 	Previous Library `json:"previous"`
 
-	// Policies lists the names of the policies on the node when this call inspected it, sorted.
-	// Those of namespaces begin with the namespace and a slash. A watch leaves Policies empty.
+	// Policies lists the names of the policies on the node when this call inspected it, sorted, or
+	// those of the library that the node lost, if it still has the record. Those of namespaces begin
+	// with the namespace and a slash. A watch leaves Policies empty.
 	Policies []string `json:"policies,omitempty"`
 
 	// Changed reports whether this call changed what the node runs. A node that already ran the

@@ -160,6 +160,10 @@ func TestDeleteNamesWhatIsLost(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	wantLines(t, run(t, env, "rollback", "--namespace", "payments"), exitFine, "  + policy payments/api: 100/m")
+	// A server that lost the library still has the record, from which rollback restores the policies.
+	do(t, admin(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	run(t, env, "delete", "--yes").want(t, exitError, "", "ratelimit: redis://"+addr+" also has the policies of the namespaces payments, and no rollback would bring them back; nothing was deleted; "+
+		"delete one namespace with --namespace, or all with --all-namespaces\n")
 	got = typing(t, env, "yes\nyes\n", "delete")
 	if got.code != exitFine || got.stderr != first+again {
 		t.Errorf("%+v", got)
