@@ -47,7 +47,8 @@ func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int
 }
 
 // HoldRequest is like Hold, but for several keys and for policies. The costs of req are the
-// estimate. If req has UpTo, Force or an OnceKey, the error is [ErrBadArgs].
+// estimate. If req has UpTo, Force or an OnceKey, the error is [ErrBadArgs]. If req has several
+// policies, and the library on the server is too old for Each, the error is [ErrNotDeployed].
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
 // If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in

@@ -136,10 +136,11 @@ func (l *lifetime) close(d time.Duration) int {
 
 // Close ends the Client: later calls fail, and its goroutines end. Calls that wait, such as
 // [Client.Wait] and [Lease.Hold], end too. Before Close ends the goroutines, it waits up to the
-// client's timeout for requests for batches ([WithBatches]) and for calls that give back a turn in
-// the queue of a leaky_bucket. Then it gives back the unspent units of batches, within the client's
-// timeout. It closes the connections of a Client made by [Open]; those of a Client made by [New]
-// belong to the caller. Later calls to Close wait for the first and return nil.
+// client's timeout for requests for batches ([WithBatches]) and for calls such as [Client.Wait] that
+// may have to give back a turn in the queue of a leaky_bucket. Then it gives back the unspent units
+// of batches, within the client's timeout. It closes the connections of a Client made by [Open];
+// those of a Client made by [New] belong to the caller. Later calls to Close wait for the first and
+// return nil.
 //
 // If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that
 // hangs. Close then waits for up to the client's timeout, and returns an error that says so.

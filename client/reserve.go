@@ -115,7 +115,6 @@ func (c *Client) notGivenBack(ctx context.Context, req *Request, why error) erro
 // come after latest or after the deadline of ctx, or if ctx is done first. It then gives the turn
 // back, unless the request has an OnceKey. If latest is the zero Time, only ctx bounds the wait.
 func (r *Reservation) wait(ctx context.Context, latest time.Time) error {
-	defer r.client.server.lifetime.hold()()
 	delay := r.Delay()
 	cause := outlasts(ctx, delay)
 	if cause == nil && (latest.IsZero() || !r.act.After(latest)) {

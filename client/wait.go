@@ -95,6 +95,8 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
 		until = deadline
 	}
+	// Close waits until a turn that cannot be waited for is given back.
+	defer c.server.lifetime.hold()()
 	var sent time.Time
 	res, err := c.inTurn(ctx, turn{
 		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,

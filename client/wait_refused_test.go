@@ -246,3 +246,20 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 		wantClasses(t, "after", c.Wait(t.Context(), "k", "1/d"), client.ErrUnavailable)
 	})
 }
+
+// Close also waits for a call that is about to get a turn, because the turn is then given back.
+func TestCloseWaitsForTurnsInProgress(t *testing.T) {
+	const limit = client.Limit("leaky_bucket 2/d")
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		must[client.Result](t)(c.Allow(t.Context(), "queue", limit))
+		v.set(func() { v.delay = 50 * time.Millisecond })
+		var all sync.WaitGroup
+		all.Go(func() { wantClasses(t, "closed", c.Wait(t.Context(), "queue", limit), client.ErrUnavailable) })
+		synctest.Wait()
+		check(t, c.Close())
+		if n := left(t, v.client(t, client.WithPrefix("rl:")), "queue", limit); n != 1 {
+			t.Errorf("%d units are left, want 1", n)
+		}
+		all.Wait()
+	})
+}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 
 // Take calls limiter.Take for a call that a Charge may correct. It ignores the cancellation of ctx;
 // the timeout of limiter bounds the call. If req has several policies, Take sets Each, so that
-// client.Result.Charged is exact.
+// client.Result.Charged is exact. If the library on the server is too old for Each, it decides
+// without.
 func Take(ctx context.Context, limiter *client.Client, req client.Request) (client.Result, error) {
 	policies := 0
 	for _, limit := range req.Limits {
@@ -21,8 +23,18 @@ func Take(ctx context.Context, limiter *client.Client, req client.Request) (clie
 			policies++
 		}
 	}
-	req.Each = req.Each || policies > 1
-	return limiter.Take(context.WithoutCancel(ctx), req)
+	ctx = context.WithoutCancel(ctx)
+	if req.Each || policies < 2 {
+		return limiter.Take(ctx, req)
+	}
+	withEach := req
+	withEach.Each = true
+	result, err := limiter.Take(ctx, withEach)
+	var e *client.Error
+	if why := cmp.Or(err, result.Err); errors.Is(why, client.ErrNotDeployed) && errors.As(why, &e) && e.Code == "BADLIMIT" {
+		return limiter.Take(ctx, req)
+	}
+	return result, err
 }
 
 // Charge records the units that were taken for one call, and can correct them. The packages for

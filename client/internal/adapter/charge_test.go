@@ -209,3 +209,50 @@ func TestChargeUnderAShadow(t *testing.T) {
 		})
 	}
 }
+
+// old is a hook that makes a server reply as a library without EACH.
+type old struct{}
+
+func (old) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (old) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+func (old) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any("EACH")) {
+			cmd.SetErr(badLimit{})
+			return badLimit{}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+type badLimit struct{}
+
+func (badLimit) Error() string { return `RATELIMIT BADLIMIT "EACH": not a limit` }
+func (badLimit) RedisError()   {}
+
+// A library that is too old for Each still decides.
+func TestTakeNeedsNoEach(t *testing.T) {
+	build := limitertest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "a", Limits: []functions.PolicyLimit{{Limit: "1/d"}}}, functions.Policy{Name: "b", Limits: []functions.PolicyLimit{{Limit: "9/d"}}, Shadow: true})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(limitertest.Noon))
+	for name, fallback := range limitertest.Fallbacks {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+		rdb.AddHook(old{})
+		limiter := limitertest.Must[*client.Client](t)(client.New(rdb, client.WithFallback(fallback)))
+		req := client.Request{Keys: []string{name + "{k}1", name + "{k}2"}, Limits: []client.Limit{"@a", "@b"}}
+		for _, want := range []bool{true, false} {
+			result, err := adapter.Take(t.Context(), limiter, req)
+			if err != nil || result.Allowed != want || result.Source != client.SourceServer {
+				t.Errorf("%s: %+v, %v; want %v from the server", name, result, err, want)
+			}
+		}
+		req.Each = true // asked for by the caller
+		if _, err := adapter.Take(t.Context(), limiter, req); fallback == client.ReturnError && !errors.Is(err, client.ErrNotDeployed) {
+			t.Errorf("%s: %v, want ErrNotDeployed", name, err)
+		}
+		limitertest.Check(t, limiter.Close())
+		limitertest.Check(t, rdb.Close())
+	}
+}
