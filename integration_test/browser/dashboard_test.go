@@ -164,7 +164,7 @@ func TestPage(t *testing.T) {
 						t.Errorf("no %q in\n%s", want, all)
 					}
 				}
-				if got := p.text(`document.querySelector('#policies').innerText.split('\n')[0]`); !regexp.MustCompile(`^@export\s+3/d\s+shadow\s+3\s+2\s+40.0\s`).MatchString(got) {
+				if got := p.text(`document.querySelector('#policies').innerText.split('\n')[0]`); !regexp.MustCompile(`^@export\s+3/d\s+shadow\s+3\s+would 2\s+would 40.0\s`).MatchString(got) {
 					t.Errorf("the shadow's row is %q", got)
 				}
 				if got := p.text(`document.querySelectorAll('img').length + ' ' + (document.documentElement.scrollWidth - innerWidth)`); got != "0 0" {
@@ -200,7 +200,7 @@ func TestLive(t *testing.T) {
 	s.take("tenant:9", 40)
 	s.shadowed(7)
 	p.until(`document.querySelector('#rows').innerText.includes('tenant:9') && document.querySelector('#rows button').textContent === 'tenant:9'`)
-	p.until(`document.querySelector('#chart').querySelectorAll('.denied').length > 0 && document.querySelector('#policies').innerText.includes('\t9\t')`)
+	p.until(`document.querySelector('#chart').querySelectorAll('.allowed').length > 0 && document.querySelector('#policies').innerText.includes('\twould 9\t')`)
 	p.do(chromedp.SetValue(chromedp.CSS(`#order`), "oldest"))
 	p.text(`document.querySelector('#order').dispatchEvent(new Event('change')); ''`)
 	p.until(`document.querySelector('#rows tr:last-child button').textContent === 'tenant:9'`)
