@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5486a5ef63c2'
+local BUILD_ID = 'b8268b7e73ef'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1309,6 +1309,15 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
+-- exceeds reports whether a/b > c/d. The products a*d and c*b may be above 2^53, so it compares the whole parts,
+-- and then the reciprocals of the rest. math.fmod is exact.
+local function exceeds(a, b, c, d)
+  local left, right = math.fmod(a, b), math.fmod(c, d)
+  local whole, other = (a - left) / b, (c - right) / d
+  if whole ~= other then return whole > other end
+  return left > 0 and (right == 0 or exceeds(d, right, b, left))
+end
+
 -- parse_rate parses `n/period [option=value ...]`. It returns the rate, or nil and what is wrong
 -- with it.
 local function parse_rate(text, algorithm)
@@ -1344,7 +1353,7 @@ local function parse_rate(text, algorithm)
   wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
-  elseif rate.capacity * rate.period > LONGEST * rate.count then
+  elseif exceeds(rate.capacity, rate.count, LONGEST, rate.period) then
     return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
   return rate

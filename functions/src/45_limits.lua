@@ -138,6 +138,15 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
+-- exceeds reports whether a/b > c/d. The products a*d and c*b may be above 2^53, so it compares the whole parts,
+-- and then the reciprocals of the rest. math.fmod is exact.
+local function exceeds(a, b, c, d)
+  local left, right = math.fmod(a, b), math.fmod(c, d)
+  local whole, other = (a - left) / b, (c - right) / d
+  if whole ~= other then return whole > other end
+  return left > 0 and (right == 0 or exceeds(d, right, b, left))
+end
+
 -- parse_rate parses `n/period [option=value ...]`. It returns the rate, or nil and what is wrong
 -- with it.
 local function parse_rate(text, algorithm)
@@ -173,7 +182,7 @@ local function parse_rate(text, algorithm)
   wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
-  elseif rate.capacity * rate.period > LONGEST * rate.count then
+  elseif exceeds(rate.capacity, rate.count, LONGEST, rate.period) then
     return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
   return rate

@@ -4,6 +4,7 @@ package limittext
 
 import (
 	"fmt"
+	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -129,10 +130,17 @@ func parseRate(algorithm, text string) (rate Rate, bounded int64, err error) {
 		return rate, 0, nil
 	}
 	bounded, err = complete(&rate, algorithm, ms, unit, given)
-	if err == nil && float64(rate.Capacity)*float64(ms) > longestMS*float64(rate.N) {
+	if err == nil && exceeds(rate.Capacity, rate.N, longestMS, ms) {
 		err = fmt.Errorf("the limit takes longer than 36500d to refill")
 	}
 	return rate, bounded, err
+}
+
+// exceeds reports whether a/b > c/d, exactly. All numbers are positive.
+func exceeds(a, b, c, d int64) bool {
+	high, low := bits.Mul64(uint64(a), uint64(d))
+	otherHigh, otherLow := bits.Mul64(uint64(c), uint64(b))
+	return high > otherHigh || high == otherHigh && low > otherLow
 }
 
 // complete checks the options of a rate, and sets its capacity. given maps the options' names to
