@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -197,4 +198,38 @@ func TestExpiredCertificate(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "certificate has expired")
 	})
 	wantClasses(t, "expired", err, client.ErrUnavailable)
+}
+
+// A server that cannot save its data refuses calls that write.
+func TestServerThatCannotSave(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	rdb := connect(t, redis.Options{Addr: redistest.Run(t, "--dir", dir).Addr})
+	deploy(t, rdb)
+	c := newClient(t, rdb)
+	require(t, rdb.ConfigSet(ctx, "save", "3600 1").Err())
+	require(t, os.RemoveAll(dir))
+	require(t, rdb.BgSave(ctx).Err())
+	var e *client.Error
+	eventually(t, "the save fails", func() bool {
+		_, err := c.Allow(ctx, "k", perDay)
+		return errors.As(err, &e)
+	})
+	wantClasses(t, "no disk", e, client.ErrUnavailable)
+	if e.Code != "MISCONF" {
+		t.Error(e)
+	}
+	check(t, second(c.Peek(ctx, "k", perDay)))
+}
+
+// A server closes connections beyond maxclients, so that a client may not see its error.
+func TestTooManyConnections(t *testing.T) {
+	ctx := t.Context()
+	server, rdb := deployed(t)
+	held := rdb.Conn()
+	require(t, held.Ping(ctx).Err())
+	require(t, held.ConfigSet(ctx, "maxclients", "1").Err())
+	_, err := open(t, "redis://"+server.Addr, client.WithTimeout(slow)).Allow(ctx, "k", perDay)
+	wantClasses(t, "too many", err, client.ErrUnavailable)
+	require(t, held.Close())
 }
