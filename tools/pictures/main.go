@@ -20,6 +20,9 @@ type picture struct {
 
 var pictures = []picture{
 	{"overview.svg", "", overview},
+	{"once.svg", "operating.md", once},
+	{"breaker.svg", "operating.md", breaker},
+	{"batch.svg", "scale.md", batch},
 }
 
 func main() {
