@@ -24,7 +24,7 @@ import (
 var (
 	figuresMark = regexp.MustCompile(`(?m)^ *<!-- figures: (.+) -->\n`)
 	figureRow   = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| [^|]+ \\| ([^|]+) \\|\n")
-	notProse    = regexp.MustCompile("(?ms)^ *```.*?^ *```$|^<!-- table: .*?^<!-- end of the table -->$|`[^`\n]*`")
+	notProse    = regexp.MustCompile("(?ms)^ *```.*?^ *```$|^<!-- table: .*?^<!-- end of the table -->$|`(?:[^`\n]|\n[^`\n])*`")
 	codeSpan    = regexp.MustCompile("`([^`]+)`")
 	inDigits    = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
 	inWords     = strings.NewReplacer("half a megabyte", "0.5 MB", "two thirds of the time", "0.7 times as", "half of the time", "0.5 times as", "twice as", "2 times as")
@@ -65,9 +65,9 @@ func (s stated) rounds(f stated) bool {
 	})
 }
 
-// wrongFigures compares a document with the figures, whose values it gets by name. If all is set, it
-// also returns the speeds in blocks without a comment.
-func wrongFigures(text string, figures map[string]string, all bool) (wrong []string) {
+// wrongFigures compares a document with the figures, whose values it gets by name. In a document
+// that is not about speed, most times in ms are settings and need no comment.
+func wrongFigures(text string, figures map[string]string, aboutSpeed bool) (wrong []string) {
 	text = notProse.ReplaceAllStringFunc(figureRow.ReplaceAllString(text, ""), func(code string) string {
 		return strings.Repeat("\n\n", min(1, strings.Count(code, "\n")))
 	})
@@ -77,22 +77,26 @@ func wrongFigures(text string, figures map[string]string, all bool) (wrong []str
 			entries = append(entries, strings.Split(m[1], ", ")...)
 		}
 		block = strings.Join(strings.Fields(figuresMark.ReplaceAllString(block, "")), " ")
-		unexplained := statements(block)
+		found := statements(block)
+		explained := make([]bool, len(found))
 		for _, entry := range entries {
 			value, isFigure := figures[entry]
 			if !isFigure {
 				value = entry
 			}
-			of, before := statements(value), len(unexplained)
-			unexplained = slices.DeleteFunc(unexplained, func(s stated) bool {
-				return len(of) > 0 && (isFigure && s.rounds(of[0]) || s.text == of[0].text)
-			})
-			if len(unexplained) == before && (!strings.Contains(block, value) || len(of) > 0 && isFigure) {
+			of := statements(value)
+			there := len(of) == 0 && strings.Contains(block, value)
+			for i, s := range found {
+				if len(of) > 0 && (isFigure && s.rounds(of[0]) || s.text == of[0].text) {
+					explained[i], there = true, true
+				}
+			}
+			if !there {
 				wrong = append(wrong, fmt.Sprintf("%s (%s) is not in the block %.70q", entry, value, block))
 			}
 		}
-		for _, s := range unexplained {
-			if all || entries != nil {
+		for i, s := range found {
+			if !explained[i] && (s.unit != "ms" || aboutSpeed || entries != nil) {
 				wrong = append(wrong, fmt.Sprintf("%q has no source. Write <!-- figures: NAME --> before the block %.70q, "+
 					"with a name from docs/numbers.md, or with %[1]q if it was not measured", s.text, block))
 			}
@@ -107,13 +111,13 @@ func wrongFigures(text string, figures map[string]string, all bool) (wrong []str
 func inTables(page string, names []string) (least, most string) {
 	var group, previous string
 	var header, found []string
-	for _, line := range strings.Split(page, "\n") {
+	for _, line := range strings.Split(block.ReplaceAllString(page, ""), "\n") {
 		cells := strings.Split(strings.Trim(line, "| "), " | ")
-		row := strings.TrimLeft(strings.Join(cells, " | "), "· *")
+		row := strings.TrimLeft(strings.Join(cells, " "), "#· *")
 		switch {
 		case strings.HasPrefix(line, "|--"):
 			header = strings.Split(strings.Trim(previous, "| "), " | ")
-		case strings.HasPrefix(line, "| **"), line != "" && line[0] != '|':
+		case strings.HasPrefix(line, "| **"), line != "" && line[0] != '|' && line[0] != '<':
 			group = row
 		}
 		if previous = line; !strings.HasPrefix(line, "|") || !strings.HasPrefix(group, names[0]) || !strings.HasPrefix(row, names[1]) {
@@ -131,4 +135,69 @@ func inTables(page string, names []string) (least, most string) {
 	}
 	slices.SortFunc(found, func(a, b string) int { return int(1e6 * (number(a) - number(b))) })
 	return found[0], found[len(found)-1]
+}
+
+func TestFigures(t *testing.T) {
+	const root = "../.."
+	read := func(name string) string {
+		text := must[[]byte](t)(os.ReadFile(filepath.Join(root, name)))
+		return string(text)
+	}
+	measured, figures := read("bench/README.md"), map[string]string{}
+	for _, row := range figureRow.FindAllStringSubmatch(read("docs/numbers.md"), -1) {
+		name, value, from := row[1], row[2], row[3]
+		if figures[name] != "" {
+			t.Errorf("docs/numbers.md has %s twice", name)
+		}
+		figures[name] = value
+		if !strings.HasPrefix(from, "[bench](") {
+			continue
+		}
+		var names []string
+		for _, span := range codeSpan.FindAllStringSubmatch(from, -1) {
+			names = append(names, span[1])
+		}
+		numbers := inDigits.FindAllString(value, -1)
+		if least, most := inTables(measured, names); least != numbers[0] || most != numbers[len(numbers)-1] {
+			t.Errorf("%s is %s in docs/numbers.md, but %s to %s in the tables of bench/README.md %q", name, value, least, most, names)
+		}
+	}
+	if len(figures) == 0 {
+		t.Fatal("docs/numbers.md has no figures")
+	}
+	for _, pattern := range []string{"README.md", "docs/*.md", "functions/*.md"} {
+		for _, file := range must[[]string](t)(filepath.Glob(filepath.Join(root, pattern))) {
+			name := must[string](t)(filepath.Rel(root, file))
+			for _, wrong := range wrongFigures(read(name), figures, slices.Contains([]string{"README.md", "docs/numbers.md", "docs/scale.md"}, name)) {
+				t.Errorf("%s: %s", name, wrong)
+			}
+		}
+	}
+}
+
+func TestWrongFigures(t *testing.T) {
+	figures := map[string]string{"call": "3.89 µs", "ratio": "0.99 to 1.22 times as long", "size": "150 bytes", "half": "0.51 MB"}
+	for _, test := range []struct {
+		text string
+		want int
+	}{
+		{"A call takes 4 µs.", 1},
+		{"In `4 µs`:\n```sh\n4 µs\n```\nno speed: 5/s, 100 calls a second.", 0},
+		{"<!-- figures: call, ratio -->\nA call takes 4 µs,\n1.0 to 1.2 times as long.", 0},
+		{"<!-- figures: call -->\nA call takes 5 µs.", 2}, // the figure is not there, and 5 µs has no source
+		{"<!-- figures: call -->\nA call takes 4 µs.\n\nIt takes 4 µs.", 1},
+		{"<!-- figures: ratio -->\nIt takes 1.0 times as long.", 2},
+		{"<!-- figures: size, half -->\nA key takes 150 bytes, and the library half a megabyte.", 0},
+		{"<!-- figures: size -->\nA key takes 140 bytes.", 1},
+		{"<!-- figures: other -->\nNothing.", 1},
+		{"<!-- figures: 20 µs -->\nAt most 20 µs.", 0},
+		{"It answers after 5 ms, at 2,000 calls a second.", 2},
+	} {
+		if got := wrongFigures(test.text, figures, true); len(got) != test.want {
+			t.Errorf("%q: %d differences, want %d: %q", test.text, len(got), test.want, got)
+		}
+	}
+	if got := wrongFigures("A timeout of 5 ms.", figures, false); got != nil {
+		t.Errorf("a setting in ms: %q", got)
+	}
 }
