@@ -5,8 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
@@ -24,6 +26,17 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 		printed := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join(folder, name)))
 		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(printed) {
 			t.Errorf("docs/%s is not what the command writes (%v); run make scale, and read whether the text around the tables still holds", name, err)
+		}
+	}
+}
+
+// TestThePlanFollowsTheMeasurement compares the constant of the simulations with the figures in
+// docs/numbers.md.
+func TestThePlanFollowsTheMeasurement(t *testing.T) {
+	page := string(redistest.Must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", "docs", "numbers.md"))))
+	for name, want := range map[string]int64{"server-decisions": oneShard, "half-load": oneShard / 2} {
+		if row := "| `" + name + "` | " + figures.Grouped(want) + " decisions a second |"; !strings.Contains(page, row) {
+			t.Errorf("docs/numbers.md has no row %s", row)
 		}
 	}
 }
