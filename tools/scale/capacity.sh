@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the processor time that redis-server needs for a decision, and the bytes that a decision
-# takes in the network. capacity.sh [ROUNDS] starts a server on $PORT (7379 by default).
+# takes in the network. capacity.sh [ROUNDS [CALLS]] starts a server on $PORT (7379 by default).
 #
 # The time is that of the server's main thread, as INFO cpu counts it. It includes reading the
 # command and writing the reply, but not redis-benchmark, which runs beside the server. The thread
@@ -8,7 +8,7 @@
 # medians of the rounds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=${1:-9} calls=200000 keys=100000
+rounds=${1:-9} calls=${2:-200000} keys=100000
 dir=$(mktemp -d)
 server=(-p "${PORT:-7379}")
 redis-server --port "${PORT:-7379}" --bind 127.0.0.1 --save '' --dir "$dir" >"$dir/log" &
@@ -30,9 +30,9 @@ measure() {
 	local name=$1 before after
 	shift
 	before=$(counts)
-	redis-benchmark "${server[@]}" -n $calls -c 50 -q "$@" >"$dir/benchmark"
+	redis-benchmark "${server[@]}" -n "$calls" -c 50 -q "$@" >"$dir/benchmark"
 	after=$(counts)
-	awk -v n=$calls '{ printf "%.3f %.0f %.0f\n", ($4 - $1) * 1e6 / n, ($5 - $2) / n, ($6 - $3) / n }' <<<"$before $after" >>"$dir/$name.times"
+	awk -v n="$calls" '{ printf "%.3f %.0f %.0f\n", ($4 - $1) * 1e6 / n, ($5 - $2) / n, ($6 - $3) / n }' <<<"$before $after" >>"$dir/$name.times"
 }
 
 take=(FCALL ratelimit_take 1)
