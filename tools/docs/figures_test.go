@@ -27,7 +27,7 @@ var (
 	notProse    = regexp.MustCompile("(?ms)^ *```.*?^ *```$|^<!-- table: .*?^<!-- end of the table -->$|`(?:[^`\n]|\n[^`\n])*`")
 	codeSpan    = regexp.MustCompile("`([^`]+)`")
 	inDigits    = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
-	inWords     = strings.NewReplacer("half a megabyte", "0.5 MB", "two thirds of the time", "0.7 times as", "half of the time", "0.5 times as", "twice as", "2 times as")
+	inWords     = strings.NewReplacer("half a megabyte", "0.5 MB", "two thirds", "0.7 times as", "half the time", "0.5 times as", "half of the time", "0.5 times as", "half as", "0.5 times as", "twice as", "2 times as")
 
 	// speed matches numbers with the units of speed and memory. Bounds on memory are in MiB and KiB.
 	speed = regexp.MustCompile(`\b(\d[\d,]*(?:\.\d+)?)(?: to (\d[\d,]*(?:\.\d+)?))? ?(µs|us|ms|KB|MB|GB|allocations|times (?:as|longer)|(?:[a-z]+ )?(?:a|per) second|[a-z]*/s)\b`)
