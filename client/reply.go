@@ -8,11 +8,23 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
+// described returns the elements of an array before its first text. A newer library may add elements
+// from there on, which are ignored.
+func described(array any) []any {
+	fields, _ := array.([]any)
+	for i, field := range fields {
+		if _, isText := field.(string); isText {
+			return fields[:i]
+		}
+	}
+	return fields
+}
+
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
 // to nine, if present, are the shadow decision. For a request with Each, the next element holds the
-// results of each key. Other elements may come from a newer library and are ignored.
+// results of each key.
 func parseResult(reply any, req *Request) (Result, bool) {
-	fields, _ := reply.([]any)
+	fields := described(reply)
 	var n [6]int64
 	// Check the ranges strictly: n[0] decides whether the call is allowed, and callers index their
 	// keys with n[5].
@@ -38,8 +50,8 @@ func parseResult(reply any, req *Request) (Result, bool) {
 func parseLease(reply any, req *Request) (Result, bool) {
 	res, ok := parseResult(reply, req)
 	if ok {
-		rest := reply.([]any)[6:]
-		if res.Shadow != nil {
+		rest := described(reply)[6:]
+		if len(rest) >= 3 {
 			rest = rest[3:]
 		}
 		var ms [1]int64
@@ -69,7 +81,7 @@ func parseEach(fields []any, req *Request) []KeyResult {
 	each := make([]KeyResult, len(list))
 	for i, entry := range list {
 		var n [5]int64
-		if fields, _ := entry.([]any); !parseIntegers(fields, n[:]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
+		if !parseIntegers(described(entry), n[:]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
 			return nil
 		}
 		each[i] = KeyResult{n[0] > 0, n[1], n[2], milliseconds(n[3]), milliseconds(n[4])}
@@ -171,12 +183,13 @@ func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
 			return nil, false
 		}
 		name, isText := fields[0].(string)
-		canary := len(fields) > 3
+		numbers := described(fields[1:])
+		canary := len(numbers) > 2
 		counts := n[:2]
 		if canary {
 			counts = n[:]
 		}
-		if !isText || !parseIntegers(fields[1:], counts) || slices.Min(n[:]) < 0 || slices.Max(n[:]) > mostCost {
+		if !isText || !parseIntegers(numbers, counts) || slices.Min(n[:]) < 0 || slices.Max(n[:]) > mostCost {
 			return nil, false
 		}
 		policy := PolicyCalls{Allowed: n[0], Denied: n[1]}
