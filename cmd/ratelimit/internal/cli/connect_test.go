@@ -138,6 +138,20 @@ func TestServersThatRefuse(t *testing.T) {
 	} {
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+tt.user+tt.addr)...)
 	}
+	// A command that changes nothing advises the rights that it needs, and no right to load.
+	for _, command := range []string{"status", "plan", "rollback --plan"} {
+		do(t, rdb, "ACL", "SETUSER", "looker", "reset", "on", ">pw")
+		args := append(strings.Fields(command), "--redis", "redis://looker:pw@"+addr)
+		_, advice, _ := strings.Cut(run(t, nil, args...).stderr, " ACL SETUSER looker ")
+		words := []any{"ACL", "SETUSER", "looker"}
+		for _, rule := range wordsOf(strings.TrimSpace(advice)) {
+			words = append(words, rule)
+		}
+		do(t, rdb, words...)
+		if got := run(t, nil, args...); advice == "" || strings.Contains(advice, "load") || strings.Contains(got.stderr, "does not let the user") {
+			t.Errorf("%s advises %q, and then: %+v", command, advice, got)
+		}
+	}
 	const allowed = "allowed  0 of 1 left · full again in 1 h\n"
 	run(t, nil, "take", "mine:a", "1/h", "--redis", "redis://app:pw@"+addr).want(t, exitFine, allowed, "")
 	run(t, nil, "take", "--dry-run", "k", "1/h", "--redis", "redis://"+replica).want(t, exitFine, "would be "+strings.Replace(allowed, "left", "left after it", 1), "")

@@ -158,7 +158,21 @@ func (a *app) grant(node *loader.Error) string {
 	if a.named.Options.TLSConfig != nil {
 		words = append(words, "--tls")
 	}
-	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
+	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
+}
+
+// rights returns the rights that an error of a Loader names, or those of a planner if they suffice
+// for the command.
+func (a *app) rights(node *loader.Error) []string {
+	build, err := functions.New()
+	if err != nil || !a.reads {
+		return node.Rights
+	}
+	rules, err := loader.Rules(build, loader.Planner, "", slices.Contains(node.Rights, "+cluster|shards"))
+	if err != nil {
+		return node.Rights
+	}
+	return slices.DeleteFunc(rules, func(rule string) bool { return rule == "reset" })
 }
 
 // withArguments returns err, the error from a call, with a remedy if the call's arguments were in

@@ -41,7 +41,7 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 			if to != "" {
 				options = append(options, loader.To(to))
 			}
-			if plan {
+			if a.reads = plan; plan {
 				return a.planRollback(cmd.Context(), options)
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
