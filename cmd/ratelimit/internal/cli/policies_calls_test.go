@@ -140,7 +140,7 @@ func TestPoliciesOfServersThatFail(t *testing.T) {
 	close(listed)
 	m := newMessages(t, "calls of policies", addr, "ADDR", srv.Addr(), "ADDR")
 	out := m.failsAfter(nil, "policies", "--redis", addr)
-	if !strings.HasPrefix(out, "3 policies on 1 server; ") || !strings.Contains(out, "\n@api     enforced                   1       0       0.0  2/d\n") {
+	if !strings.Contains(out, "\n3 policies on 1 server; ") || !strings.Contains(out, "\n@api     enforced                   1       0       0.0  2/d\n") {
 		t.Errorf("%s", out)
 	}
 	if out := m.failsAfter(nil, "policies", "--json", "--redis", addr); !strings.HasPrefix(out, `{"complete":false,"servers":1,`) || !strings.HasSuffix(out, `"error":"cannot reach 127.0.0.1:1: connection refused; check that the server runs"}`+"\n") {
@@ -173,7 +173,7 @@ func TestPoliciesInterrupted(t *testing.T) {
 	})
 	var stdout, stderr bytes.Buffer
 	code := testApp([]string{redisURL(addr)}, &stdout, &stderr).execute(ctx, []string{"policies", "--json"})
-	if want := `{"complete":false,"servers":0,"uncounted":[],"policies":[],"error":"interrupted before every server answered"}` + "\n"; stdout.String() != want ||
+	if want := `{"complete":false,"servers":0,"uncounted":[],"libraries":[],"policies":[],"error":"interrupted before every server answered"}` + "\n"; stdout.String() != want ||
 		code != exitError || stderr.String() != "ratelimit: interrupted before every server answered\n" {
 		t.Errorf("exit code %d, %s%s", code, stdout.String(), stderr.String())
 	}
