@@ -1,6 +1,6 @@
 # `make` without a target lists the targets.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ budgets: ## send estimates and settlements to a budget, and draw docs/budgets.sv
 
 pictures: ## draw the diagrams of the documents
 	@go run ./tools/pictures -write docs
+
+dashboard: ## take docs/dashboard.png: the dashboard of a cluster with five minutes of traffic
+	@cd integration_test/browser && go test . -run TestCluster -count=1 -timeout 20m -args -picture ../../docs/dashboard.png
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

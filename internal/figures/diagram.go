@@ -15,12 +15,18 @@ const (
 	arrowLength = 9
 )
 
-// diagramStyle has the classes of boxes, arrows and their texts. fill-opacity makes a box a little
-// darker than a light page, and a little lighter than a dark one.
-const diagramStyle = `.box, .frame { stroke-width: 1.5 } .frame { fill: none; stroke-dasharray: 2 4 } .arrow { stroke-width: 1.5 } .late { stroke-dasharray: 6 4 }
-.box { fill: #8b949e; fill-opacity: 0.12 } .frame, .box, .arrow { stroke: #8b949e } .head { fill: #8b949e; stroke: none }
+// diagramStyle has the classes of boxes, arrows and their texts. A halo keeps a text readable that
+// crosses a line.
+const diagramStyle = `.box, .frame, .arrow { stroke: #8b949e; stroke-width: 1.5 } .frame { fill: none; stroke-dasharray: 2 4 }
+.late { stroke-dasharray: 6 4 } .head { fill: #8b949e } .halo { paint-order: stroke; stroke-width: 6; stroke-linejoin: round }
 .small { font-size: 13px } .code { font: 13px monospace }
 `
+
+// diagramColours holds the rules that differ between light and dark pages.
+var diagramColours = [2]string{
+	".box { fill: #f3f4f6 } .halo { stroke: #ffffff }\n",
+	".box { fill: #1c2128 } .halo { stroke: #0d1117 }\n",
+}
 
 // NewDiagram returns an empty picture of the given width for boxes and arrows. The title is for
 // screen readers.
@@ -40,10 +46,10 @@ func (p *Picture) Box(x, y, width, height float64, class string, labels ...Label
 	fmt.Fprintf(&p.body, "<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"6\"/>\n",
 		class, short(x), short(y), short(width), short(height))
 	for i, label := range labels {
-		if got := textWidth(label); got > width-2*margin {
+		if got := textWidth(label); got > width-2*margin+0.1 {
 			return fmt.Errorf("%q is about %.0f wide; its box has room for %.0f", label.Text, got, width-2*margin)
 		}
-		p.Text(x+margin, y+lineHeight*float64(i+1)+2, label.Class, label.Text)
+		p.Text(x+margin, y+lineHeight*float64(i+1)+1, label.Class, label.Text)
 	}
 	if needed := lineHeight*float64(len(labels)) + margin; needed > height {
 		return fmt.Errorf("the lines in the box of %q are %.0f high; the box is %.0f", labels[0].Text, needed, height)

@@ -71,11 +71,13 @@ path { fill: none; stroke-width: 2.5 }
 .bold { font-weight: bold } .right { text-anchor: end } .middle { text-anchor: middle }
 .pale { opacity: 0.5 } .thin, .grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
 `)
+	light, dark := "", ""
 	if p.diagram {
 		out.WriteString(diagramStyle)
+		light, dark = diagramColours[0], diagramColours[1]
 	}
-	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781"))
-	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + "}\n</style>\n")
+	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781") + light)
+	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + dark + "}\n</style>\n")
 	out.WriteString(p.body.String())
 	out.WriteString("</svg>\n")
 	return out.String()

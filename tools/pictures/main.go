@@ -14,12 +14,15 @@ import (
 // A picture is an SVG file in docs, and the page that shows it.
 type picture struct {
 	file string
-	page string // relative to docs; empty if no page shows the picture yet
+	page string // relative to docs
 	draw func() (string, error)
 }
 
 var pictures = []picture{
-	{"overview.svg", "", overview},
+	{"overview.svg", "../README.md", overview},
+	{"once.svg", "operating.md", once},
+	{"breaker.svg", "operating.md", breaker},
+	{"batch.svg", "scale.md", batch},
 }
 
 func main() {

@@ -55,8 +55,8 @@ func overview() (string, error) {
 	}
 	notes := []note{
 		{178, 276, small("HTTP or gRPC")},
-		{160, 442, small("needs no server")},
-		{160, 462, small("shows changes")},
+		{160, 441, small("needs no server")},
+		{160, 461, small("shows changes")},
 		{servers + 10, 408, small("One server, Sentinels, or a cluster: each key is")},
 		{servers + 10, 428, small("on one primary, with the other keys of its call.")},
 		{servers + 10, 466, small("A deployment puts its build on every primary,")},
