@@ -40,6 +40,7 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		RetryAfter: milliseconds(n[3]),
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
+		Source:     SourceServer,
 		Shadow:     parseShadow(fields[6:], req),
 		Each:       parseEach(fields[6:], req),
 	}, true

@@ -114,6 +114,8 @@ func (s *scenario) judge(st *step, id int64, req client.Request, all []outcome) 
 	}
 	o := all[0]
 	switch x := a.delivered; {
+	case o.err != nil && o.res.Source != client.SourceNone:
+		s.broke("Source is true", "%+v with %v", o.res, o.err)
 	case o.err != nil:
 		if !unknown(o.err) && len(a.moved) > 0 {
 			s.broke("an error changes nothing", "%v, and the server moved %v", o.err, a.moved)
