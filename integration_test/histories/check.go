@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,11 @@ const checkTime = 30 * time.Second
 // Check reports whether the history is possible.
 func (h *History) Check() Verdict {
 	c := newChecker(h)
+	defer func(at time.Time) {
+		if c.steps > 20000 {
+			fmt.Fprintf(os.Stderr, "STEPS %d pending %d ops %d clock %d %v\n", c.steps, len(c.pending), len(h.Ops), len(h.Clock), time.Since(at))
+		}
+	}(time.Now())
 	switch c.run(0, false) {
 	case porcupine.Ok:
 		return Verdict{Possible: true}
@@ -66,6 +72,7 @@ type checker struct {
 	lowest   []int64               // the earliest time of the clock at or after each position
 	failover bool                  // whether a replica took over
 	done     map[execution][]*model.Model
+	steps    int
 
 	// What the current search allows failovers to lose.
 	most  int  // changes, for each failover
@@ -360,6 +367,7 @@ func (c *checker) expired(m *model.Model, from, to int) []*model.Model {
 // do executes a call at a position of the clock. It returns the models that can follow, none if the
 // reply differs from that of the call.
 func (c *checker) do(before *model.Model, version, at int, op *Op) []*model.Model {
+	c.steps++
 	this := execution{before.String(), version, at, op}
 	all, known := c.done[this]
 	if !known {
