@@ -257,7 +257,8 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 			if s.index != i+1 || !s.changed {
 				continue
 			}
-			if any = true; s.limit.never() {
+			never := s.limit.never()
+			if any = any || !never || c.Verb != Refund; never {
 				continue
 			}
 			var kept state
