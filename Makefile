@@ -1,6 +1,6 @@
 # `make` without a target lists the targets.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms budgets generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,12 @@ algorithms: ## send the same traffic through each algorithm, and update the tabl
 
 budgets: ## send estimates and settlements to a budget, and draw docs/budgets.svg
 	@go run ./tools/budgets -write docs
+
+pictures: ## draw the diagrams of the documents
+	@go run ./tools/pictures -write docs
+
+dashboard: ## take docs/dashboard.png: the dashboard of a cluster with five minutes of traffic
+	@cd integration_test/browser && go test . -run TestCluster -count=1 -timeout 20m -args -picture ../../docs/dashboard.png
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

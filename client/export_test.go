@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,4 +180,19 @@ func (d lateDecider) decide(ctx context.Context, req *Request) (Result, error) {
 	defer limited.release()
 	<-limited.wait()
 	return d.server.decide(limited, req)
+}
+
+// ServerErrors returns the beginnings of the servers' own errors that c knows: those after which the
+// call was not executed, and those after which it may have been.
+func ServerErrors() (notExecuted, unknown []string) {
+	for _, r := range replies {
+		switch {
+		case strings.HasPrefix(r.prefix, "RATELIMIT "):
+		case r.sentence == noCommand:
+			unknown = append(unknown, r.prefix)
+		default:
+			notExecuted = append(notExecuted, r.prefix)
+		}
+	}
+	return notExecuted, unknown
 }

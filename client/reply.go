@@ -9,7 +9,7 @@ import (
 )
 
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
-// to nine, if present, are the shadow decision. For a request with Each, the last element holds the
+// to nine, if present, are the shadow decision. For a request with Each, the next element holds the
 // results of each key. Other elements may come from a newer library and are ignored.
 func parseResult(reply any, req *Request) (Result, bool) {
 	fields, _ := reply.([]any)
@@ -52,14 +52,20 @@ func parseLease(reply any, req *Request) (Result, bool) {
 	return res, ok
 }
 
-// parseEach parses the results of each key, which are the last element of a reply to a request with
+// parseEach parses the results of each key, which are the first list in a reply to a request with
 // Each. It returns nil if they are missing. charged has how many units each key was charged, if the
 // call names a shadow policy.
 func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
-	if !req.Each || len(fields) == 0 {
+	if !req.Each {
 		return nil, nil
 	}
-	list, _ := fields[len(fields)-1].([]any)
+	var list []any
+	for _, field := range fields {
+		if found, ok := field.([]any); ok {
+			list = found
+			break
+		}
+	}
 	if len(list) != len(req.Keys) {
 		return nil, nil
 	}

@@ -10,11 +10,11 @@
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
 -- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
--- functions. functions/CONTRACT.md describes the arguments and replies.
+-- functions. functions/CALLS.md describes the arguments and replies.
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a5316337d447'
+local BUILD_ID = 'a08d257c27cb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back

@@ -242,3 +242,20 @@ func TestRecipes(t *testing.T) {
 		})
 	}
 }
+
+// TestSecurityTable checks that the table in SECURITY.md says which requests pass without a
+// decision, as TestRecipes observes it.
+func TestSecurityTable(t *testing.T) {
+	text := must[[]byte](t)(os.ReadFile("../SECURITY.md"))
+	for name, p := range proxies {
+		name, _, _ := strings.Cut(name, ",")
+		undecided := fmt.Sprintf("%d, or %d if the gateway is down", p.undecided, p.down)
+		if p.undecided == 200 && p.down == 200 {
+			undecided = "**passes**"
+		}
+		row := fmt.Sprintf(`(?mi)^\| [^|]*\b%s\b[^|]* \| %s \| %d \|$`, name, regexp.QuoteMeta(undecided), p.wrong)
+		if !regexp.MustCompile(row).Match(text) {
+			t.Errorf("SECURITY.md has no row with %s: %s: %d", name, undecided, p.wrong)
+		}
+	}
+}
