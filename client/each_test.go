@@ -101,8 +101,8 @@ func TestEachUnderAShadow(t *testing.T) {
 	req := one("k", "@try", 2)
 	req.Each = true
 	got, err := c.Take(t.Context(), req)
-	wantResult(t, "over the shadow", got, err, client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1, Source: client.SourceServer,
-		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}})
+	wantResult(t, "over the shadow", got, err, client.WithCharged(client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1, Source: client.SourceServer,
+		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}}, 0))
 }
 
 // A server decides a request with Each even if the client has units in a batch or remembers a

@@ -35,9 +35,15 @@ func TestElementsOfALaterLibrary(t *testing.T) {
 			}
 		}
 	}
-	if got := must[client.Result](t)(newClient(t, &fake{reply: with(decision, []any{[]any{with(entry, added)}})}).Take(ctx, client.Request{
-		Keys: []string{"k"}, Limits: []client.Limit{"@p"}, Each: true})); len(got.Each) != 1 || got.Each[0].Remaining != 4 {
-		t.Errorf("a result of EACH: %+v", got)
+	for _, entry := range [][]any{entry, with(entry, integers(1))} {
+		req := one("k", "@p")
+		req.Each = true
+		take := func(entry []any) client.Result {
+			return must[client.Result](t)(newClient(t, &fake{reply: with(decision, shadow, []any{[]any{entry}})}).Take(ctx, req))
+		}
+		if got, want := take(with(entry, added)), take(entry); len(want.Each) != 1 || !reflect.DeepEqual(got, want) {
+			t.Errorf("a result of EACH: %+v, want %+v", got, want)
+		}
 	}
 	for _, rest := range [][]any{{}, shadow} {
 		reply := with(decision, rest, integers(30000), added)

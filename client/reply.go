@@ -32,6 +32,7 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		n[3] < -1 || n[4] < 0 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false
 	}
+	each, charged := parseEach(fields[6:], req)
 	return Result{
 		Allowed:    n[0] > 0,
 		Taken:      req.units(n[0]),
@@ -42,7 +43,8 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		Index:      int(n[5]),
 		Source:     SourceServer,
 		Shadow:     parseShadow(fields[6:], req),
-		Each:       parseEach(fields[6:], req),
+		Each:       each,
+		charged:    charged,
 	}, true
 }
 
@@ -64,10 +66,11 @@ func parseLease(reply any, req *Request) (Result, bool) {
 }
 
 // parseEach parses the results of each key, which are the first list in a reply to a request with
-// Each. It returns nil if they are missing.
-func parseEach(fields []any, req *Request) []KeyResult {
+// Each. It returns nil if they are missing. charged has how many units each key was charged, if the
+// call names a shadow policy.
+func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
 	if !req.Each {
-		return nil
+		return nil, nil
 	}
 	var list []any
 	for _, field := range fields {
@@ -77,17 +80,21 @@ func parseEach(fields []any, req *Request) []KeyResult {
 		}
 	}
 	if len(list) != len(req.Keys) {
-		return nil
+		return nil, nil
 	}
-	each := make([]KeyResult, len(list))
+	each = make([]KeyResult, len(list))
 	for i, entry := range list {
-		var n [5]int64
-		if !parseIntegers(described(entry), n[:]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
-			return nil
+		var n [6]int64
+		fields := described(entry)
+		if !parseIntegers(fields, n[:5]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
+			return nil, nil
 		}
 		each[i] = KeyResult{n[0] > 0, n[1], n[2], milliseconds(n[3]), milliseconds(n[4])}
+		if parseIntegers(fields, n[:]) && n[5] >= 0 && n[5] <= mostCost {
+			charged = append(charged, n[5])
+		}
 	}
-	return each
+	return each, charged
 }
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they
