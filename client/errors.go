@@ -168,7 +168,7 @@ var replies = []struct {
 	{`RATELIMIT BADARGS "EXTEND"`, ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
 	{"ERR unknown command", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
 	{"ERR Can not execute a script with write flag", ErrNotDeployed, "the function on the server writes, so it is not the library's", deployIt},
-	{"ERR wrong number of arguments", ErrBadArgs, badForm, ""},
+	{"ERR wrong number of arguments for", ErrBadArgs, badForm, ""},
 	{"ERR Bad number of keys", ErrBadArgs, badForm, ""},
 	{"ERR Number of keys", ErrBadArgs, badForm, ""},
 	{"CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
