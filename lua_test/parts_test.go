@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -42,6 +43,33 @@ end}
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestTimePassesDuringACall checks that a key expires when it should although time passes during a call, as
+// before Redis 7.2. The library gets a time that is 5 ms earlier than the server's. The first call of a key
+// may set an expiry that is as much later.
+func TestTimePassesDuringACall(t *testing.T) {
+	first, rest, _ := strings.Cut(mutated(t, functions.Source()), "\n")
+	server := offline{embedded.Run(t, embedded.WithTime(time.UnixMicro(1700000000000000)), embedded.WithLibrary(first+`
+local function real_redis() return redis end -- not cached: redis is a different table while the library loads
+local redis = {
+  call = function(name, ...)
+    local reply = real_redis().call(name, ...)
+    if name == 'TIME' then reply[2] = reply[2] - 5000 end
+    return reply
+  end,
+  pcall = function(...) return real_redis().pcall(...) end,
+  register_function = redis.register_function, REDIS_VERSION_NUM = 0x00070000,
+}
+`+rest))}
+	for _, want := range []int64{1700000001000, 1700000002000} {
+		must[any](t)(server.Do("FCALL", "ratelimit_take", "2", "{v}:a", "{v}:b", "10/10s", "10/10s"))
+		for _, key := range []string{"{v}:a", "{v}:b"} {
+			if got := must[any](t)(server.Do("PEXPIRETIME", key)); got != want {
+				t.Errorf("%s expires at %v, want %d", key, got, want)
+			}
+		}
 	}
 }
 
