@@ -150,21 +150,27 @@ end)
 	}
 }
 
-// TestNumbersThatAreRemembered checks that the library remembers which number a text is if the number is
-// below 1000, and only then, so that a caller that varies a number cannot fill the memory. A number
-// that is not remembered takes one operation on strings each time.
+// TestNumbersThatAreRemembered checks that the library remembers the numbers in texts and in the values of
+// fixed_window if they are below 1000, and only then, so that a caller that varies a number cannot fill the
+// memory. A number that is not remembered takes one operation on strings each time.
 func TestNumbersThatAreRemembered(t *testing.T) {
 	text := counted.Library(mutated(t, functions.Source())) + `
-redis.register_function('ratelimit_test', function(keys, args) return { numbers.parse(args[1]), numbers.parse(args[1]) } end)
+redis.register_function('parse', function(keys, args) return { numbers.parse(args[1]), numbers.parse(args[1]) } end)
+redis.register_function('count', function(keys, args)
+  local count = algorithms.fixed_window.holds
+  return { count(args[1]), count(args[1]) }
+end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text))}
-	for number, want := range map[string]int64{"1": 1, "999": 1, "1000": 2, "9007199254740991": 2} {
-		must[counted.Work](t)(counted.Read(server.Do))
-		if got := textOf(server.Do("FCALL", "ratelimit_test", "0", number)); got != "["+number+" "+number+"]" {
-			t.Errorf("%s is parsed as %s", number, got)
-		}
-		if work := must[counted.Work](t)(counted.Read(server.Do)); work.Steps != want {
-			t.Errorf("to parse %s twice takes %d operations on strings, want %d", number, work.Steps, want)
+	for number, want := range map[int64]int64{1: 1, 999: 1, 1000: 2, 9007199254740991: 2} {
+		for function, text := range map[string]string{"parse": strconv.FormatInt(number, 10), "count": fmt.Sprintf("400%016d", number)} {
+			must[counted.Work](t)(counted.Read(server.Do))
+			if got := textOf(server.Do("FCALL", function, "0", text)); got != fmt.Sprint([]int64{number, number}) {
+				t.Errorf("%s %s: got %s", function, text, got)
+			}
+			if work := must[counted.Work](t)(counted.Read(server.Do)); work.Steps != want {
+				t.Errorf("%s %s, twice: %d operations on strings, want %d", function, text, work.Steps, want)
+			}
 		}
 	}
 }

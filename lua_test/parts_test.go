@@ -63,11 +63,21 @@ local redis = {
   register_function = redis.register_function, REDIS_VERSION_NUM = 0x00070000,
 }
 `+rest))}
-	for _, want := range []int64{1700000001000, 1700000002000} {
-		must[any](t)(server.Do("FCALL", "ratelimit_take", "2", "{v}:a", "{v}:b", "10/10s", "10/10s"))
-		for _, key := range []string{"{v}:a", "{v}:b"} {
-			if got := must[any](t)(server.Do("PEXPIRETIME", key)); got != want {
-				t.Errorf("%s expires at %v, want %d", key, got, want)
+	for _, c := range []struct {
+		call string
+		want []int64 // when the first key expires, after each call
+	}{
+		{"1|a|10/10s", []int64{1700000001000, 1700000002000}},
+		{"2|a|b|10/10s|9/s", []int64{1700000001000, 1700000002000}},
+		{"1|a|fixed_window 10/10s", []int64{1700000010000, 1700000010000}},
+		{"1|a|fixed_window 10/15s align=clock", []int64{1700000010000, 1700000010000}},
+		{"2|a|b|fixed_window 10/15s align=clock|9/s", []int64{1700000010000, 1700000010000}},
+	} {
+		empty(t, server)
+		for i, want := range c.want {
+			must[any](t)(server.Do(strings.Split("FCALL|ratelimit_take|"+c.call, "|")...))
+			if got := must[any](t)(server.Do("PEXPIRETIME", "a")); got != want {
+				t.Errorf("%s: after call %d, the key expires at %v, want %d", c.call, i+1, got, want)
 			}
 		}
 	}
