@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd1b7fdf8febd'
+local BUILD_ID = '709e737de605'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -3398,7 +3398,7 @@ local function charge(state, units)
   local now, entries = state.now, state.entries
   state.before, state.added = entries, ''
   if units > 0 then
-    if entries > 0 and state.last > now then
+    if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
       local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
       if err then return err end

@@ -222,4 +222,8 @@ func TestChargeOfALongLog(t *testing.T) {
 			t.Errorf("%s: the call charged the shadow policy", call)
 		}
 	}
+	must[any](t)(server.Do("SET", "a", longLog(server.Time().Add(2*time.Microsecond), units[1:]...), "PX", "1000"))
+	if got, want := textOf(server.Do("FCALL", "ratelimit_take", "1", "a", "sliding_log 10/s")), "[1 10 3 0 1000 1]"; got != want {
+		t.Errorf("with an entry less: got %s, want %s", got, want)
+	}
 }
