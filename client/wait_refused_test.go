@@ -110,6 +110,28 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
+// If the context of a caller ends while the first caller in the queue waits for its reply, nobody
+// knows how long the wait would be. If the context ends while a reply arrives that grants the units,
+// the caller has them.
+func TestWaitEndsDuringACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.delay = 100 * time.Millisecond
+		var all sync.WaitGroup
+		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
+		synctest.Wait()
+		limited, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantText(t, c.Wait(limited, "k", "1/m"), `ratelimit: "rl:k": it was not the turn of 1 of "1/m" in time; nothing was taken (context deadline exceeded)`)
+		all.Wait()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	c := newClient(t, &fake{reply: integers(1, 1, 0, 0, 0, 1), after: func(int) { cancel() }})
+	check(t, c.Wait(ctx, "k", "1/m"))
+	if ctx.Err() == nil {
+		t.Error("no call was sent")
+	}
+}
+
 // A caller that wants more units than the limit's capacity is refused as soon as the limit is
 // known, not when its turn comes.
 func TestWaitForTooMuchInTheQueue(t *testing.T) {
