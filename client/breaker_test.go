@@ -133,6 +133,22 @@ func TestAnObserverOfBreakersDelaysNobody(t *testing.T) {
 	}
 }
 
+// A call counts as a failure if it has 10 ms for the reply, and does not if it has less.
+func TestShortestCallThatCounts(t *testing.T) {
+	for timeout, counts := range map[time.Duration]bool{10 * time.Millisecond: true, 10*time.Millisecond - 1: false} {
+		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+			v.delay = time.Hour
+			c := v.client(t, client.WithTimeout(timeout))
+			for range 6 {
+				_, _ = c.Allow(t.Context(), "k", perDay)
+			}
+			if n := v.seen("take"); (n == 5) != counts {
+				t.Errorf("%v: %d calls are sent", timeout, n)
+			}
+		})
+	}
+}
+
 // moving is a cluster of one primary at a time, which may change.
 type moving struct {
 	*redis.ClusterClient
