@@ -224,6 +224,13 @@ func TestRecipes(t *testing.T) {
 			}
 			ask(t, "127.0.0.3", "DELETE", url+"/d").want(t, 200, "DELETE /d the body <nil>", left(2)...)
 
+			page, _, _ := strings.Cut(name, ", ")
+			try := blocks(t, pages+page+".md", "Try it", "sh")[1]
+			if shown := shell(t, try, gateway, strings.TrimPrefix(url, "http://")); strings.Count(shown, "200\n") != 3 || strings.Count(shown, "429\n") != 37 ||
+				!strings.Contains(shown, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(shown), "\nratelimit: ") {
+				t.Errorf("the commands of the page print\n%s", shown)
+			}
+
 			stop()
 			ask(t, "127.0.0.2", "GET", url+"/e").want(t, p.down, "", "RateLimit=", "Retry-After=")
 

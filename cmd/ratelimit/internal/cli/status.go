@@ -28,7 +28,7 @@ policies. It never replaces a build that was deployed later, or a newer version.
 JSON object. With --namespace and files it compares, and restores, the policies of that namespace; a lost library comes
 back with the policies of all namespaces, as the other servers have it.
 
-` + deployerHelp + `
+The user needs the rights that "ratelimit acl planner" prints, and for --watch those of "ratelimit acl deployer".
 
 Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
@@ -40,6 +40,7 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 			if err != nil {
 				return err
 			}
+			a.reads = !watch
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
 			}
