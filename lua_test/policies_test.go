@@ -46,6 +46,15 @@ func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(file.StartUS))), build
 }
 
+// withShadow starts a server whose library has a shadow policy, @tried, with this limit.
+func withShadow(t *testing.T, limit string) *embedded.Server {
+	t.Helper()
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "tried", Limits: []functions.PolicyLimit{{Limit: limit}}, Shadow: true},
+	)))
+	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(1700000000000000)))
+}
+
 // TestUnknownPolicy checks that the error for an unknown policy names the build.
 func TestUnknownPolicy(t *testing.T) {
 	server, build := withPolicies(t)
