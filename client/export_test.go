@@ -26,6 +26,12 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	return c
 }
 
+// WithCharged returns r as if the reply had said what each key was charged.
+func WithCharged(r Result, units ...int64) Result {
+	r.charged = units
+	return r
+}
+
 // SetClock sets the clock that c uses for the decisions it makes itself.
 func SetClock(c *Client, now func() time.Time) { c.server.now = now }
 

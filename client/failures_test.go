@@ -83,7 +83,7 @@ func TestTwoPrimaries(t *testing.T) {
 		res, err := second.PeekN(ctx, "k", perDay, 0)
 		return err == nil && res.Remaining == 6
 	})
-	require(t, replica.SlaveOf(ctx, "NO", "ONE").Err())
+	require(t, replica.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
 	for name, c := range map[string]*client.Client{"first": first, "second": second} {
 		if res := must[client.Result](t)(c.AllowAtMost(ctx, "k", perDay, 10)); res.Taken != 6 {
 			t.Errorf("the %s primary: %+v, want the 6 units that were left", name, res)

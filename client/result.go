@@ -76,6 +76,8 @@ type Result struct {
 	// set Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to
 	// a call without Each.
 	Each []KeyResult
+
+	charged []int64 // how many units each key was charged, if the reply says so
 }
 
 // KeyResult is the separate result of one key's limit. Its fields mean the same as those of a
