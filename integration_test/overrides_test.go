@@ -11,7 +11,8 @@ import (
 )
 
 // TestOverrides checks that an application user can override limits on every primary, and that the
-// permissions listed in docs/overrides.md are enough to find the overrides on every primary.
+// permissions listed in docs/overrides.md are enough to find the overrides and blocks on every
+// primary.
 func TestOverrides(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -67,8 +68,14 @@ func TestOverrides(t *testing.T) {
 				t.Errorf("%s: after the override %+v, %v", tag, got, err)
 			}
 		}
-		if found := find(); !found.Complete || len(found.Overrides) != 0 {
+		found = find()
+		if !found.Complete || len(found.Overrides) != len(tags()) {
 			t.Errorf("after the overrides %+v", found)
+		}
+		for _, o := range found.Overrides {
+			if o.Limit != "" || !o.Ends.IsZero() || !within(o.Blocked.Sub(o.Read), time.Minute) {
+				t.Errorf("a block without an override: %+v", o)
+			}
 		}
 	})
 }

@@ -14,12 +14,19 @@ const ADDRESS = 'login:{203.0.113.7}'
 
 const newRequest = () => `${ADDRESS}:request:${randomUUID()}`
 
+// node-redis 4 has no timeout for commands: without this one, a call waits for as long as the server hangs.
+function within(ms, call) {
+  let timer
+  const late = new Promise((_, reject) => { timer = setTimeout(reject, ms, new Error(`no reply within ${ms} ms`)) })
+  return Promise.race([call, late]).finally(() => clearTimeout(timer))
+}
+
 // Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
 // retries of the same request are not charged again.
 async function take(client, request) {
   for (let attemptsLeft = 2; ; attemptsLeft--) {
     try {
-      return await client.fCall('ratelimit_take', { keys: [ADDRESS, request], arguments: ['@login', 'ONCE', '60000'] })
+      return await within(500, client.fCall('ratelimit_take', { keys: [ADDRESS, request], arguments: ['@login', 'ONCE', '60000'] }))
     } catch (error) {
       if (/Function not found|RATELIMIT NOPOLICY/.test(error.message)) {
         throw new Error(`${error.message}\nrun: ratelimit deploy --policies examples/policies.yaml`)

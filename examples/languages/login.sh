@@ -15,7 +15,7 @@ new_request() { echo "$address:request:$(od -An -N16 -tx1 /dev/urandom | tr -d '
 # makes a retry safe: for 60000 ms, the same request is not charged again.
 take() {
   for _ in 1 2 3; do
-    if reply=$(redis-cli -c -e -u "$REDIS_URL" FCALL ratelimit_take 2 "$address" "$1" @login ONCE 60000 2>&1); then return; fi
+    if reply=$(timeout 1 redis-cli -c -e -u "$REDIS_URL" FCALL ratelimit_take 2 "$address" "$1" @login ONCE 60000 2>&1); then return; fi
     case $reply in [A-Z][A-Z]*) break ;; esac # an error reply: do not retry
   done
   echo "$reply" >&2

@@ -99,11 +99,11 @@ func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []s
 	return wrong, used
 }
 
-// policyMetrics adds to found the metrics that `ratelimit dashboard` serves. It reads them from a
-// test file of that command.
-func policyMetrics(t *testing.T, found map[string]map[string][]string) {
+// fileMetrics adds to found the metrics in a file. The files are those with which the tests of
+// `ratelimit dashboard` and of the gateway compare what these programs serve.
+func fileMetrics(t *testing.T, name string, found map[string]map[string][]string) {
 	t.Helper()
-	file := redistest.Must[*os.File](t)(os.Open("../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt"))
+	file := redistest.Must[*os.File](t)(os.Open(name))
 	defer func() { _ = file.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(file)
@@ -118,14 +118,15 @@ func policyMetrics(t *testing.T, found map[string]map[string][]string) {
 			}
 		}
 	}
-	if servers := found["ratelimit_server_up"]["server"]; !slices.Contains(servers, `\"\x0a\xff`) {
-		t.Errorf("the servers are %q", servers)
-	}
 }
 
 func TestDashboardAndAlerts(t *testing.T) {
 	found := scrape(t)
-	policyMetrics(t, found)
+	fileMetrics(t, "../../cmd/ratelimit/internal/dashboard/testdata/metrics.txt", found)
+	fileMetrics(t, "../../gateway/internal/metrics/testdata/metrics.txt", found)
+	if servers := found["ratelimit_server_up"]["server"]; !slices.Contains(servers, `\"\x0a\xff`) {
+		t.Errorf("the servers are %q", servers)
+	}
 	var dashboard struct {
 		Title  string
 		Panels []struct {
@@ -182,13 +183,14 @@ func TestDashboardAndAlerts(t *testing.T) {
 	for where, expr := range exprs {
 		wrong, used := wrongIn(expr, found)
 		if len(wrong) > 0 || len(used) == 0 {
-			t.Errorf("%s asks for %s, which the client does not have: %s", where, strings.Join(wrong, ", "), expr)
+			t.Errorf("%s asks for %s, which no program has: %s", where, strings.Join(wrong, ", "), expr)
 		}
 		for _, name := range used {
 			all[name] = true
 		}
 	}
-	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total", "ratelimit_policy_calls_total"}
+	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total",
+		"ratelimit_gateway_breaker_open", "ratelimit_gateway_requests_total", "ratelimit_policy_calls_total", "ratelimit_server_up"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Errorf("the metrics that are used are %q, want %q", got, want)
 	}
@@ -214,7 +216,7 @@ func TestScrapeConfiguration(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if jobs := config.ScrapeConfigs; len(jobs) != 2 || jobs[1].Authorization.CredentialsFile == "" || len(jobs[1].StaticConfigs[0].Targets) != 1 {
+	if jobs := config.ScrapeConfigs; len(jobs) != 3 || jobs[2].Authorization.CredentialsFile == "" || len(jobs[2].StaticConfigs[0].Targets) != 1 {
 		t.Errorf("%+v", config)
 	}
 }

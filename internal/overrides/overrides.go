@@ -1,4 +1,4 @@
-// Package overrides finds the keys that have an override, on all primaries. It writes nothing. It
+// Package overrides finds the keys that have an override or a block, on all primaries. It writes nothing. It
 // needs the permissions +type, +getrange, +zrange and +zscore, and those of package scan.
 //
 // overrides.go contains the scan, and step.go reads the keys of a step. functions/STATE.md
@@ -18,11 +18,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
-// Override is an override that was in effect when its key was read. Times are in UTC.
+// Override is the override or the block, or both, that were in effect when the key was read. Times
+// are in UTC.
 type Override struct {
 	Key     string
-	Limit   string // with a single space between words
-	Ends    time.Time
+	Limit   string    // with a single space between words; "" if the key has no override
+	Ends    time.Time // end of the override; zero if there is none
 	Blocked time.Time // end of the key's block; zero if it is not blocked
 	Read    time.Time // when the key was read, by the server's clock
 }
@@ -30,7 +31,7 @@ type Override struct {
 // Snapshot holds what a scan has found so far. It does not change later.
 type Snapshot struct {
 	Overrides []Override // sorted by key
-	More      int64      // number of overrides found but not in Overrides
+	More      int64      // number of keys found but not in Overrides
 	Refused   int64      // keys that the user may not read
 
 	scan.Progress
@@ -48,7 +49,7 @@ type Scan struct {
 }
 
 // New returns a Scan. match is the SCAN pattern of the keys to read; "" matches all keys. limit is
-// the maximum number of overrides that the scan keeps. Further overrides are only counted.
+// the maximum number of keys that the scan keeps. Further keys are only counted.
 func New(limit int, match string) *Scan {
 	s := &Scan{limit: limit, keys: scan.Keys{Match: match}, found: map[string]Override{}}
 	s.keys.Read = s.read

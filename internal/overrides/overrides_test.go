@@ -37,8 +37,8 @@ func found(t *testing.T, rdb redis.UniversalClient, limit int, match string) Sna
 	return s.Snapshot()
 }
 
-// TestScan checks that the scan finds the keys with an override among keys of all types, regardless
-// of the keys' other content.
+// TestScan checks that the scan finds the keys with an override or a block among keys of all types,
+// regardless of the keys' other content.
 func TestScan(t *testing.T) {
 	ctx := t.Context()
 	srv, rdb, c := start(t)
@@ -72,6 +72,12 @@ func TestScan(t *testing.T) {
 	lease("jobs", time.Second)
 	lease("jobs blocked", 3*time.Hour)
 	lease("jobs without", time.Hour)
+	lease("jobs only blocked", time.Hour)
+	lease("jobs blocked longer", time.Hour)
+	check(t, c.Block(ctx, 30*time.Minute, "jobs only blocked"))
+	check(t, c.Block(ctx, 2*time.Hour, "jobs blocked longer"))
+	redistest.Must[int64](t)(c.Reset(ctx, "empty blocked"))
+	check(t, c.Block(ctx, 2*time.Hour, "empty blocked"))
 	lease("jobs ended", 3*time.Hour)
 	override("concurrency 7 lease=1500ms", time.Minute, "jobs ended")
 	override("concurrency 7 lease=1500ms", time.Hour, "jobs of ms\xff")
@@ -80,6 +86,7 @@ func TestScan(t *testing.T) {
 	for _, err := range []error{
 		rdb.HSet(ctx, "hash", "limit", 1).Err(), rdb.RPush(ctx, "list", "override:1:2:3").Err(), rdb.SAdd(ctx, "set", "override:1:2:3").Err(),
 		rdb.Set(ctx, "words", "limit:of:our:shop", 0).Err(), rdb.Set(ctx, "cut", "limit:1800000000000:0:9:", 0).Err(), rdb.Set(ctx, "empty", "", 0).Err(),
+		rdb.Set(ctx, "block of our shop", "blocked:1800000000000", 0).Err(), rdb.ZAdd(ctx, "block in scores", redis.Z{Member: "blocked", Score: 1}, redis.Z{Member: "users", Score: 2}).Err(),
 		rdb.ZAdd(ctx, "scores", redis.Z{Member: "override:a:b:c"}).Err(),
 	} {
 		check(t, err)
@@ -94,12 +101,15 @@ func TestScan(t *testing.T) {
 		}
 		return o
 	}
+	block := func(key string, blocked time.Duration) Override {
+		return Override{Key: key, Blocked: began.Add(blocked), Read: now}
+	}
 	want := []Override{of("block ended", "5/m", 0), of("blocked", "gcra 5/m", 2*time.Hour)}
 	for i := range 7 {
 		want = append(want, of(fmt.Sprint("both", i), "9/m", 0))
 	}
-	want = append(want, of("jobs", "concurrency 7 lease=120s", 0), of("jobs block ended", "concurrency 7 lease=120s", 0), of("jobs blocked", "concurrency 7 lease=120s", 2*time.Hour),
-		of("jobs empty", "concurrency 7 lease=120s", 0), of("jobs of ms\xff", "concurrency 7 lease=1500ms", 0), of("long", "100/s, 200/m, 300/h, 400/d, 500/30d", 0), of("long blocked", "100/s, 200/m, 300/h, 400/d, 500/30d", 2*time.Hour))
+	want = append(want, block("empty blocked", 2*time.Hour), block("ended", 2*time.Hour), of("jobs", "concurrency 7 lease=120s", 0), of("jobs block ended", "concurrency 7 lease=120s", 0), of("jobs blocked", "concurrency 7 lease=120s", 2*time.Hour),
+		block("jobs blocked longer", 2*time.Hour), of("jobs empty", "concurrency 7 lease=120s", 0), of("jobs of ms\xff", "concurrency 7 lease=1500ms", 0), block("jobs only blocked", 30*time.Minute), of("long", "100/s, 200/m, 300/h, 400/d, 500/30d", 0), of("long blocked", "100/s, 200/m, 300/h, 400/d, 500/30d", 2*time.Hour))
 	for _, protocol := range []int{2, 3} {
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: protocol})
 		got := found(t, rdb, 100, "")
@@ -108,7 +118,7 @@ func TestScan(t *testing.T) {
 		}
 		check(t, rdb.Close())
 	}
-	if got := found(t, rdb, 2, "jobs*"); len(got.Overrides) != 2 || got.More != 3 || !strings.HasPrefix(got.Overrides[0].Key, "jobs") {
+	if got := found(t, rdb, 2, "jobs*"); len(got.Overrides) != 2 || got.More != 5 || !strings.HasPrefix(got.Overrides[0].Key, "jobs") {
 		t.Errorf("two of those that match: %+v", got)
 	}
 }

@@ -20,13 +20,14 @@ const (
 
 var (
 	inString = regexp.MustCompile(`^(?:blocked:(\d{1,16}):\d{1,16}:)?limit:(\d{1,16}):\d{1,16}:(\d{1,4}):`)
+	inBlock  = regexp.MustCompile(`^blocked:(\d{1,16}):\d{1,16}:`)
 	inSet    = regexp.MustCompile(`^override:(\d{1,16}):(\d{1,16}):(\d{1,16})$`)
 )
 
 // step reads the keys of one step of the scan, in at most three round trips. The first reads the
 // types of all keys. The second reads the beginning of each string and the last member of each
 // sorted set. The third reads more of the strings whose override is longer, and the blocks of the
-// sorted sets that have an override.
+// sorted sets of leases.
 type step struct {
 	ctx context.Context
 	rdb *redis.Client
@@ -39,7 +40,7 @@ type step struct {
 
 func (s *step) read(keys []string) error {
 	var some, rest []string
-	sets := map[string]Override{} // the overrides of keys with leases, by key
+	sets := map[string]Override{} // the overrides of keys with leases, by key; zero if there is none
 	isSet := map[string]bool{}
 	err := s.ask(keys, func(key string) []any { return []any{"type", key} }, func(key string, reply any) error {
 		name, isText := reply.(string)
@@ -72,7 +73,7 @@ func (s *step) read(keys []string) error {
 			if !isText {
 				return badReply("ZRANGE", reply)
 			}
-			if o, ok := ofSet(text); ok {
+			if o, ok := ofSet(text); ok || text == "blocked" || strings.HasPrefix(text, "lease:") {
 				sets[key], rest = o, append(rest, key)
 			}
 		}
@@ -122,6 +123,9 @@ func (s *step) readString(key string, reply any, cut func()) error {
 	}
 	match := inString.FindStringSubmatch(text)
 	if match == nil {
+		if block := inBlock.FindStringSubmatch(text); block != nil {
+			s.keep(key, Override{Blocked: at(block[1])})
+		}
 		return nil
 	}
 	rest := text[len(match[0]):]
@@ -151,16 +155,18 @@ func ofSet(member string) (o Override, ok bool) {
 	return Override{Limit: "concurrency " + match[2] + " lease=" + lease, Ends: at(match[1])}, true
 }
 
-// keep adds o, the override of key, to s.found unless o has ended. It clears o.Blocked if the block
-// has ended.
+// keep adds o, the override and the block of key, to s.found. It leaves out what has ended.
 func (s *step) keep(key string, o Override) {
-	if o.Key, o.Read = key, s.now; !o.Ends.After(s.now) {
-		return
+	o.Key, o.Read = key, s.now
+	if !o.Ends.After(s.now) {
+		o.Limit, o.Ends = "", time.Time{}
 	}
 	if !o.Blocked.After(s.now) {
 		o.Blocked = time.Time{}
 	}
-	s.found = append(s.found, o)
+	if !o.Ends.IsZero() || !o.Blocked.IsZero() {
+		s.found = append(s.found, o)
+	}
 }
 
 func at(ms string) time.Time {

@@ -20,7 +20,7 @@ type picture struct {
 
 var pictures = []picture{
 	{"overview.svg", "../README.md", overview},
-	{"once.svg", "operating.md", once},
+	{"once.svg", "../functions/CALLS.md", once},
 	{"breaker.svg", "operating.md", breaker},
 	{"batch.svg", "scale.md", batch},
 }

@@ -30,7 +30,7 @@ type note struct {
 // overview draws who calls the library, who deploys it, and where it runs.
 func overview() (string, error) {
 	const (
-		width, bottom = 800, 504
+		width, bottom = 800, 556
 		callers       = 326 // right edge of the boxes on the left
 		servers       = 440 // left edge of the servers
 		primaries     = servers + 14
@@ -43,20 +43,24 @@ func overview() (string, error) {
 		{8, 102, callers - 8, 78, "box", []figures.Label{bold("Go programs"), small("package client: timeouts, batches,"), small("a breaker, fallbacks")}},
 		{8, 196, callers - 8, 56, "box", []figures.Label{bold("nginx, Caddy, HAProxy, Apache,"), bold("Traefik, Envoy")}},
 		{8, 290, callers - 8, 56, "box", []figures.Label{bold("ratelimit-gateway"), small("also serves programs: JSON over HTTP")}},
-		{8, 380, callers - 8, bottom - 380, "box", []figures.Label{bold("CI"), small("policies.yaml and its tests, in git"), code("ratelimit test"), code("ratelimit plan"), code("ratelimit deploy")}},
+		{8, 362, callers - 8, 56, "box", []figures.Label{code("ratelimit status --watch"), small("loads a lost library again")}},
+		{336, 196, 98, 56, "box", []figures.Label{small("your"), small("application")}},
+		{8, 432, callers - 8, bottom - 432, "box", []figures.Label{bold("CI"), small("policies.yaml and its tests, in git"), code("ratelimit test"), code("ratelimit plan"), code("ratelimit deploy")}},
 		{servers, 8, width - 8 - servers, bottom - 8, "frame", []figures.Label{bold("Redis or Valkey"), small("On a primary, each FCALL is one atomic step.")}},
 	}
 	arrows := []arrow{
 		{callers, 47, servers, 47, "", code("FCALL")},
 		{callers, 141, servers, 141, "", code("FCALL")},
 		{callers, 318, servers, 318, "", code("FCALL")},
-		{callers, 476, servers, 476, "", code("FUNCTION LOAD")},
+		{callers, 390, servers, 390, "", code("FUNCTION LOAD")},
+		{callers, 224, 336, 224, "", plain("")},
+		{callers, 528, servers, 528, "", code("FUNCTION LOAD")},
 		{167, 252, 167, 290, "", plain("")},
 	}
 	notes := []note{
 		{178, 276, small("HTTP or gRPC")},
-		{160, 441, small("needs no server")},
-		{160, 461, small("shows changes")},
+		{160, 493, small("needs no server")},
+		{160, 513, small("shows changes")},
 		{servers + 10, 408, small("One server, Sentinels, or a cluster: each key is")},
 		{servers + 10, 428, small("on one primary, with the other keys of its call.")},
 		{servers + 10, 466, small("A deployment puts its build on every primary,")},
@@ -69,7 +73,7 @@ func overview() (string, error) {
 			box{replicas, y, 104, shard - 14, "box", []figures.Label{bold("replica"), small("a copy that"), small("may lag")}})
 		arrows = append(arrows, arrow{primaries + 168, y + 47, replicas, y + 47, "late", plain("")})
 	}
-	p := figures.NewDiagram("Programs call the library on the servers with FCALL: directly, through the Go client, or through the gateway. CI deploys the library and its policies to every primary.", width)
+	p := figures.NewDiagram("Programs call the library on the servers with FCALL: directly, through the Go client, or through the gateway. CI deploys the library and its policies to every primary, and ratelimit status --watch loads a lost library again.", width)
 	for _, b := range boxes {
 		if err := p.Box(b.x, b.y, b.width, b.height, b.class, b.labels...); err != nil {
 			return "", err

@@ -43,12 +43,13 @@ func once() (string, error) {
 
 // breaker draws what a client does while a server hangs, and when it is back.
 func breaker() (string, error) {
-	return ofCall("While a server does not reply, the client stops calling it, and the Fallback decides. Probes find out when the server is back.",
+	return ofCall("While a server does not reply, the client stops calling it, and the Fallback decides. Probes find out when the server is back. A connection that is refused fails at once.",
 		does(inRedis, "hangs"),
 		call(inProgram, inClient, "Allow"),
 		lost(inClient, inRedis, "`FCALL`"),
 		does(inClient, "waits for the timeout of 500 ms"),
 		reply(inClient, inProgram, "what the Fallback decides"),
+		does(inClient, "A refused connection needs no wait:\nthe call fails at once."),
 		later("After 5 calls in a row without a reply, the breaker is open."),
 		call(inProgram, inClient, "Allow"),
 		does(inClient, "sends nothing"),

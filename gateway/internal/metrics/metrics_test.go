@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"errors"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,27 @@ func TestNamesAreBounded(t *testing.T) {
 		`requests_total{decision="error",name="unknown",source="check"} 3`,
 		`requests_total{decision="error",name="web.key",source="grpc"} 1`)
 	check(t, registry, "request_seconds_count", `request_seconds_count{source="check"} 5`, `request_seconds_count{source="grpc"} 1`)
+}
+
+// TestText compares what Prometheus gets with a file. The test of examples/monitoring reads the file,
+// to check the alerts.
+func TestText(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry)
+	m.Count("check", "@api", "allowed")
+	m.Count("check", "@api", "denied")
+	m.Count("check", "unknown", "error")
+	m.Reloaded(nil)
+	m.Breaker("10.0.0.1:6379", true)
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answer.Body.String(); got != string(want) {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
 }
 
 func TestReloadsAndBreakers(t *testing.T) {

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,9 @@ import (
 // rate matches an argument that begins like a limit. A key rarely does.
 var rate = regexp.MustCompile(`^([a-z_]+ +)?[0-9]+(/[0-9]*(ms|s|m|h|d|w|mo|y)\b| +lease=)`)
 
+// forPrograms is the library's advice for an override with the count 0.
+const forPrograms = "to deny keys, use ratelimit_block"
+
 const endExample = "ratelimit override user:42 --end"
 
 func (a *app) overrideCommand() *cobra.Command {
@@ -23,7 +28,7 @@ func (a *app) overrideCommand() *cobra.Command {
 	var match string
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "override [KEY [KEY ...] LIMIT --for TIME | KEY [KEY ...] --end]",
-		Short: "Put another limit on keys for a time, or list such keys",
+		Short: "Put another limit on keys for a time, or list such keys and blocked keys",
 		Long: `Put another limit on keys for a time from now. Meanwhile every decision on these keys goes by LIMIT, whatever limit
 or policy the caller names. What was counted before still counts. A second override replaces the first. Blocks stay.
 LIMIT is one argument, such as 1000/m or "gcra 10/s burst=20, 5000/h" (at most 5 rates), or "concurrency 9 lease=30s"
@@ -33,8 +38,8 @@ for the key of leases. It cannot be a policy. In a cluster, all keys of a call n
 With --end, end the overrides of keys now, and print how many of them had one. The limits of the callers apply again.
 What was counted under an override still counts.
 
-Without keys, list the keys that have an override, of a server or of all primaries of a cluster, sorted by key: the
-limit that applies, the time until it ends and, for a blocked key, the time until its block ends. That changes nothing.
+Without keys, list the keys that have an override or a block, of a server or of all primaries of a cluster, sorted by
+key: the limit of the override, the time until it ends, and the time until the block ends. That changes nothing.
 It scans all keys with SCAN, in small steps, and uses at most 5 % of a server's time; a million keys take some minutes.
 If you interrupt it, it shows what it has found so far. The user needs ` + overrideRights + `, and
 +dbsize for the progress.`,
@@ -90,6 +95,9 @@ func (a *app) override(ctx context.Context, keys []string, limit string, span ti
 	_, err := ask(ctx, a, func(ctx context.Context, c *client.Client) (any, error) {
 		return nil, c.Override(ctx, client.Limit(limit), span, keys...)
 	})
+	if err != nil && strings.Contains(err.Error(), forPrograms) {
+		return errors.New(strings.Replace(err.Error(), forPrograms, "to deny keys: "+a.again("block", "KEY", "--for", "TIME"), 1))
+	}
 	if err != nil {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	mostOverrides  = 10_000 // maximum number of overrides shown; limits memory use, because keys may be long
+	mostOverrides  = 10_000 // maximum number of keys shown; limits memory use, because keys may be long
 	overrideRights = "+scan +type +getrange +zrange +zscore +time +ping"
 )
 
-// listOverrides prints the keys that have an override and match a pattern.
+// listOverrides prints the keys that have an override or a block and match a pattern.
 func (a *app) listOverrides(ctx context.Context, match string) error {
 	rdb, s, err := a.connect(ctx)
 	if err != nil {
@@ -37,9 +37,9 @@ func (a *app) listOverrides(ctx context.Context, match string) error {
 
 func (a *app) printOverrides(found overrides.Snapshot) error {
 	n := int64(len(found.Overrides)) + found.More
-	text := "no key has an override"
+	text := "no key has an override or a block"
 	if n > 0 {
-		text = plural(n, "override")
+		text = plural(n, "key") + " with an override or a block"
 	}
 	if found.More > 0 {
 		text += fmt.Sprintf(" · %s not shown; choose fewer keys with --match", grouped(found.More))
@@ -56,21 +56,24 @@ func (a *app) printOverrides(found overrides.Snapshot) error {
 	}
 	rows := [][]string{{"KEY", "LIMIT", "ENDS IN", "BLOCKED FOR"}}
 	for _, o := range found.Overrides {
-		blocked := ""
+		ends, blocked := "", ""
+		if !o.Ends.IsZero() {
+			ends = human(o.Ends.Sub(o.Read))
+		}
 		if !o.Blocked.IsZero() {
 			blocked = human(o.Blocked.Sub(o.Read))
 		}
-		rows = append(rows, []string{visible(o.Key), o.Limit, human(o.Ends.Sub(o.Read)), blocked})
+		rows = append(rows, []string{visible(o.Key), o.Limit, ends, blocked})
 	}
 	a.printf("\n")
 	return a.write(table(rows))
 }
 
-// overridesReport is the list of overrides in JSON. Times are in ms since the epoch, by the
+// overridesReport is the list of overrides and blocks in JSON. Times are in ms since the epoch, by the
 // server's clock.
 type overridesReport struct {
 	Complete  bool            `json:"complete"` // false if some keys were not examined
-	More      int64           `json:"more"`     // number of overrides that are not in Overrides
+	More      int64           `json:"more"`     // number of keys that are not in Overrides
 	Refused   int64           `json:"refused"`  // keys that the user may not read
 	Overrides []overrideEntry `json:"overrides"`
 	Error     string          `json:"error,omitempty"`
@@ -79,9 +82,9 @@ type overridesReport struct {
 type overrideEntry struct {
 	Key            string `json:"key"`
 	KeyBase64      []byte `json:"key_base64,omitempty"` // if the key is not valid text
-	Limit          string `json:"limit"`
-	EndsMS         int64  `json:"ends_ms"`
-	BlockedUntilMS int64  `json:"blocked_until_ms"` // 0: not blocked
+	Limit          string `json:"limit"`                // "": no override
+	EndsMS         int64  `json:"ends_ms"`              // 0: no override
+	BlockedUntilMS int64  `json:"blocked_until_ms"`     // 0: not blocked
 }
 
 func newOverridesReport(found overrides.Snapshot, err error) overridesReport {
@@ -92,7 +95,10 @@ func newOverridesReport(found overrides.Snapshot, err error) overridesReport {
 		report.Error = err.Error()
 	}
 	for _, o := range found.Overrides {
-		entry := overrideEntry{Key: o.Key, Limit: o.Limit, EndsMS: o.Ends.UnixMilli()}
+		entry := overrideEntry{Key: o.Key, Limit: o.Limit}
+		if !o.Ends.IsZero() {
+			entry.EndsMS = o.Ends.UnixMilli()
+		}
 		if !o.Blocked.IsZero() {
 			entry.BlockedUntilMS = o.Blocked.UnixMilli()
 		}

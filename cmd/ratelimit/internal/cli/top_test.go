@@ -253,7 +253,7 @@ func TestInterruptedScans(t *testing.T) {
 	steps := regexp.MustCompile(`cmdstat_scan:calls=([3-9]|\d\d)`)
 	for _, tt := range []struct{ command, shows string }{
 		{"top", `^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
-		{"override", `^[\d,]+ overrides · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
+		{"override", `^[\d,]+ keys with an override or a block · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
 	} {
 		require(t, rdb.ConfigResetStat(t.Context()).Err())
 		s := start(t, []string{redisURL(addr)}, tt.command)

@@ -60,19 +60,35 @@ func TestBlocks(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	srv := withLibrary(t)
 	runLines(t, srv, []line{
-		{0, []string{"override"}, exitFine, "no key has an override"},
+		{0, []string{"override"}, exitFine, "no key has an override or a block"},
 		{0, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
 		{0, []string{"override", "{a}:x", "{a}:y", "60/h", "--for", "30d"}, exitFine, "overrode 2 keys with 60/h for 30 d"},
 		{0, []string{"override", "{a}:y", "6/m, 60/h", "--for=2h", "--json"}, exitFine, "{\n  \"overridden\": 1,\n  \"limit\": \"6/m, 60/h\",\n  \"for_ms\": 7200000\n}"},
 		{0, []string{"override", "jobs\x1b[31m", "concurrency 5 lease=1m", "--for=1h"}, exitFine, "overrode 1 key with concurrency 5 lease=1m for 1 h"},
 		{0, []string{"block", "{a}:y", "--for", "90m"}, exitFine, "blocked 1 key for 1 h 30 min"},
 		{time.Hour / 2, []string{"take", "--dry-run", "{a}:x", "1/m"}, exitFine, "would be allowed  59 of 60 left after it · full again in 1 min"},
-		{time.Hour / 2, []string{"override"}, exitFine, `3 overrides
+		{time.Hour / 2, []string{"block", "{a}:z", "--for", "3h"}, exitFine, "blocked 1 key for 3 h"},
+		{time.Hour / 2, []string{"override"}, exitFine, `4 keys with an override or a block
 
 KEY             LIMIT                    ENDS IN     BLOCKED FOR
 "jobs\x1b[31m"  concurrency 5 lease=60s  30 min
 {a}:x           60/h                     30 d
-{a}:y           6/m, 60/h                1 h 30 min  1 h`},
+{a}:y           6/m, 60/h                1 h 30 min  1 h
+{a}:z                                                3 h`},
+		{time.Hour / 2, []string{"override", "--match", "*z", "--json"}, exitFine, `{
+  "complete": true,
+  "more": 0,
+  "refused": 0,
+  "overrides": [
+    {
+      "key": "{a}:z",
+      "limit": "",
+      "ends_ms": 0,
+      "blocked_until_ms": 1700012600000
+    }
+  ]
+}`},
+		{time.Hour / 2, []string{"unblock", "{a}:z"}, exitFine, "unblocked 1 of 1 key"},
 		{time.Hour / 2, []string{"override", "--match", "*y", "--json"}, exitFine, `{
   "complete": true,
   "more": 0,
@@ -90,11 +106,11 @@ KEY             LIMIT                    ENDS IN     BLOCKED FOR
 		{time.Hour / 2, []string{"override", "--end", "{a}:x"}, exitFine, "nothing to end: no key had an override"},
 		{time.Hour / 2, []string{"override", "--end", "{a}:y", "--json"}, exitFine, "{\n  \"ended\": 1,\n  \"keys\": 1\n}"},
 		{time.Hour / 2, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
-		{time.Hour, []string{"override"}, exitFine, "no key has an override"},
+		{time.Hour, []string{"override"}, exitFine, "1 key with an override or a block\n\nKEY    LIMIT  ENDS IN  BLOCKED FOR\n{a}:y                  30 min"},
 	})
 }
 
-// The output reports the number of overrides that it omits.
+// The output reports the number of keys that it omits.
 func TestOverridesThatAreNotShown(t *testing.T) {
 	var stdout bytes.Buffer
 	a := testApp(nil, &stdout, nil)
@@ -103,7 +119,7 @@ func TestOverridesThatAreNotShown(t *testing.T) {
 		Progress: scan.Progress{Looked: 5000, Keys: 10_000},
 	}
 	require(t, a.printOverrides(found))
-	wantText(t, "stdout", stdout.String(), "1,201 overrides · 1,200 not shown; choose fewer keys with --match · of 5,000 keys looked at, 50 % · 3 keys may not be read by this user\n\n"+
+	wantText(t, "stdout", stdout.String(), "1,201 keys with an override or a block · 1,200 not shown; choose fewer keys with --match · of 5,000 keys looked at, 50 % · 3 keys may not be read by this user\n\n"+
 		"KEY      LIMIT  ENDS IN  BLOCKED FOR\n\"k\\xff\"  5/m    1 h\n")
 	if report := newOverridesReport(found, errors.New("broken")); report.Complete || report.More != 1200 || report.Refused != 3 || report.Error != "broken" ||
 		string(report.Overrides[0].KeyBase64) != "k\xff" {
