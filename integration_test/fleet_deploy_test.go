@@ -57,7 +57,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 							t.Error(err)
 						}
 					}))
-					report, err := l.Deploy(ctx, newBuild)
+					report, err := l.Deploy(ctx, newBuild, loader.Options{})
 					allOrNone(ctx, t, primaries, report, err, oldBuild.Digest(), newBuild.Digest())
 					if err != nil && !errors.Is(err, loader.ErrUnreachable) {
 						t.Errorf("the error is %v", err)
@@ -100,7 +100,7 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
 					deploy(ctx, t, plain, oldBuild)
 					l := newLoader(t, as(), atStep(n.Addr, step, func() { aclSet(ctx, t, n, "fleet-deployer", "-@all") }))
-					report, err := l.Deploy(ctx, newBuild)
+					report, err := l.Deploy(ctx, newBuild, loader.Options{})
 					aclSet(ctx, t, n, "fleet-deployer", rules[1:]...)
 					for _, note := range report.Notes {
 						if note.Step != "FUNCTION DELETE" {
@@ -154,7 +154,7 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 			for i := range errs {
 				l := newLoader(t, newClient(t, b))
 				build := policyBuild(t, fmt.Sprintf("round%d-deployer%d", round, i))
-				group.Go(func() { _, errs[i] = l.Deploy(ctx, build) })
+				group.Go(func() { _, errs[i] = l.Deploy(ctx, build, loader.Options{}) })
 			}
 			group.Wait()
 			for _, err := range errs {
@@ -206,7 +206,7 @@ func TestFleetNodeThatHangs(t *testing.T) {
 				})
 			}
 		}))
-		report, err := l.Deploy(ctx, newBuild)
+		report, err := l.Deploy(ctx, newBuild, loader.Options{})
 		if err == nil || !errors.Is(err, loader.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 5s") {
 			t.Errorf("the error is %v", err)
 		}
@@ -269,7 +269,7 @@ func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 				}
 			}
 		}
-		report, err := l.Rollback(ctx)
+		report, err := l.Rollback(ctx, loader.Options{})
 		if err != nil || !report.InStep() || report.Changed() != 4 || report.Wanted.Digest != oldBuild.Digest() {
 			t.Errorf("%v: %+v", err, report)
 		}

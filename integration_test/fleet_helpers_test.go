@@ -58,7 +58,7 @@ func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeo
 // deploy deploys a build, and checks that every primary runs it.
 func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions.Build) loader.Report {
 	t.Helper()
-	report, err := l.Deploy(ctx, build)
+	report, err := l.Deploy(ctx, build, loader.Options{})
 	if err != nil || !report.InStep() {
 		t.Fatalf("%v: %+v", err, report)
 	}

@@ -58,7 +58,7 @@ func runDeployer() (code int, is bool) {
 		var build functions.Build
 		build, err = functions.New(functions.WithPolicies(ofRound(words[1], round)...))
 		if err == nil {
-			_, err = l.Deploy(context.Background(), build)
+			_, err = l.Deploy(context.Background(), build, loader.Options{})
 		}
 	}
 	if err = errors.Join(err, rdb.Close()); err != nil {

@@ -64,7 +64,10 @@ type Text struct {
 // Compare orders two parts of the namespace: by number and then by content. A part that is not there
 // is the lowest. Of two parts with number 0, the newer version is the higher one.
 func Compare(a, b Part) int {
-	return cmp.Or(cmp.Compare(a.Number, b.Number), strings.Compare(a.line, b.line), compareVersions(a.Value, b.Value), strings.Compare(a.Value, b.Value))
+	if order := cmp.Or(cmp.Compare(a.Number, b.Number), strings.Compare(a.line, b.line)); order != 0 || a.Number > 0 || a.Value == b.Value {
+		return order // a line has the digest of its value
+	}
+	return cmp.Or(compareVersions(a.Value, b.Value), strings.Compare(withoutBuildID(a.Value), withoutBuildID(b.Value)))
 }
 
 var (
@@ -74,9 +77,6 @@ var (
 )
 
 func compareVersions(a, b string) int {
-	if a == b {
-		return 0
-	}
 	of := func(value string) (int, string) {
 		contract, _ := strconv.Atoi(First(contractLine, value))
 		return contract, "v" + First(versionLine, value)
@@ -245,13 +245,21 @@ func split(body string) (map[string]string, error) {
 // cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
-// digest returns the digest of a value. It does not cover the build ID, which changes if policies of
-// namespaces are put into the code and taken out again.
+// digest returns the digest of a value.
 func digest(value string) string {
 	if value == "" {
 		return ""
 	}
-	return functions.Digest(buildIDLine.ReplaceAllLiteralString(value, ""))
+	return functions.Digest(withoutBuildID(value))
+}
+
+// withoutBuildID returns the value without the build ID, which changes if policies of namespaces are
+// put into the code and taken out again.
+func withoutBuildID(value string) string {
+	if !strings.Contains(value, "\nlocal POLICIES = {") {
+		return value // it cannot take policies
+	}
+	return buildIDLine.ReplaceAllLiteralString(value, "")
 }
 
 // Digest returns the digest of a part's value, or "" for a tombstone.
