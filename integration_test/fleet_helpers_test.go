@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
@@ -94,7 +95,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 		}
 		found[n] = ""
 		for _, library := range list {
-			found[n] = functions.Digest(library.Code)
+			found[n] = functions.Digest(text.Body(library.Code))
 		}
 	}
 	return found

@@ -111,7 +111,6 @@ func (f *fleet) show(members []*member) {
 		m.node.Running, m.node.State = running, Different
 		if f.s.lists == nil {
 			m.node.Previous = f.s.previous(m.text)
-			m.node.Policies = namesIn(body)
 		}
 		switch running.Digest {
 		case "":

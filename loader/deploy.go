@@ -44,9 +44,6 @@ func (l *Loader) Deploy(ctx context.Context, build Build, o Options) (Report, er
 	return s.look(ctx, g).deploy(ctx, opDeploy, o)
 }
 
-// undoSuffix makes the name of an undo's writes from the token of its call.
-const undoSuffix = "_undo"
-
 // deploy makes every node run f.want. It has the rules 3 to 10 of PROTOCOL.md.
 func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error) {
 	f.check(ctx, o, true)
@@ -183,7 +180,7 @@ func (f *fleet) readAll(ctx context.Context, op string, o Options) {
 	f.compose(number, clockMS)
 	f.checkNames(ctx, f.members)
 	each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: f.next.Parts})
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: protocol.Of(f.next)})
 	mine := f.s.l.namespace
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
@@ -309,7 +306,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: old.Value, Replaced: old.Replaced, Log: old.Log}
 	}
 	f.undone = f.joined.With(parts)
-	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.undone.Parts})
+	f.s.tell(protocol.Step{Op: protocol.Undo, Text: protocol.Of(f.undone)})
 	f.newcomers(ctx) // a replica that became a primary meanwhile may have the build
 	sent := f.filter(func(m *member) bool { return m.wrote })
 	found := make([]error, len(f.members))
@@ -322,7 +319,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 		}
 		err := m.fence(ctx, f.s.token)
 		if err == nil {
-			err = f.writeOne(ctx, m, f.undone, f.s.token+undoSuffix)
+			err = f.writeOne(ctx, m, f.undone, f.s.token+protocol.UndoSuffix)
 		}
 		found[m.index] = err
 	})

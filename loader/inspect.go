@@ -76,7 +76,10 @@ func (m *member) inspect(ctx context.Context) {
 		m.node.State, m.node.Err = stateAfter(err), err
 		return
 	}
-	m.node.Before = describe(text.Body(m.source))
+	body := text.Body(m.source)
+	if m.node.Before = describe(body); m.s.lists == nil {
+		m.node.Policies = namesIn(body)
+	}
 }
 
 // checkEngine checks that the server has functions, and Lua to run them. It does not check the

@@ -65,7 +65,7 @@ func (m *member) read(ctx context.Context) error {
 			return unreadable(m.conn, err)
 		}
 	}
-	m.tell(protocol.Step{Op: protocol.Read, Text: m.text.Parts, Highest: m.text.Highest})
+	m.tell(protocol.Step{Op: protocol.Read, Text: protocol.Of(m.text), Highest: m.text.Highest})
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (m *member) leases() (list []lease) {
 // another call holds it, takeLease returns that lease. It takes over a lease that is over, after it
 // has loaded fences against the writes of its holder.
 func (m *member) takeLease(ctx context.Context) (*lease, error) {
-	for contested := 0; contested < 20; {
+	for range 20 {
 		err := m.writeLease(ctx, "FUNCTION", "LOAD")
 		if err == nil {
 			m.leased = true
@@ -100,7 +100,6 @@ func (m *member) takeLease(ctx context.Context) (*lease, error) {
 			return nil, err
 		}
 		if len(found) == 0 { // the other lease is gone, or the function belongs to an unrelated library
-			contested++
 			continue
 		}
 		now, err := m.timeMS(ctx)
@@ -111,7 +110,7 @@ func (m *member) takeLease(ctx context.Context) (*lease, error) {
 		if !other.isOver(now) {
 			return &other, nil
 		}
-		for _, name := range []string{other.token(), other.token() + undoSuffix} {
+		for _, name := range []string{other.token(), other.token() + protocol.UndoSuffix} {
 			if err := m.fence(ctx, name); err != nil {
 				return nil, err
 			}
@@ -119,6 +118,7 @@ func (m *member) takeLease(ctx context.Context) (*lease, error) {
 		if _, err := m.do(ctx, "FUNCTION", "DELETE", other.name); err != nil && !isReply(err, "ERR Library not found") {
 			return nil, failure(m.conn, "FUNCTION DELETE", err)
 		}
+		m.tell(protocol.Step{Op: protocol.TakeOver, Name: other.token()})
 	}
 	return nil, nameTaken(m.conn, leaseFunction, m.holderOf(ctx, leaseFunction), nil)
 }
@@ -161,7 +161,7 @@ func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error
 		}
 	}
 	if m.leased {
-		m.tell(protocol.Step{Op: protocol.Check})
+		m.tell(protocol.Step{Op: protocol.Checked})
 		return nil
 	}
 	other, err := m.takeLease(ctx)
@@ -187,7 +187,7 @@ func (m *member) write(ctx context.Context, next text.Text, name string) error {
 		return uncomposed(m.conn, err)
 	}
 	m.unknown[name] = true
-	m.tell(protocol.Step{Op: protocol.Write, Name: name, Text: next.Parts})
+	m.tell(protocol.Step{Op: protocol.Write, Name: name, Text: protocol.Of(next)})
 	if err = m.loadAndWait(ctx, source); err == nil || replyText(err) != "" {
 		delete(m.unknown, name)
 	}
@@ -196,7 +196,11 @@ func (m *member) write(ctx context.Context, next text.Text, name string) error {
 	case err == nil:
 		m.tell(protocol.Step{Op: protocol.Wrote, Name: name})
 		return nil
-	case isReply(err, "ERR Function "+text.By+name+" already exists"):
+	case m.unknown[name]:
+		return m.loadFailure(ctx, err)
+	}
+	m.tell(protocol.Step{Op: protocol.Refused, Name: name})
+	if isReply(err, "ERR Function "+text.By+name+" already exists") {
 		return overtaken(m.conn, "refuses the writes of this deployment, because another one took over its lease")
 	}
 	return m.loadFailure(ctx, err)
@@ -264,10 +268,10 @@ func (m *member) releaseLease(ctx context.Context) []*Error {
 		}
 	}
 	m.leased = false
+	m.tell(protocol.Step{Op: protocol.Release})
 	if _, err := m.do(ctx, "FUNCTION", "DELETE", leasePrefix+m.s.token); err != nil && !isReply(err, "ERR Library not found") {
 		return failed(failure(m.conn, "FUNCTION DELETE", err))
 	}
-	m.tell(protocol.Step{Op: protocol.Release})
 	return nil
 }
 
@@ -284,7 +288,7 @@ func (m *member) tidy(ctx context.Context, nowMS int64) {
 
 // tell tells the trace about a protocol step on the node.
 func (m *member) tell(step protocol.Step) {
-	step.Addr = m.address()
+	step.Addr = m.node.Addr
 	m.s.tell(step)
 }
 

@@ -65,6 +65,8 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 		problem = "the servers keep no record of a deployment" + of
 	case part.Replaced == "" && namespace != "":
 		problem = "the last deployment" + of + " replaced no policy"
+	case part.Replaced == "" && part.Value == "":
+		problem = "the library was deleted, and the servers keep nothing of it"
 	case part.Replaced == "":
 		problem = "the last deployment found no library to replace"
 	case namespace != "" && f.joined.Parts[""].Value == "":

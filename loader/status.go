@@ -9,8 +9,9 @@ import (
 )
 
 // Status inspects every primary and compares what it runs with build or, if build is nil, with what
-// was deployed last. It changes nothing. If the client points to a single server that is a replica,
-// Status inspects that replica.
+// was deployed last. If a library was not put there by a deployment, and build is nil, Report.Wanted is
+// empty, and all nodes count as Different. Status changes nothing. If the client points to a single
+// server that is a replica, Status inspects that replica.
 //
 // The Report is complete even if there is an error. The error is nil if every node replied,
 // regardless of what it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
@@ -25,6 +26,10 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, g)
+	if part := f.joined.Parts[""]; build == nil && part.Number == 0 && part.Value != "" {
+		f.want, f.report.Wanted = artifact{}, Library{} // no deployment put the library there
+		f.show(f.members)
+	}
 	for _, m := range f.members {
 		if m.node.State == Same && m.node.Role == Primary && !text.Equal(m.text, f.joined) {
 			f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost the record of its deployment"))

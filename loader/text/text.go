@@ -262,5 +262,8 @@ func withoutBuildID(value string) string {
 	return buildIDLine.ReplaceAllLiteralString(value, "")
 }
 
+// ID returns a text that is equal for equal parts.
+func (p Part) ID() string { return p.line + "\n" + withoutBuildID(p.Value) }
+
 // Digest returns the digest of a part's value, or "" for a tombstone.
 func (p Part) Digest() string { return digest(p.Value) }

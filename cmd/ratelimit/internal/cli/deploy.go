@@ -15,11 +15,10 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
-		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. Either all of them get it,
-or none. Servers that already run this build are not changed. Nothing is written if a primary cannot take the build,
+		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. If one fails, all get back
+what they had. Servers that already run this build are not changed. Nothing is written if a primary cannot take the build,
 runs a newer version, has policies that this build does not have, or has keys in use that a changed policy would deny.
-If one fails during the deployment, the others
-get back what they had. The servers keep what was replaced for "ratelimit rollback". Only one deployment runs at a
+The servers keep what was replaced for "ratelimit rollback". Only one deployment runs at a
 time. At the end it prints what has changed, as "ratelimit plan" does.
 
 With --namespace it replaces the policies of that namespace and nothing else: the code of the library and all other
@@ -36,11 +35,7 @@ policies stay as they are on the servers. Without it, the policies of all namesp
 				return err
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				options := allowed[loader.DeployOption](o)
-				if o.waits(a.namespace) {
-					options = append(options, loader.WaitForLease(o.wait))
-				}
-				return l.Deploy(ctx, build, options...)
+				return l.Deploy(ctx, build, o.options())
 			})
 			if err != nil {
 				return err

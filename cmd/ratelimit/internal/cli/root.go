@@ -57,7 +57,7 @@ func (a *app) root() *cobra.Command {
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
-		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
+		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.historyCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
 		"ask": {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(),
 			a.overrideCommand(), a.overrideEndCommand(), a.overridesCommand(), a.resetCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.topCommand(), a.policiesCommand(), a.infoCommand(), a.dashboardCommand()},
 		"choose": {a.backtestCommand(), a.loadCommand()},
