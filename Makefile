@@ -1,6 +1,6 @@
 # `make` without a target lists the targets.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms budgets generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -11,9 +11,10 @@ check: ## run before each commit: formatting, go vet, and the tests that your ch
 test: ## run every check and every test; on Debian or Ubuntu, install missing packages first
 	@tools/test.sh
 
-soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model; RATELIMIT_SOAK=steps
+soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model, and the gateway's memory; RATELIMIT_SOAK=steps
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExact|TestRemainingAndRetry|TestShadowFields' ./lua_test
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v ./combinations
+	@cd gateway && RATELIMIT_SOAK=1 go test -count=1 -timeout 5m -v -run TestMemoryOfStreams .
 	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$|TestHistories$$' .
 
 mutate: ## change the library's Lua in one place at a time, and list changes that no test detects; SAMPLE=200 tries that many
@@ -33,6 +34,12 @@ algorithms: ## send the same traffic through each algorithm, and update the tabl
 
 budgets: ## send estimates and settlements to a budget, and draw docs/budgets.svg
 	@go run ./tools/budgets -write docs
+
+pictures: ## draw the diagrams of the documents
+	@go run ./tools/pictures -write docs
+
+dashboard: ## take docs/dashboard.png: the dashboard of a cluster with five minutes of traffic
+	@cd integration_test/browser && go test . -run TestCluster -count=1 -timeout 20m -args -picture ../../docs/dashboard.png
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

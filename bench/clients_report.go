@@ -53,9 +53,13 @@ func loadAverage() string {
 	return load
 }
 
-// write writes the tables into README.md in folder, and the plots into the same folder.
-func (r clientsReport) write(folder string) error {
-	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
+// writeClients writes the tables into README.md in folder, and their plots into the same folder.
+func writeClients(folder, tables string) error {
+	plots, err := clientPlots(tables)
+	if err != nil {
+		return err
+	}
+	return figures.Write(folder, "README.md", []figures.Table{{Name: clientsTable, Text: tables}}, plots)
 }
 
 // ratio returns the median, over all rounds, of one contender's decisions per second divided by the
@@ -84,7 +88,11 @@ func (r clientsReport) markdown() string {
 		fmt.Fprintf(&out, "\nDecisions a second, %s. Bold numbers are multiples of redis_rate's:\n\n", keys)
 		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
 			median, _, _ := spread(r.figures[scene][i].rates)
-			return fmt.Sprintf("%s **%.2f**", figures.Count(median), r.ratio(scene, clientContenders[i].name, redisRateName))
+			ratio, digits := r.ratio(scene, clientContenders[i].name, redisRateName), 2
+			if ratio < 0.01 {
+				digits = 4
+			}
+			return fmt.Sprintf("%s **%.*f**", figures.Count(median), digits, ratio)
 		}))
 		fmt.Fprintf(&out, "\nMicroseconds per call for %s (p50 / p99 / p99.9):\n\n", keys)
 		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
@@ -160,72 +168,4 @@ func microseconds(ns int64) string {
 		return fmt.Sprintf("%.2g", us)
 	}
 	return figures.Count(float64(ns) / 1000)
-}
-
-// plots returns the plots by file name. They show the decisions per second and the 99th percentile
-// of the latency.
-func (r clientsReport) plots() map[string]string {
-	plots := map[string]string{}
-	for _, hot := range []bool{false, true} {
-		file, keys := "clients-distinct", "distinct keys"
-		if hot {
-			file, keys = "clients-hot", "one hot key"
-		}
-		plots[file+".svg"] = r.plot(hot, "decisions a second, "+keys, figures.Brief, func(f *clientFigures) float64 {
-			median, _, _ := spread(f.rates)
-			return median
-		})
-		plots[file+"-p99.svg"] = r.plot(hot, "p99 of a call, "+keys, func(ns float64) string {
-			return time.Duration(ns).String()
-		}, func(f *clientFigures) float64 { return float64(f.latency.ValueAtQuantile(99)) })
-	}
-	return plots
-}
-
-// plot draws a line for each contender that takes part, with a value for each number of goroutines.
-func (r clientsReport) plot(hot bool, says string, text func(float64) string, value func(*clientFigures) float64) string {
-	var goroutines, all []float64
-	for _, n := range clientGoroutines {
-		goroutines = append(goroutines, float64(n))
-	}
-	var lines []figures.Line
-	for i, c := range clientContenders {
-		if c.hotOnly && !hot {
-			continue
-		}
-		line := figures.Line{Name: c.inPlots, Across: goroutines}
-		for _, n := range clientGoroutines {
-			line.Up = append(line.Up, max(1, value(r.figures[clientScene{hot, n}][i]))) // a logarithmic axis has no 0
-		}
-		lines, all = append(lines, line), append(all, line.Up...)
-	}
-	return figures.Lines{
-		Title:  says + ", by goroutines",
-		Above:  []string{says},
-		Across: figures.Axis{Label: "goroutines", Marks: goroutines, Text: func(n float64) string { return fmt.Sprint(n) }},
-		Up:     figures.Axis{Marks: marksOf(all), Text: text},
-		Lines:  lines,
-	}.SVG()
-}
-
-// marksOf returns the tick marks of a logarithmic axis that covers all values, which must be at
-// least 1. The marks are 1, 2, 5, 10, 20 and so on, or only powers of ten if the range is wide.
-func marksOf(values []float64) []float64 {
-	_, least, most := spread(values)
-	steps := []float64{1, 2, 5}
-	if most/least > 200 {
-		steps = steps[:1]
-	}
-	var marks []float64
-	for ten := 1.0; ; ten *= 10 {
-		for _, step := range steps {
-			mark := ten * step
-			if mark <= least {
-				marks = marks[:0]
-			}
-			if marks = append(marks, mark); mark > least && mark >= most {
-				return marks
-			}
-		}
-	}
 }

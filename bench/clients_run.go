@@ -70,6 +70,7 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	url := flags.String("redis", os.Getenv("REDIS_URL"),
 		"`URL` of an empty server to measure on; without it, and without REDIS_URL, a redis-server is started")
 	write := flags.String("write", "", "the `folder` of README.md, to put the tables and the plots into")
+	draw := flags.String("draw", "", "only draw the plots of the tables in README.md in this `folder`")
 	rounds := flags.Int("rounds", 21, "rounds")
 	turn := flags.Duration("turn", 100*time.Millisecond, "how long a contender asks in each round of a scene")
 	if err := flags.Parse(args); err != nil {
@@ -80,6 +81,9 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	if *rounds < 1 || *turn <= 0 {
 		return fmt.Errorf("--rounds is %d and --turn %v; give at least 1, and a time above 0", *rounds, *turn)
+	}
+	if *draw != "" {
+		return drawClients(*draw)
 	}
 	s, err := openServer(ctx, *url)
 	if err != nil {
@@ -96,10 +100,11 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	report.took = time.Since(report.began)
-	if _, err := io.WriteString(stdout, report.markdown()); err != nil || *write == "" {
+	tables := report.markdown()
+	if _, err := io.WriteString(stdout, tables); err != nil || *write == "" {
 		return err
 	}
-	return report.write(*write)
+	return writeClients(*write, tables)
 }
 
 // run measures every scene. All contenders take turns, and each round begins with a different

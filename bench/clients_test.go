@@ -78,6 +78,23 @@ func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
 	}
 }
 
+// TestThePlotsShowTheTables compares the plots of this directory with the tables in README.md.
+func TestThePlotsShowTheTables(t *testing.T) {
+	folder := t.TempDir()
+	page := must[[]byte](t)(os.ReadFile("README.md"))
+	require(t, os.WriteFile(filepath.Join(folder, "README.md"), page, 0o600))
+	require(t, run(t.Context(), []string{"clients", "--draw", folder}, io.Discard, io.Discard))
+	for name := range must[map[string]string](t)(clientPlots(string(page))) {
+		want := must[[]byte](t)(os.ReadFile(filepath.Join(folder, name)))
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s does not show the tables (%v); run go run . clients --draw .", name, err)
+		}
+	}
+	if _, err := clientPlots("\nDecisions a second, distinct keys\n\n| goroutines | 1 |\n|---|---:|\n| ratelimit | 5 **1.00** |\n"); err == nil {
+		t.Error("plots of a table that lacks columns")
+	}
+}
+
 func TestMarksOf(t *testing.T) {
 	for _, test := range []struct{ values, want []float64 }{
 		{[]float64{8870, 35800}, []float64{5000, 10000, 20000, 50000}},
@@ -86,6 +103,8 @@ func TestMarksOf(t *testing.T) {
 		{[]float64{30, 40}, []float64{20, 50}},
 		{[]float64{7, 7}, []float64{5, 10}},
 		{[]float64{100, 100}, []float64{100, 200}},
+		{[]float64{0.002, 99.6}, []float64{0.001, 0.01, 0.1, 1, 10, 100}},
+		{[]float64{0.3, 1}, []float64{0.2, 0.5, 1}},
 	} {
 		if got := marksOf(test.values); !slices.Equal(got, test.want) {
 			t.Errorf("%v: %v, want %v", test.values, got, test.want)

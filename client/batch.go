@@ -24,7 +24,7 @@ import (
 // request takes at most an eighth of the remaining units, or one unit for each waiting caller if
 // that is more. For each key, only one request for a batch is in progress at a time. Other callers
 // wait for its reply, within their contexts and the client's timeout, and share its units, its
-// denial, or its error.
+// denial, or its error. They get these units in no particular order.
 //
 // The following calls never use a batch: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, and a cost of 0 or above

@@ -23,11 +23,11 @@ func TestSettle(t *testing.T) {
 		want           client.Result
 		remaining, all int64 // units left, and number of requests sent
 	}{
-		{"less", 2, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1}, 8, 2},
-		{"nothing", 0, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1}, 10, 2},
-		{"as estimated", 6, client.Result{Allowed: true, Limit: 10, Remaining: 4, ResetAfter: 36 * time.Second, Index: 1}, 4, 1},
-		{"more", 9, client.Result{Allowed: true, Limit: 10, Remaining: 1, ResetAfter: 54 * time.Second, RetryAfter: 0, Index: 1}, 1, 2},
-		{"more than fits", 15, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1}, 0, 2},
+		{"less", 2, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1, Source: client.SourceServer}, 8, 2},
+		{"nothing", 0, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: client.SourceServer}, 10, 2},
+		{"as estimated", 6, client.Result{Allowed: true, Limit: 10, Remaining: 4, ResetAfter: 36 * time.Second, Index: 1, Source: client.SourceServer}, 4, 1},
+		{"more", 9, client.Result{Allowed: true, Limit: 10, Remaining: 1, ResetAfter: 54 * time.Second, RetryAfter: 0, Index: 1, Source: client.SourceServer}, 1, 2},
+		{"more than fits", 15, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1, Source: client.SourceServer}, 0, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newTestbed(t)

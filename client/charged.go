@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -18,9 +19,9 @@ import (
 // then r.Err, which matches [ErrOutcomeUnknown]. If req is not valid, the error is
 // [ErrMisconfigured].
 //
-// If several shadow policies of one call would have denied it, the units are exact only if req has
-// Each and all policies but one have one key. Otherwise, Charged may also return units for a key of
-// a shadow policy that charged none; it is always exact for enforced limits.
+// If req names several policies and a shadow policy would have denied the call or, with UpTo, have
+// charged fewer units, the units are exact only if req has Each. Otherwise, Charged may also return
+// units for a key that was charged none or fewer; it is always exact for enforced limits.
 func (r Result) Charged(req Request) ([]int64, error) {
 	if err := req.check(); err != nil {
 		return nil, refused("take", req.Keys, err)
@@ -44,16 +45,19 @@ func (r Result) Charged(req Request) ([]int64, error) {
 	if r.Shadow == nil || r.Shadow.Allowed && r.Shadow.Taken == r.Taken {
 		return units, nil
 	}
-	// The enforced limits allowed the call, so each key that denies belongs to a shadow policy. Such
-	// a policy charged nothing. With UpTo, the binding policy charged Shadow.Taken units.
-	for _, policy := range req.policyKeys() {
-		for i := policy.first; i < policy.end; i++ {
-			if i == r.Shadow.Index-1 || len(r.Each) == len(units) && !r.Each[i].Allowed {
-				for j := policy.first; j < policy.end; j++ {
-					units[j] = r.Shadow.Taken
-				}
-			}
-		}
+	if len(r.charged) == len(units) {
+		copy(units, r.charged)
+		return units, nil
+	}
+	// The enforced limits allowed the call, so the binding key belongs to a shadow policy. If that is
+	// the only policy, each of its keys was charged the same.
+	first, end := r.Shadow.Index-1, r.Shadow.Index
+	if req.policies() == 1 {
+		first = slices.IndexFunc(req.Limits, isPolicy)
+		end = first + 1 + len(req.Keys) - len(req.Limits)
+	}
+	for i := first; i < end; i++ {
+		units[i] = r.Shadow.Taken
 	}
 	return units, nil
 }
@@ -61,41 +65,12 @@ func (r Result) Charged(req Request) ([]int64, error) {
 // byFallback reports whether a Fallback decided.
 func (r Result) byFallback() bool { return r.Source == SourceLocal || r.Source == SourcePolicy }
 
-// keyRange is a range of keys of a request.
-type keyRange struct{ first, end int }
-
-// policyKeys returns the keys of each policy of a valid request. If this is not known, because the
-// request has several policies and one of them has several keys, each key from the first to the last
-// of the policies is a range of its own.
-func (r *Request) policyKeys() (ranges []keyRange) {
-	extra := len(r.Keys) - len(r.Limits) // keys of policies beyond their first ones
-	n := r.policies()
-	at := 0
-	for _, limit := range r.Limits {
-		size := 1
-		if strings.HasPrefix(string(limit), "@") {
-			if n--; n == 0 {
-				size += extra
-			}
-			ranges = append(ranges, keyRange{at, at + size})
-		}
-		at += size
-	}
-	if extra == 0 || len(ranges) < 2 {
-		return ranges
-	}
-	first, end := ranges[0].first, ranges[len(ranges)-1].end
-	ranges = nil
-	for i := first; i < end; i++ {
-		ranges = append(ranges, keyRange{i, i + 1})
-	}
-	return ranges
-}
+func isPolicy(limit Limit) bool { return strings.HasPrefix(string(limit), "@") }
 
 // policies returns how many of the limits are policies.
 func (r *Request) policies() (n int) {
 	for _, limit := range r.Limits {
-		if strings.HasPrefix(string(limit), "@") {
+		if isPolicy(limit) {
 			n++
 		}
 	}

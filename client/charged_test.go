@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -15,12 +16,8 @@ import (
 func TestCharged(t *testing.T) {
 	lost := &client.Result{Source: client.SourcePolicy, Allowed: true, Err: client.ErrOutcomeUnknown}
 	down := &client.Result{Source: client.SourceLocal, Allowed: true, Err: client.ErrUnavailable}
-	denied := func(index int, each ...bool) *client.Result {
-		res := &client.Result{Allowed: true, Shadow: &client.Shadow{Index: index}}
-		for _, allowed := range each {
-			res.Each = append(res.Each, client.KeyResult{Allowed: allowed})
-		}
-		return res
+	denied := func(index int) *client.Result {
+		return &client.Result{Allowed: true, Shadow: &client.Shadow{Index: index}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -48,8 +45,6 @@ func TestCharged(t *testing.T) {
 		{"between limits", "1/s @a 1/s", 4, []int64{2}, false, denied(3), []int64{2, 0, 0, 2}, nil},
 		{"first of two", "@a @b", 2, nil, false, denied(1), []int64{0, 1}, nil},
 		{"second of two", "@a @b", 2, nil, false, denied(2), []int64{1, 0}, nil},
-		{"both of two", "@a 1/s @b", 3, nil, false, denied(1, false, true, false), []int64{0, 1, 0}, nil},
-		{"two of unknown sizes", "@a 1/s @b", 4, nil, false, denied(2, true, false, true, true), []int64{1, 0, 1, 1}, nil},
 		{"up to, shadow", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Shadow{Allowed: true, Taken: 2, Index: 2}}, []int64{4, 2}, nil},
 		{"up to, shadow that denies", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Shadow{Index: 2}}, []int64{4, 0}, nil},
 	} {
@@ -156,6 +151,87 @@ func TestShadowIsNotGivenBack(t *testing.T) {
 			must[client.Result](t)(hold.Settle(ctx, actual))
 			want("a settlement", 30, 30+actual, 30)
 			must[client.Result](t)(c.RefundN(ctx, keys[1], day, actual))
+		}
+	}, embedded.WithLibrary(build.Text()))
+}
+
+// With Each, it is exact what several shadow policies charged, however many keys they have.
+func TestChargedBySeveralShadows(t *testing.T) {
+	const day = client.Limit("fixed_window 100/d")
+	limits := func(texts ...string) (all []functions.PolicyLimit) {
+		for i, text := range texts {
+			all = append(all, functions.PolicyLimit{Key: string(rune('a' + i)), Limit: text})
+		}
+		return all
+	}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "one", Limits: limits("fixed_window 40/d"), Shadow: true},
+		functions.Policy{Name: "two", Limits: limits("fixed_window 10/d", "fixed_window 60/d"), Shadow: true},
+		functions.Policy{Name: "queue", Limits: limits("leaky_bucket 10/m", "fixed_window 20/d")},
+		functions.Policy{Name: "enforced", Limits: limits("fixed_window 90/d")},
+	)))
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		ctx := t.Context()
+		keys := []string{"{x}a", "{x}b", "{x}c", "{x}d"}
+		all := func() (used []int64) {
+			for _, key := range keys {
+				used = append(used, 100-left(t, c, key, day))
+			}
+			return used
+		}
+		for _, tt := range []struct {
+			limits []client.Limit
+			costs  []int64
+			want   []int64
+		}{
+			{[]client.Limit{"@one", "@two", "@enforced"}, []int64{5}, []int64{5, 5, 5, 5}},
+			{[]client.Limit{"@one", "@two", "@enforced"}, []int64{5, 5, 70, 5}, []int64{5, 0, 0, 5}},
+			{[]client.Limit{"@one", "@two", "@enforced"}, []int64{50, 20, 5, 5}, []int64{0, 0, 0, 5}},
+			{[]client.Limit{"@two", "@one", day}, []int64{5, 70, 5, 5}, []int64{0, 0, 5, 5}},
+			{[]client.Limit{"@two", "@one", "@enforced"}, []int64{20, 5, 50, 5}, []int64{0, 0, 0, 5}},
+			{[]client.Limit{"@enforced", "@two", "@one"}, []int64{5, 20, 5, 5}, []int64{5, 0, 0, 5}},
+			{[]client.Limit{"@one", "@two", "@enforced"}, []int64{5, 5, 5, 95}, []int64{0, 0, 0, 0}},
+		} {
+			req := client.Request{Keys: keys, Limits: tt.limits, Costs: tt.costs}
+			took := func(what string, n []int64, err error) {
+				t.Helper()
+				if got := all(); err != nil || !slices.Equal(n, tt.want) || !slices.Equal(got, tt.want) {
+					t.Errorf("%s %v %v: %v taken, Charged is %v, %v; want %v", what, tt.limits, tt.costs, got, n, err, tt.want)
+				}
+			}
+			each := req
+			each.Each = true
+			n, err := must[client.Result](t)(c.Take(ctx, each)).Charged(each)
+			took("Take", n, err)
+			must[int64](t)(c.Reset(ctx, keys...))
+			hold := must[*client.Hold](t)(c.HoldRequest(ctx, req))
+			took("Hold", tt.want, nil)
+			must[client.Result](t)(hold.Settle(ctx, 0))
+			if got := all(); slices.Max(got) > 0 {
+				t.Errorf("Settle(0) of %v %v left %v", tt.limits, tt.costs, got)
+			}
+			must[int64](t)(c.Reset(ctx, keys...))
+		}
+
+		req := client.Request{Keys: keys, Limits: []client.Limit{"@one", "@two", "@enforced"}, Costs: []int64{95}, UpTo: true, Each: true}
+		for _, want := range [][]int64{{40, 10, 10, 90}, {0, 0, 0, 0}} {
+			if n := must[[]int64](t)(must[client.Result](t)(c.Take(ctx, req)).Charged(req)); !slices.Equal(n, want) || !slices.Equal(all(), []int64{40, 10, 10, 90}) {
+				t.Errorf("up to 95: %v taken, Charged is %v, want %v", all(), n, want)
+			}
+		}
+		must[int64](t)(c.Reset(ctx, keys...))
+
+		// A turn that cannot be waited for is given back, and no more.
+		queue := []string{"{x}d", "{x}e"}
+		must[client.Result](t)(c.Take(ctx, client.Request{Keys: queue, Limits: []client.Limit{"@queue"}}))
+		must[client.Result](t)(c.Take(ctx, client.Request{Keys: keys[:2], Limits: []client.Limit{"@two"}, Costs: []int64{5}}))
+		turn := client.Request{Keys: append(keys[:3:3], queue...), Limits: []client.Limit{"@two", "@one", "@queue"}, Costs: []int64{5, 70, 5, 1, 1}}
+		var limited *client.LimitedError
+		if err := c.WaitRequest(ctx, turn, time.Now().Add(time.Second)); !errors.As(err, &limited) {
+			t.Error(err)
+		}
+		if got := all()[:3]; !slices.Equal(got, []int64{5, 5, 0}) || left(t, c, queue[1], "fixed_window 20/d") != 19 {
+			t.Errorf("after a turn that was given back, %v are used", got)
 		}
 	}, embedded.WithLibrary(build.Text()))
 }

@@ -190,13 +190,13 @@ func TestReplies(t *testing.T) {
 		reply any
 		want  client.Result
 	}{
-		{"allowed", integers(1, 5, 4, 0, 6000, 1), client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}},
-		{"denied", integers(0, 5, 0, 5999, 30000, 2), client.Result{Limit: 5, RetryAfter: 5999 * time.Millisecond, ResetAfter: 30 * time.Second, Index: 2}},
-		{"never", integers(0, 5, 5, -1, 0, 1), client.Result{Limit: 5, Remaining: 5, RetryAfter: client.Never, Index: 1}},
+		{"allowed", integers(1, 5, 4, 0, 6000, 1), client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1, Source: client.SourceServer}},
+		{"denied", integers(0, 5, 0, 5999, 30000, 2), client.Result{Limit: 5, RetryAfter: 5999 * time.Millisecond, ResetAfter: 30 * time.Second, Index: 2, Source: client.SourceServer}},
+		{"never", integers(0, 5, 5, -1, 0, 1), client.Result{Limit: 5, Remaining: 5, RetryAfter: client.Never, Index: 1, Source: client.SourceServer}},
 		{"a newer library", append(integers(1, 5, 4, 0, 6000, 1), "more", []any{int64(7)}),
-			client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}},
+			client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1, Source: client.SourceServer}},
 		{"longer than a Duration", integers(0, 1<<53, 1<<53, math.MaxInt64, 1<<53, 1),
-			client.Result{Limit: 1 << 53, Remaining: 1 << 53, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1}},
+			client.Result{Limit: 1 << 53, Remaining: 1 << 53, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1, Source: client.SourceServer}},
 	} {
 		c := newClient(t, &fake{reply: tt.reply})
 		req := client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"5/m", "5/m"}}
@@ -228,23 +228,23 @@ func TestAgainstLibrary(t *testing.T) {
 		want client.Result
 	}{
 		{"peek", 0, func() (client.Result, error) { return c.Peek(ctx, "k", three) },
-			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1}},
+			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"allow", 0, func() (client.Result, error) { return c.Allow(ctx, "k", three) },
-			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1}},
+			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"cost above capacity", time.Hour, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 4) },
-			client.Result{Limit: 3, Remaining: 2, RetryAfter: never, ResetAfter: 7 * time.Hour, Index: 1}},
+			client.Result{Limit: 3, Remaining: 2, RetryAfter: never, ResetAfter: 7 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"peek at more than is left", 0, func() (client.Result, error) { return c.PeekN(ctx, "k", three, 3) },
-			client.Result{Limit: 3, Remaining: 2, RetryAfter: 7 * time.Hour, ResetAfter: 7 * time.Hour, Index: 1}},
+			client.Result{Limit: 3, Remaining: 2, RetryAfter: 7 * time.Hour, ResetAfter: 7 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"the last two", 0, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 2) },
-			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1}},
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"cost 0", 0, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 0) },
-			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1}},
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1, Source: client.SourceServer}},
 		{"two keys, the second empty", 0, func() (client.Result, error) { return c.Take(ctx, request("9/d", three)) },
-			client.Result{Limit: 3, RetryAfter: 7 * time.Hour, ResetAfter: 23 * time.Hour, Index: 2}},
+			client.Result{Limit: 3, RetryAfter: 7 * time.Hour, ResetAfter: 23 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"the same, later", 7 * time.Hour, func() (client.Result, error) { return c.Take(ctx, request("9/d", three)) },
-			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"peek at two keys", 8 * time.Hour, func() (client.Result, error) { return c.PeekRequest(ctx, request("9/d", three)) },
-			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 	} {
 		server.Advance(step.wait)
 		got, err := step.call()
@@ -269,8 +269,8 @@ func TestResultExample(t *testing.T) {
 	for range 6 {
 		got = append(got, must[client.Result](t)(c.Allow(t.Context(), "k", "10/m burst=5")))
 	}
-	first := client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}
-	sixth := client.Result{Limit: 5, RetryAfter: 6 * time.Second, ResetAfter: 30 * time.Second, Index: 1}
+	first := client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1, Source: client.SourceServer}
+	sixth := client.Result{Limit: 5, RetryAfter: 6 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer}
 	if !reflect.DeepEqual(got[0], first) || !reflect.DeepEqual(got[5], sixth) {
 		t.Errorf("first %+v, sixth %+v", got[0], got[5])
 	}
@@ -306,9 +306,13 @@ func TestPeekFromReplica(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourceBatch: "batch", client.SourceMemory: "memory", client.SourceLocal: "local", client.SourcePolicy: "policy", 99: "Source(99)"} {
+	for source, want := range map[client.Source]string{client.SourceNone: "none", client.SourceServer: "server", client.SourceBatch: "batch", client.SourceMemory: "memory", client.SourceLocal: "local", client.SourcePolicy: "policy", 99: "Source(99)"} {
 		if got := source.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(source), got, want)
 		}
+	}
+	down := newClient(t, &fake{err: redis.ErrPoolTimeout})
+	if res, err := down.Allow(t.Context(), "k", "5/m"); err == nil || res.Source != client.SourceNone {
+		t.Errorf("a call without a server: %+v, %v", res, err)
 	}
 }

@@ -54,6 +54,24 @@ func TestEach(t *testing.T) {
 	wantEach(t, "without Each", got, err)
 }
 
+// A newer library may add elements to a reply. They do not change Result.Each.
+func TestEachOfANewerLibrary(t *testing.T) {
+	each := []any{integers(1, 2, 1, 0, 5000), integers(1, 100, 99, 0, 600)}
+	want := []client.KeyResult{
+		{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 5 * time.Second},
+		{Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 600 * time.Millisecond},
+	}
+	for _, shadow := range [][]any{nil, integers(1, 0, 2)} {
+		reply := append(integers(1, 2, 1, 0, 5000, 1), shadow...)
+		c := newClient(t, &fake{reply: append(reply, each, int64(7), []any{int64(8), int64(9)})})
+		got, err := c.Take(t.Context(), eachOf())
+		wantEach(t, "two more elements", got, err, want...)
+		if (got.Shadow != nil) != (shadow != nil) {
+			t.Errorf("the shadow is %+v, and the reply has %v", got.Shadow, shadow)
+		}
+	}
+}
+
 // A repeated call with an OnceKey returns the first call's Result.Each if both calls have Each set.
 func TestEachOnce(t *testing.T) {
 	_, c := atNoon(t)
@@ -83,8 +101,8 @@ func TestEachUnderAShadow(t *testing.T) {
 	req := one("k", "@try", 2)
 	req.Each = true
 	got, err := c.Take(t.Context(), req)
-	wantResult(t, "over the shadow", got, err, client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1,
-		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}})
+	wantResult(t, "over the shadow", got, err, client.WithCharged(client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1, Source: client.SourceServer,
+		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}}, 0))
 }
 
 // A server decides a request with Each even if the client has units in a batch or remembers a

@@ -14,8 +14,12 @@ import (
 )
 
 // server starts an embedded server with the library. The server's clock is stopped.
-func server() (addr string, stop func()) {
-	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
+func server(policies ...functions.Policy) (addr string, stop func()) {
+	build, err := functions.New(functions.WithPolicies(policies...))
+	if err != nil {
+		panic(err)
+	}
+	s, err := embedded.Start(embedded.WithLibrary(build.Text()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	if err != nil {
 		panic(err)
 	}
@@ -23,8 +27,8 @@ func server() (addr string, stop func()) {
 }
 
 // newLimiter starts a server and returns a client for it, as in the first example.
-func newLimiter() (limiter *client.Client, stop func()) {
-	addr, stopServer := server()
+func newLimiter(policies ...functions.Policy) (limiter *client.Client, stop func()) {
+	addr, stopServer := server(policies...)
 	limiter, err := client.Open("redis://"+addr, client.WithTimeout(time.Minute))
 	if err != nil {
 		panic(err)
@@ -291,6 +295,33 @@ func ExampleClient_Hold() {
 	// 150 used, 850 left
 	// 1100 used, 0 left
 	// come back in 27m0s
+}
+
+// One estimate is held for a policy and for a quota of the calendar month. What was not used is given
+// back to both.
+func ExampleClient_HoldRequest() {
+	limiter, stop := newLimiter(functions.Policy{Name: "tokens", Limits: []functions.PolicyLimit{{Limit: "1000/m"}}})
+	defer stop()
+	ctx := context.Background()
+	const quota = "fixed_window 50000/mo align=clock"
+	hold, err := limiter.HoldRequest(ctx, client.Request{
+		Keys:   []string{"{acme}:ann", "{acme}:quota"},
+		Limits: []client.Limit{"@tokens", quota},
+		Costs:  []int64{800},
+	})
+	if err != nil || !hold.OK() {
+		fmt.Println("not now", err)
+		return
+	}
+	minute, err := hold.Settle(ctx, 650)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	month, err := limiter.PeekN(ctx, "{acme}:quota", quota, 0)
+	fmt.Println(minute.Remaining, "left this minute,", month.Remaining, "this month", err)
+	// Output:
+	// 350 left this minute, 49350 this month <nil>
 }
 
 // If no server decides, the application chooses what to do. The error says whether the call may

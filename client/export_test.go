@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,12 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// WithCharged returns r as if the reply had said what each key was charged.
+func WithCharged(r Result, units ...int64) Result {
+	r.charged = units
+	return r
 }
 
 // SetClock sets the clock that c uses for the decisions it makes itself.
@@ -173,4 +180,19 @@ func (d lateDecider) decide(ctx context.Context, req *Request) (Result, error) {
 	defer limited.release()
 	<-limited.wait()
 	return d.server.decide(limited, req)
+}
+
+// ServerErrors returns the beginnings of the servers' own errors that c knows: those after which the
+// call was not executed, and those after which it may have been.
+func ServerErrors() (notExecuted, unknown []string) {
+	for _, r := range replies {
+		switch {
+		case strings.HasPrefix(r.prefix, "RATELIMIT "):
+		case r.sentence == noCommand:
+			unknown = append(unknown, r.prefix)
+		default:
+			notExecuted = append(notExecuted, r.prefix)
+		}
+	}
+	return notExecuted, unknown
 }

@@ -24,19 +24,19 @@ func TestForce(t *testing.T) {
 		n    int64
 		want client.Result
 	}{
-		{"what fits", 0, 4, client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1}},
-		{"what does not fit", 0, 11, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1}},
-		{"nothing", time.Second, 0, client.Result{Allowed: true, Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1}},
+		{"what fits", 0, 4, client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1, Source: client.SourceServer}},
+		{"what does not fit", 0, 11, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1, Source: client.SourceServer}},
+		{"nothing", time.Second, 0, client.Result{Allowed: true, Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: client.SourceServer}},
 	} {
 		server.Advance(step.wait)
 		got, err := c.Take(ctx, forced(step.n))
 		wantResult(t, step.name, got, err, step.want)
 	}
 	got, err := c.Allow(ctx, "k", "10/m")
-	wantResult(t, "in debt", got, err, client.Result{Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1})
+	wantResult(t, "in debt", got, err, client.Result{Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: client.SourceServer})
 	require(t, c.Block(ctx, time.Minute, "k"))
 	got, err = c.Take(ctx, forced(3))
-	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1})
+	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer})
 }
 
 // A remembered denial does not apply to a call with Force.
@@ -61,7 +61,7 @@ func TestRefundOnce(t *testing.T) {
 	for _, losses := range []int{3, 0} {
 		p.lose(losses, false)
 		got, err := c.Refund(ctx, req)
-		wantResult(t, "refund", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 12 * time.Hour, Index: 1})
+		wantResult(t, "refund", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 12 * time.Hour, Index: 1, Source: client.SourceServer})
 		if n := p.seen(); n != losses+1 {
 			t.Errorf("sent %d times, want %d", n, losses+1)
 		}

@@ -64,7 +64,8 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limi
 // the lease then expires on the server. If another Hold of the same Lease is running, the error is
 // [ErrBadArgs]. If the library on the server is too old to say how long a lease is held, Hold
 // releases the lease, does not run f, and returns [ErrNotDeployed]. Under a shadow policy f runs
-// even if no lease is available.
+// even if no lease is available, and goes on if the lease is lost. If a deployment changes whether the
+// policy is a shadow, Hold follows it at the next renewal.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return l.client.observers.refuse(ctx, "acquire", l.keys, []Limit{l.limit}, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
@@ -96,7 +97,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	done := make(chan struct{})
 	if !l.client.server.lifetime.run(func() {
 		defer close(done)
-		if lost = l.keep(renewing, sent, res.Lease); lost != nil {
+		if lost = l.keep(renewing, sent, &res); lost != nil {
 			lose(lost)
 		}
 	}) {
@@ -128,10 +129,12 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
 // keep renews a lease until ctx is done. The call that acquired the lease was sent at the time
-// `sent`, and the lease expires ttl later. keep returns an error if the lease was lost.
-func (l *Lease) keep(ctx context.Context, sent time.Time, ttl time.Duration) error {
+// `sent`, and *last is its result. keep stores the result of each renewal in *last. It returns an
+// error if the lease was lost. Under a shadow policy, a lost lease is no error.
+func (l *Lease) keep(ctx context.Context, sent time.Time, last *Result) error {
 	var why error // why the last renewal failed
 	for {
+		ttl := last.Lease
 		// The server counts in whole milliseconds, so the lease may expire there up to 1 ms
 		// earlier.
 		lapses := sent.Add(ttl - time.Millisecond)
@@ -156,13 +159,14 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, ttl time.Duration) err
 		case err != nil:
 			why = err
 		case notHeld(res):
+			*last = res
 			return nil
 		case !res.Allowed:
 			return l.lost("the server does not hold it any more: it lapsed, or was released or reset", nil)
 		case res.Lease == 0: // a library that does not say for how long was deployed in the meantime
 			why = l.tooOld("renew")
 		default:
-			why, sent, ttl = nil, now, res.Lease
+			why, sent, *last = nil, now, res
 		}
 	}
 }

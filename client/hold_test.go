@@ -488,3 +488,42 @@ func TestHoldUnderAShadow(t *testing.T) {
 		}
 	}, embedded.WithLibrary(build.Text()))
 }
+
+// If the policy becomes a shadow policy while the function runs, Hold goes on without a lease. If it
+// becomes enforced, Hold notices that the lease is lost.
+func TestHoldWhilePolicyChanges(t *testing.T) {
+	text := func(shadow bool) string {
+		return must[functions.Build](t)(functions.New(functions.WithPolicies(
+			functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: shadow},
+		))).Text()
+	}
+	for _, tt := range []struct {
+		name          string
+		shadow, later bool
+		pause         time.Duration // after the lease is lost, until the function ends
+		want          error
+	}{
+		{"becomes a shadow", false, true, time.Minute, nil},
+		{"becomes a shadow, lost before the end", false, true, time.Second, nil},
+		{"becomes enforced", true, false, time.Minute, client.ErrLeaseLost},
+		{"becomes enforced, lost before the end", true, false, time.Second, client.ErrLeaseLost},
+		{"stays a shadow", true, true, time.Second, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				var ended error
+				err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
+					must[any](t)(v.server.Do("FUNCTION", "LOAD", "REPLACE", text(tt.later)))
+					time.Sleep(11 * time.Second) // one renewal
+					must[int64](t)(c.Reset(ctx, "jobs"))
+					time.Sleep(tt.pause)
+					ended = context.Cause(ctx)
+					return nil
+				})
+				if !errors.Is(err, tt.want) || ended != nil && !errors.Is(ended, tt.want) {
+					t.Errorf("%v, and the context ended with %v; want %v", err, ended, tt.want)
+				}
+			}, embedded.WithLibrary(text(tt.shadow)))
+		})
+	}
+}

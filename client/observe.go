@@ -45,7 +45,7 @@ type Observation struct {
 	Began    time.Time     // start time by this process's clock
 	Duration time.Duration // duration of the call, including retries
 	Outcome  Outcome
-	Source   Source // source of the decision; meaningless if the call returned an error
+	Source   Source // source of the decision; SourceServer if the call makes no decision, SourceNone after an error
 	Err      error  // the error that the call returned, or the reason why no server decided (Result.Err)
 }
 
@@ -115,9 +115,12 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 		return
 	}
 	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: OutcomeDenied, Err: *err}
-	if res != nil {
+	switch {
+	case res != nil:
 		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)
 		seen.Policy = o.policy(limits, seen.Err == nil)
+	case *err == nil:
+		seen.Source = SourceServer
 	}
 	switch {
 	case errors.Is(*err, ErrMisconfigured):

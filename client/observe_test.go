@@ -108,7 +108,7 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 				want := client.Observation{Operation: tt.operation, Outcome: tt.outcome, Source: client.SourceServer}
 				kind := ""
 				if fails {
-					want.Outcome, want.Err, kind = client.OutcomeError, err, "no_permission"
+					want.Outcome, want.Source, want.Err, kind = client.OutcomeError, client.SourceNone, err, "no_permission"
 				}
 				if got.Began.Before(before) || got.Began.Add(got.Duration).After(time.Now()) || got.Duration <= 0 {
 					t.Errorf("began at %v for %v, and the call was from %v on", got.Began, got.Duration, before)
@@ -275,7 +275,7 @@ func TestObserverWithoutDecision(t *testing.T) {
 		outcome  client.Outcome
 		source   client.Source
 	}{
-		{client.ReturnError, client.OutcomeError, client.SourceServer},
+		{client.ReturnError, client.OutcomeError, client.SourceNone},
 		{client.FailOpen, client.OutcomeAllowed, client.SourcePolicy},
 		{client.FailClosed, client.OutcomeDenied, client.SourcePolicy},
 	} {

@@ -20,19 +20,19 @@ func TestOverride(t *testing.T) {
 	require(t, c.Override(ctx, "fixed_window 12/m", 30*time.Second-time.Nanosecond, "{a}:2")) // replaces the first
 	require(t, c.Override(ctx, "12/m", 30*time.Second, "{a}:1"))
 	got, err := c.Allow(ctx, "{a}:1", "6/m")
-	wantResult(t, "what was used stays used", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 5, ResetAfter: 35 * time.Second, Index: 1})
+	wantResult(t, "what was used stays used", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 5, ResetAfter: 35 * time.Second, Index: 1, Source: client.SourceServer})
 	got, err = c.Take(ctx, client.Request{Keys: []string{"{a}:2", "{a}:3"}, Limits: []client.Limit{"6/m", "sliding_log 6/m"}})
-	wantResult(t, "of one of two keys", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: time.Minute, Index: 2})
+	wantResult(t, "of one of two keys", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: time.Minute, Index: 2, Source: client.SourceServer})
 	got, err = c.Peek(ctx, "{a}:2", "6/m")
-	wantResult(t, "peek", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 10, ResetAfter: time.Minute, Index: 1})
+	wantResult(t, "peek", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 10, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer})
 	if n := must[int64](t)(c.EndOverride(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("EndOverride of a key with an override and another answers %d, want 1", n)
 	}
 	got, err = c.Peek(ctx, "{a}:1", "6/m")
-	wantResult(t, "after EndOverride", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 45 * time.Second, Index: 1})
+	wantResult(t, "after EndOverride", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 45 * time.Second, Index: 1, Source: client.SourceServer})
 	server.Advance(30 * time.Second)
 	got, err = c.Peek(ctx, "{a}:2", "fixed_window 6/m")
-	wantResult(t, "after the end", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 4, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "after the end", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 4, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	if n := must[int64](t)(c.EndOverride(ctx, "{a}:2")); n != 0 {
 		t.Errorf("EndOverride of a key whose override has ended answers %d, want 0", n)
 	}
@@ -40,7 +40,7 @@ func TestOverride(t *testing.T) {
 	lease := c.Lease("jobs", client.Concurrency(1, time.Second), "")
 	require(t, c.Override(ctx, client.Concurrency(3, time.Minute), time.Hour, "jobs"))
 	got, err = lease.Acquire(ctx)
-	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Lease: time.Minute, Index: 1})
+	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Lease: time.Minute, Index: 1, Source: client.SourceServer})
 
 	for name, err := range map[string]error{
 		"no key":     c.Override(ctx, "6/m", time.Second),

@@ -214,7 +214,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 	}
 	if err := c.server.ready(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
-		report(SourceServer, err)
+		report(SourceNone, err)
 		return Result{}, err
 	}
 	w := c.queues.join(t.name, t.n, t.deadline)
@@ -225,7 +225,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	for denials := 0; ; denials++ {
 		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
 			err = t.ended(c, w, err, doubt)
-			report(SourceServer, err)
+			report(SourceNone, err)
 			return Result{}, err
 		}
 		if refused, wait := c.queues.refused(w); refused {

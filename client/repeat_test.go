@@ -42,7 +42,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 			way.opt.Addr = p.addr()
 			limiter := newClient(t, connect(t, way.opt))
 			require(t, direct.FlushAll(ctx).Err())
-			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1}
+			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1, Source: client.SourceServer}
 			for lost := range 4 {
 				p.lose(lost, false)
 				got, err := limiter.Take(ctx, withOnceKey("a"))

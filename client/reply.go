@@ -9,7 +9,7 @@ import (
 )
 
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
-// to nine, if present, are the shadow decision. For a request with Each, the last element holds the
+// to nine, if present, are the shadow decision. For a request with Each, the next element holds the
 // results of each key. Other elements may come from a newer library and are ignored.
 func parseResult(reply any, req *Request) (Result, bool) {
 	fields, _ := reply.([]any)
@@ -20,6 +20,7 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		n[3] < -1 || n[4] < 0 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false
 	}
+	each, charged := parseEach(fields[6:], req)
 	return Result{
 		Allowed:    n[0] > 0,
 		Taken:      req.units(n[0]),
@@ -28,8 +29,10 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		RetryAfter: milliseconds(n[3]),
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
+		Source:     SourceServer,
 		Shadow:     parseShadow(fields[6:], req),
-		Each:       parseEach(fields[6:], req),
+		Each:       each,
+		charged:    charged,
 	}, true
 }
 
@@ -50,25 +53,36 @@ func parseLease(reply any, req *Request) (Result, bool) {
 	return res, ok
 }
 
-// parseEach parses the results of each key, which are the last element of a reply to a request with
-// Each. It returns nil if they are missing.
-func parseEach(fields []any, req *Request) []KeyResult {
-	if !req.Each || len(fields) == 0 {
-		return nil
+// parseEach parses the results of each key, which are the first list in a reply to a request with
+// Each. It returns nil if they are missing. charged has how many units each key was charged, if the
+// call names a shadow policy.
+func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
+	if !req.Each {
+		return nil, nil
 	}
-	list, _ := fields[len(fields)-1].([]any)
+	var list []any
+	for _, field := range fields {
+		if found, ok := field.([]any); ok {
+			list = found
+			break
+		}
+	}
 	if len(list) != len(req.Keys) {
-		return nil
+		return nil, nil
 	}
-	each := make([]KeyResult, len(list))
+	each = make([]KeyResult, len(list))
 	for i, entry := range list {
-		var n [5]int64
-		if fields, _ := entry.([]any); !parseIntegers(fields, n[:]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
-			return nil
+		var n [6]int64
+		fields, _ := entry.([]any)
+		if !parseIntegers(fields, n[:5]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
+			return nil, nil
 		}
 		each[i] = KeyResult{n[0] > 0, n[1], n[2], milliseconds(n[3]), milliseconds(n[4])}
+		if parseIntegers(fields, n[:]) && n[5] >= 0 && n[5] <= mostCost {
+			charged = append(charged, n[5])
+		}
 	}
-	return each
+	return each, charged
 }
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they

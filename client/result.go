@@ -57,7 +57,8 @@ type Result struct {
 	// one key.
 	Index int
 
-	// Source is the source of the decision: a server, or the client without one.
+	// Source is the source of the decision: a server, or the client without one. It is [SourceNone]
+	// if the call returned an error.
 	Source Source
 
 	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided. If it
@@ -75,6 +76,8 @@ type Result struct {
 	// set Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to
 	// a call without Each.
 	Each []KeyResult
+
+	charged []int64 // how many units each key was charged, if the reply says so
 }
 
 // KeyResult is the separate result of one key's limit. Its fields mean the same as those of a
@@ -105,17 +108,18 @@ type Shadow struct {
 type Source int
 
 const (
-	SourceServer Source = iota // a server, for this call or, with [WithBatches], for a request shared with other calls
+	SourceNone   Source = iota // no decision: the call returned an error
+	SourceServer               // a server, for this call or, with [WithBatches], for a request shared with other calls
 	SourceBatch                // this process, from units that a server had charged: [WithBatches]
 	SourceMemory               // this process, because a server has just denied the key: [WithDenialMemory]
 	SourceLocal                // this process, because no server decided: [LocalLimiter]
 	SourcePolicy               // the client's [Fallback], because no server decided: FailOpen or FailClosed
 )
 
-// String returns the source as one word, for example for a log: "server", "batch", "memory",
-// "local" or "policy".
+// String returns the source as one word, for example for a log: "none", "server", "batch",
+// "memory", "local" or "policy".
 func (s Source) String() string {
-	words := [...]string{SourceServer: "server", SourceBatch: "batch", SourceMemory: "memory", SourceLocal: "local", SourcePolicy: "policy"}
+	words := [...]string{SourceNone: "none", SourceServer: "server", SourceBatch: "batch", SourceMemory: "memory", SourceLocal: "local", SourcePolicy: "policy"}
 	if s >= 0 && int(s) < len(words) {
 		return words[s]
 	}

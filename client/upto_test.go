@@ -25,25 +25,25 @@ func TestAllowAtMost(t *testing.T) {
 		want client.Result
 	}{
 		{"all of it", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 7) },
-			client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+			client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1, Source: client.SourceServer}},
 		{"nothing", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 0) },
-			client.Result{Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+			client.Result{Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1, Source: client.SourceServer}},
 		{"as many as fit", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 1<<53) },
-			client.Result{Allowed: true, Taken: 3, Limit: 10, ResetAfter: time.Minute, Index: 1}},
+			client.Result{Allowed: true, Taken: 3, Limit: 10, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer}},
 		{"none fits", time.Second, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 7) },
-			client.Result{Limit: 10, RetryAfter: 5 * time.Second, ResetAfter: 59 * time.Second, Index: 1}},
+			client.Result{Limit: 10, RetryAfter: 5 * time.Second, ResetAfter: 59 * time.Second, Index: 1, Source: client.SourceServer}},
 		{"a whole cost is not taken in parts", 0, func() (client.Result, error) { return c.AllowN(ctx, "j", "10/m", 7) },
-			client.Result{Allowed: true, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+			client.Result{Allowed: true, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1, Source: client.SourceServer}},
 		{"two keys", 0, func() (client.Result, error) { return c.Take(ctx, two) },
-			client.Result{Allowed: true, Taken: 3, Limit: 4, Remaining: 1, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Allowed: true, Taken: 3, Limit: 4, Remaining: 1, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"peek at two keys", 0, func() (client.Result, error) { return c.PeekRequest(ctx, two) },
-			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"two keys, what is left", 0, func() (client.Result, error) { return c.Take(ctx, two) },
-			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"two keys, nothing left in one", 0, func() (client.Result, error) { return c.Take(ctx, two) },
-			client.Result{Limit: 4, RetryAfter: 24 * time.Hour, ResetAfter: 24 * time.Hour, Index: 2}},
+			client.Result{Limit: 4, RetryAfter: 24 * time.Hour, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer}},
 		{"the first key was charged the same", 0, func() (client.Result, error) { return c.PeekN(ctx, "{u}:m", "10/m", 0) },
-			client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1}},
+			client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1, Source: client.SourceServer}},
 	} {
 		server.Advance(step.wait)
 		got, err := step.call()
@@ -64,7 +64,7 @@ func TestAllowAtMostOnce(t *testing.T) {
 	c := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
 	req := withOnceKey("a")
 	req.Costs, req.UpTo = []int64{7}, true
-	want := client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 1008 * time.Minute, Index: 1}
+	want := client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 1008 * time.Minute, Index: 1, Source: client.SourceServer}
 	p.lose(3, false)
 	got, err := c.Take(ctx, req)
 	wantResult(t, "the fourth call", got, err, want)
@@ -80,7 +80,7 @@ func TestAllowAtMostOnce(t *testing.T) {
 	wantResult(t, "the same work without a number", got, err, want)
 	req.OnceKey += ":b"
 	got, err = c.Take(ctx, req)
-	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1})
+	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1, Source: client.SourceServer})
 }
 
 // An enforced limit decides how many units are taken. A shadow policy decides how many of these it
@@ -91,10 +91,10 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
 	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
 	got, err := c.AllowAtMost(t.Context(), "k", "@try", 5)
-	wantResult(t, "with units left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1,
+	wantResult(t, "with units left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1, Source: client.SourceServer,
 		Shadow: &client.Shadow{Allowed: true, Taken: 3, Index: 1}})
 	got, err = c.AllowAtMost(t.Context(), "k", "@try", 5)
-	wantResult(t, "with none left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1,
+	wantResult(t, "with none left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1, Source: client.SourceServer,
 		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 

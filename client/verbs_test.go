@@ -37,19 +37,19 @@ func TestRefund(t *testing.T) {
 	req := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 24/d"}, Costs: []int64{5, 24}, UsageKey: "{u}:usage"}
 	must[client.Result](t)(c.Take(ctx, req))
 	got, err := c.Refund(ctx, req)
-	wantResult(t, "all of it", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1})
+	wantResult(t, "all of it", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: client.SourceServer})
 	got, err = c.Take(ctx, req)
-	wantResult(t, "taken again", got, err, client.Result{Allowed: true, Limit: 24, ResetAfter: 24 * time.Hour, Index: 2})
+	wantResult(t, "taken again", got, err, client.Result{Allowed: true, Limit: 24, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer})
 	got, err = c.RefundN(ctx, "{u}:m", "10/m", 3)
-	wantResult(t, "a part", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1})
+	wantResult(t, "a part", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1, Source: client.SourceServer})
 	got, err = c.RefundN(ctx, "{u}:m", "10/m", 1000)
-	wantResult(t, "more than was taken", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1})
+	wantResult(t, "more than was taken", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: client.SourceServer})
 	if usage := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); usage.Allowed != 2 || usage.Cost != 10 {
 		t.Errorf("refunds were counted under the usage key: %+v", usage)
 	}
 	require(t, c.Block(ctx, time.Minute, "{u}:m"))
 	got, err = c.Refund(ctx, req)
-	wantResult(t, "while one key is blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: 24 * time.Hour, Index: 1})
+	wantResult(t, "while one key is blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: 24 * time.Hour, Index: 1, Source: client.SourceServer})
 	if left := must[client.Result](t)(c.PeekN(ctx, "{u}:d", "token_bucket 24/d", 0)); left.Remaining != 0 {
 		t.Errorf("a refund that was denied gave %d back to the other key", left.Remaining)
 	}
@@ -66,7 +66,7 @@ func TestBlock(t *testing.T) {
 	}
 	for _, key := range []string{"{a}:1", "{a}:2"} {
 		got, err := c.Allow(ctx, key, "6/m")
-		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
+		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	}
 	// BlockAtLeast shortens no block. The two keys above stay blocked for 30 s. The first call blocks
 	// {a}:3 for 20 s, and the second call, for 10 s, changes nothing.
@@ -74,16 +74,16 @@ func TestBlock(t *testing.T) {
 		require(t, c.BlockAtLeast(ctx, d, "{a}:1", "{a}:2", "{a}:3"))
 	}
 	got, err := c.Peek(ctx, "{a}:3", "6/m")
-	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1})
+	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1, Source: client.SourceServer})
 	server.Advance(20 * time.Second)
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("unblock of a blocked key and another answers %d, want 1", n)
 	}
 	got, err = c.Allow(ctx, "{a}:1", "6/m")
-	wantResult(t, "after 20 s two have come back", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 50 * time.Second, Index: 1})
+	wantResult(t, "after 20 s two have come back", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 50 * time.Second, Index: 1, Source: client.SourceServer})
 	server.Advance(10 * time.Second)
 	got, err = c.Allow(ctx, "{a}:2", "6/m")
-	wantResult(t, "the block has ended", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: 10 * time.Second, Index: 1})
+	wantResult(t, "the block has ended", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: 10 * time.Second, Index: 1, Source: client.SourceServer})
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:2")); n != 0 {
 		t.Errorf("unblock of a key whose block has ended answers %d, want 0", n)
 	}
@@ -234,17 +234,17 @@ func TestLease(t *testing.T) {
 		t.Fatalf("ids %q, %q, %q", one.ID(), two.ID(), three.ID())
 	}
 	got, err := one.Acquire(ctx)
-	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
+	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	got, err = one.Acquire(ctx)
-	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
+	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	server.Advance(10 * time.Second)
 	must[client.Result](t)(two.Acquire(ctx))
 	got, err = three.Acquire(ctx)
-	wantResult(t, "a third", got, err, client.Result{Limit: 2, RetryAfter: 20 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "a third", got, err, client.Result{Limit: 2, RetryAfter: 20 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	got, err = one.Renew(ctx)
-	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1})
+	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
 	got, err = three.Renew(ctx)
-	wantResult(t, "renewed without one", got, err, client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: 30 * time.Second, Index: 1})
+	wantResult(t, "renewed without one", got, err, client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
 
 	elsewhere := c.Lease("jobs", limit, two.ID())
 	for _, step := range []struct {
@@ -283,7 +283,7 @@ func TestShadowLease(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got, err := two.Acquire(ctx)
-	wantResult(t, "more than the policy has", got, err, client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1,
+	wantResult(t, "more than the policy has", got, err, client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer,
 		Shadow: &client.Shadow{RetryAfter: time.Minute, Index: 1}})
 	if must[bool](t)(two.Release(ctx)) || !must[bool](t)(one.Release(ctx)) {
 		t.Error("two was held, or one was not")

@@ -98,12 +98,14 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	// Close waits until a turn that cannot be waited for is given back.
 	defer c.server.lifetime.hold()()
 	var sent time.Time
+	take := req
+	take.Each = req.Each || req.policies() > 1 // so that Charged is exact
 	res, err := c.inTurn(ctx, turn{
 		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
 		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
 		try: func(ctx context.Context) (Result, error) {
 			sent = time.Now()
-			return c.Take(ctx, req)
+			return c.Take(ctx, take)
 		},
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)

@@ -114,6 +114,8 @@ func (s *scenario) judge(st *step, id int64, req client.Request, all []outcome) 
 	}
 	o := all[0]
 	switch x := a.delivered; {
+	case o.err != nil && o.res.Source != client.SourceNone:
+		s.broke("Source is true", "%+v with %v", o.res, o.err)
 	case o.err != nil:
 		if !unknown(o.err) && len(a.moved) > 0 {
 			s.broke("an error changes nothing", "%v, and the server moved %v", o.err, a.moved)
@@ -180,13 +182,13 @@ func (s *scenario) balance(st *step, req client.Request, a account, told func(i 
 			}
 			s.idle = s.pools[p] == 0
 			free := s.pools[p] + took - a.lost[s.plan.Prefix+key] - c.sure
-			overridden := false
-			s.outside(func() { overridden = s.model.Overridden(s.plan.Prefix + key) })
+			queued := false
+			s.outside(func() { queued = s.model.Queued(s.plan.Prefix + key) })
 			switch {
 			case free < 0:
 				s.broke("units on the server = units reported as taken", "%s: callers were told of %d units; the server took %d, and %d were left of earlier ones",
 					key, c.sure, took, s.pools[p])
-			case overridden: // by a leaky_bucket, of whose units a client drops all but one; see WithBatches
+			case queued: // a client drops all but one unit of a request that a leaky_bucket decided; see WithBatches
 			case free > 0 && a.denied && st.verb == "take" && st.slow == 0 && s.pools[p] == 0 && callers > 1 && a.lost[s.plan.Prefix+key] == 0 && len(st.faults) == 0:
 				s.broke("nobody is denied who was charged", "%s: %d units were taken in advance for nobody, and callers were denied; they were told of %d", key, free, c.sure)
 			}

@@ -2,7 +2,10 @@ package embedded
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
 // clock is the server's clock. It is read once per command, so the time does not change during a
@@ -50,6 +53,25 @@ func (s *Server) Time() time.Time {
 	defer s.mu.Unlock()
 	s.clock.read()
 	return s.clock.now
+}
+
+// cmdDebug handles DEBUG SET-TIME, which only this server has: it is SetTime for clients in any
+// language. The time is in microseconds since the epoch. cmdDebug rejects other subcommands.
+func cmdDebug(s *Server, c *session, args []string) engine.Reply {
+	if !strings.EqualFold(args[0], "SET-TIME") {
+		return notSupported("DEBUG "+strings.ToUpper(args[0]), "only DEBUG SET-TIME is")
+	}
+	if len(args) != 2 {
+		return engine.Error("ERR wrong number of arguments for 'debug|set-time' command")
+	}
+	us, err := parseInt(args[1])
+	if err != nil {
+		return errNotInteger
+	}
+	if err := s.setTime(time.UnixMicro(us)); err != nil {
+		return engine.Error("ERR " + err.Error())
+	}
+	return ok
 }
 
 func (s *Server) setTime(t time.Time) error {

@@ -32,7 +32,7 @@ func (s *Server) commandHandlers() map[string]*command {
 		"EXPIREAT": cmdExpire("expireat", 1000, true), "PEXPIREAT": cmdExpire("pexpireat", 1, true),
 		"TTL": cmdTTL(true, false), "PTTL": cmdTTL(false, false),
 		"EXPIRETIME": cmdTTL(true, true), "PEXPIRETIME": cmdTTL(false, true),
-		"TIME":   cmdTime,
+		"TIME": cmdTime, "DEBUG": cmdDebug,
 		"RENAME": cmdRename("RENAME"), "RENAMENX": cmdRename("RENAMENX"),
 		"COPY":     cmdCopy,
 		"FLUSHALL": cmdFlush("FLUSHALL"), "FLUSHDB": cmdFlush("FLUSHDB"),
@@ -62,7 +62,7 @@ func (s *Server) commandHandlers() map[string]*command {
 // arity.
 const commandTable = `
 - none      COMMAND -1  DBSIZE 1  ECHO 2  INFO -1  KEYS 2  PING -1  PUBLISH 3  PUBSUB -2  RANDOMKEY 1  SCAN -2  SELECT 2  TIME 1
-s none      AUTH -2  CLIENT -2  CLUSTER -2  CONFIG -2  DISCARD 1  EXEC 1  FUNCTION -2  HELLO -1  MULTI 1  PSUBSCRIBE -2
+s none      AUTH -2  CLIENT -2  CLUSTER -2  CONFIG -2  DEBUG -2  DISCARD 1  EXEC 1  FUNCTION -2  HELLO -1  MULTI 1  PSUBSCRIBE -2
 s none      PUNSUBSCRIBE -1  QUIT -1  READONLY 1  READWRITE 1  RESET 1  SCRIPT -2  SUBSCRIBE -2  UNSUBSCRIBE -1  UNWATCH 1  WAIT 3
 w none      FLUSHALL -1  FLUSHDB -1  SWAPDB 3
 - first     BITCOUNT -2  BITPOS -3  DUMP 2  EXPIRETIME 2  GEODIST -4  GEOPOS -2  GEORADIUSBYMEMBER_RO -5  GEORADIUS_RO -6

@@ -10,7 +10,8 @@
 // FCALL and FCALL_RO behave as on Redis 7. gopher-lua runs the library's code, and miniredis runs
 // the commands that functions call. A command, a transaction or a function call is never
 // interleaved with those of another connection. The clock can be stopped, set and moved (SetTime,
-// Advance). Keys expire by this clock, to the millisecond, as on Redis.
+// Advance, and DEBUG SET-TIME for clients). Keys expire by this clock, to the millisecond, as on
+// Redis.
 //
 // # Differences from Redis
 //
@@ -69,7 +70,7 @@
 //	fcall.go       calls functions, and checks the commands that they call
 //	functions.go   FUNCTION: loads and lists libraries
 //	expiry.go      when keys expire; deletes them
-//	clock.go       the time: SetTime, Advance
+//	clock.go       the time: SetTime, Advance, DEBUG SET-TIME
 //	internal/engine  libraries and function calls: load.go, call.go, budget.go for
 //	                 time and memory, api.go for redis.call and the rest of the Lua API
 //	internal/lualib  Lua library functions whose results differ in gopher-lua

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
@@ -67,6 +68,14 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 		}
 	}()
 	s.capture.reset()
+	if hasScores := strings.EqualFold(words[0][:1], "z"); hasScores && !c.peer.Resp3 {
+		// In RESP2, miniredis writes scores as strings, in another form than Redis.
+		c.peer.Resp3 = true
+		defer func() {
+			c.peer.Resp3 = false
+			reply, _ = appendResp2(nil, reply)
+		}()
+	}
 	s.keyspace.Server().Dispatch(c.peer, words)
 	c.peer.Flush()
 	return s.capture.reply.Bytes()

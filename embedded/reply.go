@@ -69,6 +69,40 @@ func appendList(b []byte, kind byte, n int, list []engine.Reply, resp3 bool, end
 	return b
 }
 
+// appendResp2 appends the first of the RESP3 replies in from, converted to RESP2. It returns the result
+// and the remaining replies. Doubles become strings, in the form that Redis uses.
+func appendResp2(b, from []byte) (to, rest []byte) {
+	end := bytes.Index(from, []byte("\r\n")) + 2
+	if end < 2 {
+		return append(b, from...), nil
+	}
+	head, rest := from[:end], from[end:]
+	n, _ := strconv.Atoi(string(from[1 : end-2]))
+	switch head[0] {
+	case ',':
+		v, _ := strconv.ParseFloat(string(from[1:end-2]), 64)
+		return appendReply(b, engine.FormatDouble(v), false, maxReply), rest
+	case '_':
+		return appendReply(b, nil, false, maxReply), rest
+	case '$':
+		size := 0 // of a null
+		if n >= 0 {
+			size = n + len("\r\n")
+		}
+		return append(append(b, head...), rest[:size]...), rest[size:]
+	case '*', '~', '%':
+		if head[0] == '%' {
+			n *= 2
+		}
+		b = appendHead(b, '*', int64(n))
+		for range n {
+			b, rest = appendResp2(b, rest)
+		}
+		return b, rest
+	}
+	return append(b, head...), rest
+}
+
 // parseReply parses one reply from miniredis for an in-process session. It returns the reply and
 // the remaining bytes. Maps and sets become arrays, as in RESP2, and doubles become strings.
 func parseReply(b []byte) (engine.Reply, []byte, error) {

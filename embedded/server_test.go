@@ -159,6 +159,43 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// TestClientsSetTheTime checks DEBUG SET-TIME, which clients use instead of SetTime.
+func TestClientsSetTheTime(t *testing.T) {
+	s := Run(t, WithLibrary(lib("return redis.call('DEBUG', 'SET-TIME', '1')")))
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer func() { _ = client.Close() }()
+	for _, step := range []struct {
+		call []any
+		want string
+	}{
+		{[]any{"DEBUG", "SET-TIME", "1700000000000000"}, "OK"},
+		{[]any{"TIME"}, "[1700000000 0]"},
+		{[]any{"SET", "k", "v", "PX", 1000}, "OK"},
+		{[]any{"debug", "set-time", 1700000001000999}, "OK"},
+		{[]any{"PTTL", "k"}, "0"},
+		{[]any{"DEBUG", "SET-TIME", 1700000001001000}, "OK"},
+		{[]any{"EXISTS", "k"}, "0"},
+		{[]any{"DEBUG", "SET-TIME", 1600000000000000}, "OK"},
+		{[]any{"TIME"}, "[1600000000 0]"},
+		{[]any{"DEBUG", "SET-TIME", 0}, "ERR embedded: the clock cannot be set to 1970-01-01T00:00:00Z: give a time after 1970-01-01 UTC"},
+		{[]any{"DEBUG", "SET-TIME", "now"}, "ERR value is not an integer or out of range"},
+		{[]any{"DEBUG", "SET-TIME"}, "ERR wrong number of arguments for 'debug|set-time' command"},
+		{[]any{"DEBUG", "SLEEP", 1}, "ERR DEBUG SLEEP is not supported by the embedded server: only DEBUG SET-TIME is"},
+		{[]any{"TIME"}, "[1600000000 0]"},
+	} {
+		reply, err := client.Do(t.Context(), step.call...).Result()
+		if err != nil {
+			reply = err
+		}
+		if got := fmt.Sprint(reply); got != step.want {
+			t.Errorf("%v: %s, want %s", step.call, got, step.want)
+		}
+	}
+	if _, err := s.Do("FCALL", "f", 0); err == nil || !strings.Contains(err.Error(), "This Redis command is not allowed from script") {
+		t.Errorf("a function sets the clock: %v", err)
+	}
+}
+
 func TestTimeStandsStillDuringACall(t *testing.T) {
 	s := Run(t, WithLibrary(lib(`
 		local a = redis.call('TIME')

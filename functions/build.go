@@ -14,7 +14,7 @@ import (
 // Name is the library's name on the server.
 const Name = "ratelimit"
 
-// Contract is the version of the wire contract (CONTRACT.md) that the library implements.
+// Contract is the version of the wire contract (CALLS.md and SEMANTICS.md) that the library implements.
 const Contract = 1
 
 // version is the version of the library and of the command, which are released together. The Git

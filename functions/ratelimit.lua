@@ -10,11 +10,11 @@
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
 -- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
--- functions. functions/CONTRACT.md describes the arguments and replies.
+-- functions. functions/CALLS.md describes the arguments and replies.
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b8268b7e73ef'
+local BUILD_ID = 'a08d257c27cb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1769,7 +1769,7 @@ do
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
 -- call would have if no policy were a shadow policy. With EACH, one more element is a list with the
--- first five fields for each limit by itself.
+-- first five fields for each limit by itself, and with shadow policies the units that were charged.
 
 local list = states.list
 local LONGEST_KEY = requests.LONGEST_KEY
@@ -1936,12 +1936,13 @@ end
 local result = {} -- the list that each() returns; the next call reuses it
 
 -- each returns the list that EACH adds to the reply.
-local function each(request)
-  local count, first = request.count, 1
+local function each(request, verb)
+  local count, first, costs = request.count, 1, request.costs
   for i = 1, count do
-    local last = first + request.limits[i].size - 1
+    local last, state = first + request.limits[i].size - 1, list[first]
     result[i] = sum_up(result[i] or {}, first, last, nil, request.UPTO, request.FORCE)
-    result[i][6], first = nil, last + 1
+    result[i][6] = request.groups and (not state.group.charged and 0 or verb == 'charge' and state.cost or costs[i]) or nil
+    first = last + 1
   end
   for i = count + 1, #result do
     result[i] = nil
@@ -1949,14 +1950,15 @@ local function each(request)
   return result
 end
 
--- write stores the states that were changed. It reports whether any state was changed.
-local function write(keys, request)
+-- write stores the states that were changed. It reports whether any state was changed. A refund changes
+-- nothing of a limit with a count of 0.
+local function write(keys, request, verb)
   local costs, groups, at, any = request.costs, request.groups, 1, false
   for i = 1, request.count do
     local limit = request.limits[i]
     if costs[i] > 0 and (not groups or list[at].group.charged) then
       limit.form.write(keys[i], limit, at)
-      any = true
+      any = any or verb ~= 'refund' or limit.capacity > 0
     end
     at = at + limit.size
   end
@@ -2021,8 +2023,8 @@ function decide(keys, request, verb, peeks)
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
-  if request.EACH then whole[#whole + 1] = each(request) end
-  changes = changes and not peeks and write(keys, request)
+  if request.EACH then whole[#whole + 1] = each(request, verb) end
+  changes = changes and not peeks and write(keys, request, verb)
   if request.counted and not peeks and verb ~= 'refund' then count(request) end
   return whole, changes, ENFORCED.charged
 end
@@ -2255,11 +2257,12 @@ do
 -- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
--- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
+-- with EACH ";<fields>" for each limit (six with a shadow policy, otherwise five). It expires after
+-- the caller's ttl.
 
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
-local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
-local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
+local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
+local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
 
 -- parse returns the numbers that a pattern finds in a text, or nil.
 local function parse(text, pattern)
@@ -2278,7 +2281,7 @@ local function parse_reply(value)
   if not reply or entries == '' then return reply end
   local each = {}
   for limit in string.gmatch(entries, ';([^;]*)') do
-    each[#each + 1] = parse(limit, FIVE) or ''
+    each[#each + 1] = parse(limit, FIVE .. '$') or parse(limit, FIVE .. ',(%d+)$') or ''
     if each[#each] == '' then return nil end
   end
   reply[#reply + 1] = each
@@ -2316,7 +2319,7 @@ function once.keep(key, reply, ttl)
   local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
-      value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))
+      value = value .. string.format(limit[6] and ';%d,%d,%d,%d,%d,%d' or ';%d,%d,%d,%d,%d', unpack(limit))
     end
   end
   redis.call('PSETEX', key, ttl, value)

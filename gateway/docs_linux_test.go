@@ -1,22 +1,28 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// blocks returns the code blocks in a language from a section of docs/gateway.md.
-func blocks(t *testing.T, section, language string) []string {
+// pages is the folder with a page for each proxy.
+const pages = "../docs/gateway/"
+
+// blocks returns the code blocks in a language from a section of a document.
+func blocks(t *testing.T, document, section, language string) []string {
 	t.Helper()
-	file := must[[]byte](t)(os.ReadFile("../docs/gateway.md"))
+	file := must[[]byte](t)(os.ReadFile(document))
 	_, text, found := strings.Cut(string(file), "\n## "+section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	if !found {
-		t.Fatalf("docs/gateway.md has no section %s", section)
+		t.Fatalf("%s has no section %s", document, section)
 	}
 	var list []string
 	for _, match := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
@@ -36,10 +42,54 @@ func shell(t *testing.T, block, gateway, nginx string) string {
 	return string(out)
 }
 
+// TestPages compares the pages of docs/gateway with the recipes. The pages of tested proxies must also
+// state the responses that TestRecipes checks.
+func TestPages(t *testing.T) {
+	files := map[string][]string{"traefik": {"traefik.yaml"}, "envoy": {"envoy-ext-authz.yaml"}}
+	for name, p := range proxies {
+		name, short, _ := strings.Cut(name, ", ")
+		files[name] = append(files[name], p.files...)
+		page := string(must[[]byte](t)(os.ReadFile(pages + name + ".md")))
+		rows := map[string]int{"the gateway has no decision, because Redis is down or lacks the library": p.undecided, "the gateway is down": p.down,
+			"the server does not have the policy, or the request lacks its key": p.wrong}
+		for row, status := range rows {
+			response := fmt.Sprint("status ", status)
+			if status == http.StatusOK {
+				response = "the application's response, without these fields"
+			}
+			if row = "| " + row + " | " + response + " |\n"; !strings.Contains(page, row) {
+				t.Errorf("the page of %s has no row %s", name, row)
+			}
+		}
+		if row := "| allowed | the application's response, with `RateLimit` and `RateLimit-Policy` |\n"; strings.Contains(page, row) != p.fields && short == "" {
+			t.Errorf("the page of %s is wrong about the fields of allowed requests", name)
+		}
+	}
+	var shape []string
+	for name, list := range files {
+		page := string(must[[]byte](t)(os.ReadFile(pages + name + ".md")))
+		for _, file := range list {
+			if text := must[[]byte](t)(os.ReadFile(recipes + file)); !strings.Contains(page, "\n"+string(text)+"```\n") {
+				t.Errorf("the page of %s has another text of %s", name, file)
+			}
+		}
+		headings := regexp.MustCompile(`(?m)^## .*`).FindAllString(page, -1)
+		if shape == nil {
+			shape = headings
+		}
+		if len(headings) != 4 || !slices.Equal(headings, shape) {
+			t.Errorf("the page of %s has the headings %q, another %q", name, headings, shape)
+		}
+	}
+	if listed := must[[]string](t)(filepath.Glob(pages + "*.md")); len(listed) != len(files) {
+		t.Errorf("%d pages for %d proxies", len(listed), len(files))
+	}
+}
+
 // TestFiveCommands runs the five commands in docs/gateway.md, and checks that they show a
 // limit.
 func TestFiveCommands(t *testing.T) {
-	commands := blocks(t, "A limited nginx in five commands", "sh")
+	commands := blocks(t, "../docs/gateway.md", "A limited nginx in five commands", "sh")
 	if len(commands) != 6 { // the last block shows how to use a Redis server
 		t.Fatalf("%d blocks", len(commands))
 	}
@@ -76,7 +126,7 @@ func TestFiveCommands(t *testing.T) {
 
 func TestDocumentOfTheAPI(t *testing.T) {
 	gateway, _ := startGateway(t, "--dev")
-	call, replies := blocks(t, "The plain API", "sh"), blocks(t, "The plain API", "json")
+	call, replies := blocks(t, "../docs/gateway.md", "The plain API", "sh"), blocks(t, "../docs/gateway.md", "The plain API", "json")
 	if got := shell(t, call[0], gateway, ""); !strings.Contains(got, replies[0]+"\n") {
 		t.Errorf("%s\nprints\n%s\nwant\n%s", call[0], got, replies[0])
 	}

@@ -224,6 +224,13 @@ func TestRecipes(t *testing.T) {
 			}
 			ask(t, "127.0.0.3", "DELETE", url+"/d").want(t, 200, "DELETE /d the body <nil>", left(2)...)
 
+			page, _, _ := strings.Cut(name, ", ")
+			try := blocks(t, pages+page+".md", "Try it", "sh")[1]
+			if shown := shell(t, try, gateway, strings.TrimPrefix(url, "http://")); strings.Count(shown, "200\n") != 3 || strings.Count(shown, "429\n") != 37 ||
+				!strings.Contains(shown, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(shown), "\nratelimit: ") {
+				t.Errorf("the commands of the page print\n%s", shown)
+			}
+
 			stop()
 			ask(t, "127.0.0.2", "GET", url+"/e").want(t, p.down, "", "RateLimit=", "Retry-After=")
 
@@ -240,5 +247,22 @@ func TestRecipes(t *testing.T) {
 				stop()
 			}
 		})
+	}
+}
+
+// TestSecurityTable checks that the table in SECURITY.md says which requests pass without a
+// decision, as TestRecipes observes it.
+func TestSecurityTable(t *testing.T) {
+	text := must[[]byte](t)(os.ReadFile("../SECURITY.md"))
+	for name, p := range proxies {
+		name, _, _ := strings.Cut(name, ",")
+		undecided := fmt.Sprintf("%d, or %d if the gateway is down", p.undecided, p.down)
+		if p.undecided == 200 && p.down == 200 {
+			undecided = "**passes**"
+		}
+		row := fmt.Sprintf(`(?mi)^\| [^|]*\b%s\b[^|]* \| %s \| %d \|$`, name, regexp.QuoteMeta(undecided), p.wrong)
+		if !regexp.MustCompile(row).Match(text) {
+			t.Errorf("SECURITY.md has no row with %s: %s: %d", name, undecided, p.wrong)
+		}
 	}
 }

@@ -46,10 +46,7 @@ func TestHistories(t *testing.T) {
 				t.Error(text)
 			}
 			for _, text := range report.Undecided {
-				t.Logf("the search did not end:\n%s", text)
-			}
-			if n := len(report.Undecided); n > 1+report.Histories/500 {
-				t.Errorf("%d of %d histories are undecided", n, report.Histories)
+				t.Errorf("the search took too many steps:\n%s", text)
 			}
 		}
 		require(t, err)

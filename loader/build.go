@@ -30,7 +30,7 @@ func (t Text) Text() string { return string(t) }
 // library.
 type Library struct {
 	Version  string `json:"version"`
-	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
+	Contract int    `json:"contract"` // number of the contract, as in CALLS.md
 	BuildID  string `json:"build_id"`
 	Digest   string `json:"digest"` // SHA-256 of the source code, 64 hexadecimal digits
 }

@@ -132,7 +132,7 @@ func failure(c *conn, step string, err error) *Error {
 	}
 	switch code {
 	case "NOPERM":
-		e := c.fail(step, ErrNoPermission, err, "grant the user the rules that Rules returns for a Deployer", "does not let the user %q call %s", c.userName(), step)
+		e := c.fail(step, ErrNoPermission, err, "grant the user the rules that Rules returns for a Deployer, or for a Planner if it only looks", "does not let the user %q call %s", c.userName(), step)
 		e.User, e.Rights = c.userName(), deployerRights(strings.HasPrefix(step, "CLUSTER"))
 		return e
 	case "NOAUTH":

@@ -70,8 +70,8 @@ func section(text, heading string) string {
 }
 
 // TestEveryAlgorithmIsComplete checks that every algorithm of the library has all required fields,
-// vectors, a file in the reference model, a row in the tables of CONTRACT.md, STATE.md and
-// README.md, and a description of its decisions in CONTRACT.md. It also checks that none of these
+// vectors, a file in the reference model, a row in the tables of SEMANTICS.md, STATE.md and
+// README.md, and a section about its decisions in SEMANTICS.md. It also checks that none of these
 // exist for an unknown algorithm.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
@@ -84,8 +84,8 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 			t.Errorf("functions/vectors/%s.json has no vectors, no about or no start_us", file.Name)
 		}
 	}
-	contract, kept, readme := read(t, "../functions/CONTRACT.md"), read(t, "../functions/STATE.md"), read(t, "../README.md")
-	limits, decides := section(contract, "## A limit"), section(contract, "## What each algorithm decides")
+	semantics, kept, readme := read(t, "../functions/SEMANTICS.md"), read(t, "../functions/STATE.md"), read(t, "../README.md")
+	limits, decides := section(semantics, "## A limit"), section(semantics, "## What each algorithm decides")
 	var names []string
 	for _, row := range reply.([]any) {
 		fields := row.([]any)
@@ -127,16 +127,16 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 			} else if got := slices.Sorted(maps.Keys(inModel.Options)); !slices.Equal(got, options) {
 				t.Errorf("lua_test/model/%s.go: its options are %q, in the library %q", name, got, options)
 			}
-			if !strings.Contains(decides, "\n**"+name+".** ") {
-				t.Errorf("CONTRACT.md, What each algorithm decides: no paragraph begins with **%s.**", name)
+			if !strings.Contains(decides, "\n### "+name+"\n") {
+				t.Errorf("SEMANTICS.md, What each algorithm decides: there is no section ### %s", name)
 			}
 			inLimits := tableRow(limits, name)
 			if inLimits == "" {
-				t.Errorf("CONTRACT.md, A limit: the table has no row for `%s`", name)
+				t.Errorf("SEMANTICS.md, A limit: the table has no row for `%s`", name)
 			}
 			for _, option := range options {
 				if !strings.Contains(inLimits, "`"+option+"=") {
-					t.Errorf("CONTRACT.md, A limit: the row for %s does not name its option `%s=`", name, option)
+					t.Errorf("SEMANTICS.md, A limit: the row for %s does not name its option `%s=`", name, option)
 				}
 			}
 			if !strings.Contains(kept, "`"+name+"`") {
@@ -159,7 +159,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllStringSubmatch(limits+section(readme, "## Limits"), -1) {
 		if !slices.Contains(names, row[1]) {
-			t.Errorf("a table of CONTRACT.md or README.md has a row for %s, which the library does not have", row[1])
+			t.Errorf("a table of SEMANTICS.md or README.md has a row for %s, which the library does not have", row[1])
 		}
 	}
 }

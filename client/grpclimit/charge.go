@@ -36,9 +36,11 @@ func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 //
 // Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
 // [client.LocalLimiter] allowed the call, except units of More, and nothing to a shadow policy that
-// would have denied the call. If the reply of the server to the call was lost, Refund returns a
-// [client.ErrOutcomeUnknown] and gives nothing back. If the reply to a refund is lost, it returns
-// the same; later calls of Refund return it too, because the units may have been given back already.
+// would have denied the call. If a server charged some of the units and a LocalLimiter allowed the
+// others, those of the server are given back first. If the reply of the server to the call was lost,
+// Refund returns a [client.ErrOutcomeUnknown] and gives nothing back. If the reply to a refund is
+// lost, it returns the same; later calls of Refund return it too, because the units may have been
+// given back already.
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return (*adapter.Charge)(c).Refund(ctx, n)
 }

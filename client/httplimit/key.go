@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
@@ -32,7 +33,7 @@ func Func(name string, f func(*http.Request) (string, error)) Key { return Key{k
 // the limit. The key contains the first 32 hexadecimal digits of the value's SHA-256:
 // "header:X-Api-Key~" and the digits. Spaces around the value are removed. In Authorization, the
 // scheme is put in lower case, with one space behind it, so that "Bearer T" and "bearer  T" count
-// under one key.
+// under one key. The spellings of the base64 of Basic count under one key, too.
 //
 // A client that sends a new value each time counts as a new client each time. Put middleware that
 // verifies the header, or middleware with [Address], around this one. The same applies to [Cookie].
@@ -43,8 +44,9 @@ func Header(name string) Key {
 	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) []string { return r.Header[name] })}
 }
 
-// Cookie counts each request by the value of a cookie, without quotes and percent-encoding. A
-// request with several different values gets 400 Bad Request. The value is hashed as with [Header].
+// Cookie counts each request by the value of a cookie, without quotes and percent-encoding. A space
+// and + count as the same. A request with several different values gets 400 Bad Request. The value is
+// hashed as with [Header].
 func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) []string {
 		var values []string
@@ -52,7 +54,7 @@ func Cookie(name string) Key {
 			if plain, err := url.PathUnescape(cookie.Value); err == nil { // as many applications do
 				cookie.Value = plain
 			}
-			values = append(values, cookie.Value)
+			values = append(values, strings.ReplaceAll(cookie.Value, " ", "+")) // some applications read + as a space
 		}
 		return values
 	})}

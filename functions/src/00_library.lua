@@ -6,7 +6,7 @@
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
 -- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
--- functions. functions/CONTRACT.md describes the arguments and replies.
+-- functions. functions/CALLS.md describes the arguments and replies.
 
 local VERSION = '@VERSION@'
 local CONTRACT = 1

@@ -11,7 +11,7 @@
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
 -- call would have if no policy were a shadow policy. With EACH, one more element is a list with the
--- first five fields for each limit by itself.
+-- first five fields for each limit by itself, and with shadow policies the units that were charged.
 
 local list = states.list
 local LONGEST_KEY = requests.LONGEST_KEY
@@ -178,12 +178,13 @@ end
 local result = {} -- the list that each() returns; the next call reuses it
 
 -- each returns the list that EACH adds to the reply.
-local function each(request)
-  local count, first = request.count, 1
+local function each(request, verb)
+  local count, first, costs = request.count, 1, request.costs
   for i = 1, count do
-    local last = first + request.limits[i].size - 1
+    local last, state = first + request.limits[i].size - 1, list[first]
     result[i] = sum_up(result[i] or {}, first, last, nil, request.UPTO, request.FORCE)
-    result[i][6], first = nil, last + 1
+    result[i][6] = request.groups and (not state.group.charged and 0 or verb == 'charge' and state.cost or costs[i]) or nil
+    first = last + 1
   end
   for i = count + 1, #result do
     result[i] = nil
@@ -191,14 +192,15 @@ local function each(request)
   return result
 end
 
--- write stores the states that were changed. It reports whether any state was changed.
-local function write(keys, request)
+-- write stores the states that were changed. It reports whether any state was changed. A refund changes
+-- nothing of a limit with a count of 0.
+local function write(keys, request, verb)
   local costs, groups, at, any = request.costs, request.groups, 1, false
   for i = 1, request.count do
     local limit = request.limits[i]
     if costs[i] > 0 and (not groups or list[at].group.charged) then
       limit.form.write(keys[i], limit, at)
-      any = true
+      any = any or verb ~= 'refund' or limit.capacity > 0
     end
     at = at + limit.size
   end
@@ -263,8 +265,8 @@ function decide(keys, request, verb, peeks)
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
-  if request.EACH then whole[#whole + 1] = each(request) end
-  changes = changes and not peeks and write(keys, request)
+  if request.EACH then whole[#whole + 1] = each(request, verb) end
+  changes = changes and not peeks and write(keys, request, verb)
   if request.counted and not peeks and verb ~= 'refund' then count(request) end
   return whole, changes, ENFORCED.charged
 end

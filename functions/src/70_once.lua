@@ -4,11 +4,12 @@
 -- retry gets a new decision.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
--- with EACH ";<five fields>" for each limit. It expires after the caller's ttl.
+-- with EACH ";<fields>" for each limit (six with a shadow policy, otherwise five). It expires after
+-- the caller's ttl.
 
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
-local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)$'
-local LONGEST = '4095' -- a reply with 50 limits has fewer than 4096 bytes
+local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
+local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
 
 -- parse returns the numbers that a pattern finds in a text, or nil.
 local function parse(text, pattern)
@@ -27,7 +28,7 @@ local function parse_reply(value)
   if not reply or entries == '' then return reply end
   local each = {}
   for limit in string.gmatch(entries, ';([^;]*)') do
-    each[#each + 1] = parse(limit, FIVE) or ''
+    each[#each + 1] = parse(limit, FIVE .. '$') or parse(limit, FIVE .. ',(%d+)$') or ''
     if each[#each] == '' then return nil end
   end
   reply[#reply + 1] = each
@@ -65,7 +66,7 @@ function once.keep(key, reply, ttl)
   local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
-      value = value .. string.format(';%d,%d,%d,%d,%d', unpack(limit))
+      value = value .. string.format(limit[6] and ';%d,%d,%d,%d,%d,%d' or ';%d,%d,%d,%d,%d', unpack(limit))
     end
   end
   redis.call('PSETEX', key, ttl, value)

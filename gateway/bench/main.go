@@ -107,7 +107,11 @@ func turns(ctx context.Context, peer, ours *process, l load, rounds int) (a, b *
 }
 
 func row(callers string, descriptors int, a, b *result) {
-	fmt.Printf("| %d | %s | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.1f, %.1f | %.0f, %.0f | %.0f, %.0f |\n", descriptors, callers,
-		a.rate(), b.rate(), b.rate()/a.rate(), a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.quantile(99.9), b.quantile(99.9),
-		a.each(a.own), b.each(b.own), a.each(a.redis), b.each(b.redis))
+	// pair formats the peer's figure and the gateway's, and how many times the peer's the gateway's is.
+	pair := func(digits int, a, b float64) string {
+		return fmt.Sprintf("%.*f, %.*f **%.2f**", digits, a, digits, b, b/a)
+	}
+	fmt.Printf("| %d | %s | %.0f | %.0f | **%.2f** | %s | %s | %s | %s | %s |\n", descriptors, callers, a.rate(), b.rate(), b.rate()/a.rate(),
+		pair(1, a.quantile(50), b.quantile(50)), pair(1, a.quantile(99), b.quantile(99)), pair(1, a.quantile(99.9), b.quantile(99.9)),
+		pair(0, a.each(a.own), b.each(b.own)), pair(0, a.each(a.redis), b.each(b.redis)))
 }

@@ -64,6 +64,8 @@ type site struct {
 	t    *testing.T
 	srv  *embedded.Server
 	addr string // URL of the page, including the token if there is one
+
+	stays time.Duration // how long a test keeps a page open, besides its waits
 }
 
 // start starts an embedded server with some usage data, and a dashboard process that connects to
@@ -82,8 +84,16 @@ func start(t *testing.T, flags ...string) *site {
 	s.take(hostile, 3)
 	s.take(strings.Repeat("long", 16_000), 2)
 	s.shadowed(5)
+	s.serve(s.srv.Addr(), flags...)
+	return s
+}
+
+// serve starts a dashboard process that connects to the servers at url.
+func (s *site) serve(url string, flags ...string) {
+	t := s.t
+	t.Helper()
 	path := redistest.Must[string](t)(program())
-	cmd := exec.Command(path, append([]string{"dashboard", "--redis", s.srv.Addr(), "--listen", "127.0.0.1:0"}, flags...)...)
+	cmd := exec.Command(path, append([]string{"dashboard", "--redis", url, "--listen", "127.0.0.1:0"}, flags...)...)
 	var said bytes.Buffer
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -102,7 +112,6 @@ func start(t *testing.T, flags ...string) *site {
 	if s.addr, _, _ = strings.Cut(string(first[:n]), "\n"); err != nil || !strings.HasPrefix(s.addr, "http://127.0.0.1:") {
 		t.Fatalf("%v: the dashboard says %q", err, first[:n])
 	}
-	return s
 }
 
 // client returns a client for the server. It is closed after the test.

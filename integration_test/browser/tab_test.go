@@ -46,7 +46,7 @@ func (s *site) open(width, height int64, scheme string) *tab {
 	s.t.Helper()
 	ctx, cancel := chromedp.NewContext(redistest.Must[context.Context](s.t)(browser()), chromedp.WithNewBrowserContext())
 	s.t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 2*longest)
+	ctx, cancel = context.WithTimeout(ctx, 2*longest+s.stays)
 	s.t.Cleanup(cancel)
 	p := &tab{s.t, ctx}
 	p.do(chromedp.EmulateViewport(width, height))

@@ -70,6 +70,18 @@ func TestCheck(t *testing.T) {
 		{"after the clock moved", func(d *draft) { d.take(first); d.during(100_000, "1 3 1 0 567"); d.take("1 3 0 0 900") }, "possible"},
 		{"at a time that the clock never had", func(d *draft) { d.take(first); d.during(100_000, "1 3 1 0 617") }, "impossible"},
 		{"a wait 1 ms early", func(d *draft) { d.take(first); d.take(second); d.take(third); d.take("0 3 0 333 1000") }, "impossible"},
+		{"a lost reply before a deployment", func(d *draft) {
+			d.lost()
+			d.h.Ops[0].To = d.stamp() // the server has executed what it had received
+			d.event(Deployed)
+			d.take(second)
+		}, "possible"},
+		{"a lost reply after which the server was asked", func(d *draft) {
+			d.lost()
+			d.h.Ops[0].To = d.stamp()
+			d.take(first)
+			d.take(third)
+		}, "impossible"},
 		{"a restart without persistence", func(d *draft) { d.take(first); d.event(Lost); d.take(first) }, "possible"},
 		{"a restart that lost nothing", func(d *draft) { d.take(first); d.event(Lost); d.take(second) }, "impossible"},
 		{"a restart with a snapshot", func(d *draft) {

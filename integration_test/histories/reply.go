@@ -10,7 +10,7 @@ import (
 )
 
 // text returns a reply of the model as text. Like a client's result, it does not contain the units
-// of the entries that EACH adds.
+// of the entries that EACH adds, neither those of UPTO nor those that were charged.
 func text(c model.Call, reply any, reason string) string {
 	if reason != "" {
 		return "RATELIMIT " + reason
@@ -25,7 +25,7 @@ func text(c model.Call, reply any, reason string) string {
 	}
 	fields, each = slices.Clone(fields), slices.Clone(each)
 	for i, entry := range each {
-		one := slices.Clone(entry.([]any))
+		one := slices.Clone(entry.([]any)[:5])
 		one[0] = min(1, one[0].(int64))
 		each[i] = one
 	}

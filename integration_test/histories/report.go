@@ -27,9 +27,10 @@ type Report struct {
 	// Impossible holds the histories with impossible replies, and errors that no call may return.
 	Impossible []string
 
-	// Undecided holds the histories for which the search did not end in time: those with many calls
-	// that may or may not have been executed.
+	// Undecided holds the histories for which the search took too many steps.
 	Undecided []string
+	// Steps is the largest number of steps of a search.
+	Steps int
 
 	// Restarts counts, for each fault, the allowed takes and acquires before a restart that lost keys:
 	// what they have taken may not be there afterwards.
@@ -103,6 +104,7 @@ func (r *Report) add(h *History, v Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Histories++
+	r.Steps = max(r.Steps, v.Steps)
 	if i := slices.IndexFunc(h.Events, (*Event).unplanned); i >= 0 {
 		all := r.Failovers[h.Events[i].Cause]
 		all.Histories++
@@ -137,8 +139,8 @@ func (r *Report) add(h *History, v Verdict) {
 // String returns the counts and the coverage.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d calls in %d histories, %.1f s; %d with an unknown outcome; %d attempts were not executed; %d impossible, %d undecided\n",
-		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible), len(r.Undecided))
+	fmt.Fprintf(&b, "%d calls in %d histories, %.1f s; %d with an unknown outcome; %d attempts were not executed; %d impossible, %d undecided, at most %d steps of a search\n",
+		r.Calls, r.Histories, r.Elapsed.Seconds(), r.Unknown, r.NotExecuted, len(r.Impossible), len(r.Undecided), r.Steps)
 	for _, fault := range slices.Sorted(maps.Keys(r.Restarts)) {
 		fmt.Fprintf(&b, "lost by a restart, %s: what %d allowed calls had taken, or a part of it\n", fault, r.Restarts[fault])
 	}

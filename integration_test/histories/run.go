@@ -87,15 +87,15 @@ type running struct {
 	shard atomic.Int64
 	first int // the position of the clock at the begin
 
-	unknown atomic.Int64 // calls without a known outcome
+	pending atomic.Int64 // calls and attempts of which it is not known whether they were executed
 
 	mu      sync.Mutex
 	history History
 }
 
-// mostUnknown is how many calls of an episode can lose their reply before its actors stop, each at
-// its next lost reply: the time of a search grows fast with their number.
-const mostUnknown = 1
+// mostPending is how many calls and attempts of an episode can have an unknown outcome before its actors
+// stop, each after its current call: the steps of a search grow fast with their number.
+const mostPending = 4
 
 // Execute makes a run and returns its report. The error is not nil if the run could not be made;
 // impossible replies are in the report only.
@@ -246,7 +246,7 @@ func (r *Run) act(ctx context.Context, one *running, actor int, calls []model.Ca
 			if ctx.Err() != nil || r.report.ended(r.Most) {
 				return
 			}
-			if s.unknown && one.unknown.Add(1) > mostUnknown {
+			if one.pending.Load() > mostPending {
 				return
 			}
 			if retry = s.retry; s.executed || s.unknown {
@@ -289,6 +289,9 @@ func (r *Run) call(ctx context.Context, one *running, actor int, call model.Call
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.history.Ops = append(one.history.Ops, op)
+	if s.unknown {
+		one.pending.Add(1)
+	}
 	// Requests of other calls that look alike count too: then some attempts are assumed that the call
 	// has not made.
 	for range min(mostAttempts, r.net.requests(id)-sentBefore) - 1 {
@@ -298,6 +301,7 @@ func (r *Run) call(ctx context.Context, one *running, actor int, call model.Call
 			attempt.Fate = Unknown
 		}
 		one.history.Ops = append(one.history.Ops, &attempt)
+		one.pending.Add(1)
 	}
 	return s
 }

@@ -41,7 +41,7 @@ var (
 		"name the files of one that the server trusts with --tls-cert and --tls-key"}
 	ErrPrimaryName = &Class{"the Sentinels do not know the primary",
 		"set MasterName to the name that they know",
-		"give the name that they know with --sentinel"}
+		"write the name that they know in redis-sentinel://HOST:26379/NAME"}
 	ErrSentinelPassword = &Class{"the Sentinels require a password",
 		"set SentinelPassword",
 		"write redis-sentinel://HOST:26379/NAME?sentinel_password=PASSWORD"}
@@ -50,7 +50,7 @@ var (
 		"check sentinel_username and sentinel_password in the URL"}
 	ErrNotSentinel = &Class{"not a Sentinel",
 		"set SentinelAddrs to the addresses of the Sentinels, whose port is usually 26379",
-		"give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel"}
+		"give the addresses of the Sentinels, whose port is usually 26379, or write redis:// in place of redis-sentinel://"}
 )
 
 // Class is a class of errors, with advice on what to do about them.

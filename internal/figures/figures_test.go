@@ -15,10 +15,16 @@ func TestATableWithoutAPlace(t *testing.T) {
 	if got, err := Fill(page, []Table{{"x", "new\n"}}); err != nil || got != "a\n<!-- table: x -->\nnew\n<!-- end of the table -->\nb\n" {
 		t.Errorf("%q, %v", got, err)
 	}
+	if got, err := Read(page, "x"); err != nil || got != "old\n" {
+		t.Errorf("%q, %v", got, err)
+	}
 	file := filepath.Join(t.TempDir(), "page.md")
 	for _, page := range []string{"", "<!-- table: x -->\nno end\n"} {
 		if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := Read(page, "x"); err == nil {
+			t.Errorf("a table in %q", page)
 		}
 		err := Update(file, []Table{{"x", "new\n"}})
 		if got, readErr := os.ReadFile(file); err == nil || readErr != nil || string(got) != page {
@@ -52,7 +58,7 @@ func TestNamesDoNotOverlap(t *testing.T) {
 func TestLinesAreXML(t *testing.T) {
 	text := func(float64) string { return "1 < 2 & 3" }
 	svg := Lines{Title: "a < b", Above: []string{"c & d"}, Across: Axis{"e > f", []float64{1, 10, 100}, text}, Up: Axis{"", []float64{1, 10000}, text},
-		Lines: []Line{{"g < h", []float64{1, 10}, []float64{1, 100}}}, Bounds: []Bound{{"i & j", 10}}, Marks: []Mark{{"k < l", 100}}}.SVG()
+		Lines: []Line{{"g < h", []float64{1, 10}, []float64{1, 100}}}, Bounds: []Bound{{"i & j\nm", 10}}, Marks: []Mark{{"k < l", 100}}}.SVG()
 	decoder := xml.NewDecoder(strings.NewReader(svg))
 	for {
 		if _, err := decoder.Token(); err == io.EOF {
@@ -61,7 +67,7 @@ func TestLinesAreXML(t *testing.T) {
 			t.Fatalf("%v in\n%s", err, svg)
 		}
 	}
-	for _, want := range []string{`cx="92" cy="310"`, `cx="216" cy="185"`, ">g &lt; h<", ">i &amp; j<", ">k &lt; l<", `d="M340 56V310"`} {
+	for _, want := range []string{`cx="92" cy="310"`, `cx="216" cy="185"`, ">g &lt; h<", ">i &amp; j<", `y="270.5">m<`, ">k &lt; l<", `d="M340 56V310"`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s in\n%s", want, svg)
 		}

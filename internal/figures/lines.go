@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Lines is a log-log plot of one or more lines. All values must be positive.
@@ -43,7 +44,7 @@ type Line struct {
 
 // A Bound is a dashed horizontal line across the plot.
 type Bound struct {
-	Name string
+	Name string // may have several lines
 	Up   float64
 }
 
@@ -85,7 +86,9 @@ func (l Lines) SVG() string {
 	var names []name
 	for _, b := range l.Bounds {
 		p.Path(y(b.Up), "bound", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(b.Up)), linesRight))
-		names = append(names, name{y(b.Up), "", b.Name})
+		for i, line := range strings.Split(b.Name, "\n") {
+			names = append(names, name{y(b.Up) + float64(i*nameHeight), "", line})
+		}
 	}
 	for _, m := range l.Marks {
 		p.Path(bottom, "bound", fmt.Sprintf("M%s %sV%s", short(x(m.Across)), short(top-4), short(bottom)))

@@ -32,6 +32,16 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
+// Read returns the text of the named table in page.
+func Read(page, name string) (string, error) {
+	_, rest, _ := strings.Cut(page, fmt.Sprintf("<!-- table: %s -->\n", name))
+	text, _, ok := strings.Cut(rest, "<!-- end of the table -->\n")
+	if !ok {
+		return "", fmt.Errorf("no table %q", name)
+	}
+	return text, nil
+}
+
 // Update puts the given tables into the Markdown page in file. If the page has no place for a
 // table, Update does not change it.
 func Update(file string, tables []Table) error {

@@ -10,21 +10,23 @@ import (
 // and must follow the reader's choice of a light or dark page. gonum/plot, the best maintained
 // library, cannot do that: it writes colors as attributes of each element, not as classes.
 
-// Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text is
+// Width is the width of every chart, in pixels. On a phone that is 360 pixels wide, the text is
 // still 11 pixels high.
 const Width = 480
 
 // A Picture is an SVG image under construction. The classes are grid; bound (a dashed line); c0 to
 // c7 (colors of lines); fc0 to fc7 (the same colors, for areas and text); thin; pale; and, for
-// text, bold, right and middle.
+// text, bold, right and middle. Box and Arrow add more classes.
 type Picture struct {
-	title  string
-	height float64
-	body   strings.Builder
+	title   string
+	width   float64
+	height  float64
+	diagram bool // the picture has boxes or arrows
+	body    strings.Builder
 }
 
 // NewPicture returns an empty picture. The title is for screen readers.
-func NewPicture(title string) *Picture { return &Picture{title: title} }
+func NewPicture(title string) *Picture { return &Picture{title: title, width: Width} }
 
 // grow makes the picture high enough to include y.
 func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
@@ -60,8 +62,8 @@ var colours = [][2]string{
 // String returns the picture as SVG.
 func (p *Picture) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%s\" viewBox=\"0 0 %[1]d %[2]s\" role=\"img\" aria-labelledby=\"title\">\n",
-		Width, short(p.height))
+	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%s\" height=\"%s\" viewBox=\"0 0 %[1]s %[2]s\" role=\"img\" aria-labelledby=\"title\">\n",
+		short(p.width), short(p.height))
 	fmt.Fprintf(&out, "<title id=\"title\">%s</title>\n", html.EscapeString(p.title))
 	out.WriteString(`<style>
 svg { font: 15px sans-serif }
@@ -69,8 +71,13 @@ path { fill: none; stroke-width: 2.5 }
 .bold { font-weight: bold } .right { text-anchor: end } .middle { text-anchor: middle }
 .pale { opacity: 0.5 } .thin, .grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
 `)
-	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781"))
-	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + "}\n</style>\n")
+	light, dark := "", ""
+	if p.diagram {
+		out.WriteString(diagramStyle)
+		light, dark = diagramColours[0], diagramColours[1]
+	}
+	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781") + light)
+	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + dark + "}\n</style>\n")
 	out.WriteString(p.body.String())
 	out.WriteString("</svg>\n")
 	return out.String()

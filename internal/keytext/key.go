@@ -2,6 +2,7 @@ package keytext
 
 import (
 	"cmp"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,7 +71,8 @@ func (k Keys[C]) Secret(maker, example, name string, values func(C) []string) Ke
 }
 
 // credential returns the value of the header name in one spelling: without spaces around it and, for
-// Authorization, with a lower-case scheme and one space behind the scheme (RFC 9110, section 11).
+// Authorization, with a lower-case scheme and one space behind the scheme (RFC 9110, section 11). After
+// the scheme basic, base64 has its usual alphabet and padding, because many servers accept others.
 func credential(name, value string) string {
 	const spaces = " \t"
 	value = strings.Trim(value, spaces)
@@ -78,7 +80,14 @@ func credential(name, value string) string {
 	if end < 0 || !strings.EqualFold(name, "Authorization") && !strings.EqualFold(name, "Proxy-Authorization") {
 		return value
 	}
-	return strings.ToLower(value[:end]) + " " + strings.TrimLeft(value[end:], spaces)
+	scheme, rest := strings.ToLower(value[:end]), strings.TrimLeft(value[end:], spaces)
+	if scheme == "basic" {
+		usual := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(rest, "="))
+		if plain, err := base64.RawStdEncoding.DecodeString(usual); err == nil {
+			rest = base64.StdEncoding.EncodeToString(plain)
+		}
+	}
+	return scheme + " " + rest
 }
 
 // Join returns a Key that joins the values of all keys. It returns the first error from these keys.

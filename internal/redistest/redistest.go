@@ -21,7 +21,7 @@ type Server struct {
 	Addr string // 127.0.0.1:port
 
 	cmd   *exec.Cmd
-	dir   string // directory of the server's files
+	dir   string // directory of the server's files, unless the arguments name another
 	log   bytes.Buffer
 	ended chan struct{} // closed when the process has ended
 	stop  sync.Once
@@ -77,9 +77,13 @@ func start(path string, args []string) (*Server, error) {
 	if s.dir, err = os.MkdirTemp("", "redistest-"); err != nil {
 		return nil, err
 	}
+	dir := s.dir
+	if i := slices.Index(args, "--dir"); i >= 0 { // keeps the files of a server that restarts
+		dir = args[i+1]
+	}
 	// By default, replication takes seconds to start, which would slow down tests that wait for it.
 	s.cmd = exec.Command(path, slices.Concat(args, listen, []string{
-		"--bind", "127.0.0.1", "--save", "", "--dir", s.dir,
+		"--bind", "127.0.0.1", "--save", "", "--dir", dir,
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",
 	})...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log

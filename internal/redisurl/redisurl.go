@@ -62,9 +62,8 @@ func parseURLs(given string) (Servers, error) {
 		if !hasScheme {
 			scheme, rest = "redis", part
 		}
-		if plain, ok := strings.CutSuffix(scheme, "+cluster"); ok {
-			scheme, s.Cluster = plain, true
-		}
+		scheme, named := strings.CutSuffix(scheme, clusterSuffix)
+		s.Cluster = s.Cluster || named
 		if rest == "" {
 			return s, errors.New("has no host")
 		}
@@ -85,7 +84,7 @@ func parseURLs(given string) (Servers, error) {
 		}
 		if i == 0 {
 			s.Options, s.Alone = *o, alone
-			names, urls = append(names, shown(u)), append(urls, typed(u))
+			names, urls = append(names, shown(u)), append(urls, typed(u, named))
 		} else {
 			if hasScheme && (alone != s.Alone || o.Username != s.Options.Username || o.Password != s.Options.Password ||
 				o.Network != s.Options.Network || (o.TLSConfig == nil) != (s.Options.TLSConfig == nil)) {
@@ -120,9 +119,13 @@ func shown(u *url.URL) string {
 }
 
 // typed returns u for suggested commands, with PASSWORD instead of its password. If u has a user
-// without a password, PASSWORD replaces the user.
-func typed(u *url.URL) string {
+// without a password, PASSWORD replaces the user. cluster reports whether u was written with
+// +cluster.
+func typed(u *url.URL, cluster bool) string {
 	c := *u
+	if cluster {
+		c.Scheme += clusterSuffix
+	}
 	if password, _ := c.User.Password(); password != "" {
 		c.User = url.UserPassword(c.User.Username(), placeholder)
 	} else if c.User.Username() != "" {
@@ -131,7 +134,10 @@ func typed(u *url.URL) string {
 	return c.String()
 }
 
-const placeholder = "PASSWORD"
+const (
+	placeholder   = "PASSWORD"
+	clusterSuffix = "+cluster" // of the scheme of a cluster's URL
+)
 
 var errEscape = errors.New("write special characters of the password as %xx, such as %2F for / and %2C for a comma")
 

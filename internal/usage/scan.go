@@ -101,7 +101,7 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 
 // fields returns the names of the fields to read from a record; functions/STATE.md describes them.
 // minute is the minute in which the scan began, counted from the epoch. ratelimit_usage would read
-// the counts of all minutes, which takes the server thirty times as long.
+// the counts of all minutes, which takes the server more than a hundred times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}

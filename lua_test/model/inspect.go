@@ -43,6 +43,11 @@ func (m *Model) Blocked(key string) int64 { return m.blocked(key) }
 // Overridden reports whether key has an override.
 func (m *Model) Overridden(key string) bool { return m.keys[key].override.ends > m.ms() }
 
+// Queued reports whether key has an override by a limit whose calls wait for their turn, leaky_bucket.
+func (m *Model) Queued(key string) bool {
+	return m.Overridden(key) && m.keys[key].override.limit.algorithm().Delays
+}
+
 // Stored reports whether key holds a reply that ONCE repeats.
 func (m *Model) Stored(key string) bool {
 	_, ok := m.keys[key].holds.(reply)

@@ -1,5 +1,5 @@
 // Package model is a second, slow and simple implementation of the wire contract. It is written
-// only from functions/CONTRACT.md, with exact arithmetic. Tests compare the library with it: if
+// only from functions/SEMANTICS.md, with exact arithmetic. Tests compare the library with it: if
 // both agree, they probably implement the contract correctly.
 //
 // Each algorithm is one file, which defines what the algorithm stores for a rate, how that changes

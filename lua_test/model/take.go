@@ -174,7 +174,8 @@ func (m *Model) refund(c Call) (any, string) {
 
 // fields returns the reply to a call. With a shadow policy, would is the reply if no policy were a
 // shadow, and three more elements contain its allowed, retry_after_ms and index. With EACH, the last
-// element is a list with the decision of each limit.
+// element is a list with the decision of each limit, and with a shadow policy also the units charged or
+// given back.
 func (m *Model) fields(c Call, all []*standing, would []any) []any {
 	fields := m.decision(c, all, would)
 	if !c.Each {
@@ -183,7 +184,15 @@ func (m *Model) fields(c Call, all []*standing, would []any) []any {
 	var each []any
 	for i := range c.Keys {
 		ofKey := slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.index != i+1 })
-		each = append(each, m.sum(c, ofKey)[:5])
+		entry := m.sum(c, ofKey)[:5]
+		if would != nil {
+			moved := int64(0)
+			if s := ofKey[0]; s.changed {
+				moved = max(s.cost, -s.moved)
+			}
+			entry = append(entry, moved)
+		}
+		each = append(each, entry)
 	}
 	return append(fields, each)
 }
@@ -248,7 +257,8 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 			if s.index != i+1 || !s.changed {
 				continue
 			}
-			if any = true; s.limit.never() {
+			never := s.limit.never()
+			if any = any || !never || c.Verb != Refund; never {
 				continue
 			}
 			var kept state

@@ -32,7 +32,7 @@ type Call struct {
 
 const day = 24 * time.Hour
 
-// Bound is the maximum work that a call may cause. The calls at the bounds of CONTRACT.md need
+// Bound is the maximum work that a call may cause. The calls at the bounds of SEMANTICS.md need
 // almost as much, and take up to 10 ms.
 var Bound = counted.Work{Commands: 2100, Bytes: 6000000, Steps: 30000}
 

@@ -32,7 +32,9 @@ func run(folder string) error {
 	}
 	pictures := map[string]string{}
 	for i, t := range traffics {
-		pictures[t.file] = picture(t, results[i])
+		if t.file != "" {
+			pictures[t.file] = picture(t, results[i])
+		}
 	}
 	return figures.Write(folder, "algorithms.md", []figures.Table{{Name: "decisions", Text: table}}, pictures)
 }

@@ -21,6 +21,9 @@ func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
 	redistest.Require(t, run(folder))
 	names := []string{"algorithms.md"}
 	for _, traffic := range traffics {
+		if traffic.file == "" {
+			continue
+		}
 		names = append(names, traffic.file)
 		if !strings.Contains(string(page), "]("+traffic.file+")") {
 			t.Errorf("the page does not show %s", traffic.file)
@@ -73,7 +76,7 @@ func TestAMinuteIsHalfOpen(t *testing.T) {
 // call at the end has no mark.
 func TestMarks(t *testing.T) {
 	got := marks([]int64{second, 2*second + 1, 2*second + 2, 5 * second, length}, 10)
-	if strings.Count(got, "z") != 2 || !strings.HasPrefix(got, "M36.4 10.0H41.3") {
+	if strings.Count(got, "z") != 2 || !strings.HasPrefix(got, "M76.2 10.0H80.6") {
 		t.Errorf("%q", got)
 	}
 }

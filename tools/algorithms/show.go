@@ -35,9 +35,9 @@ func tableOf(results [][]outcome) string {
 func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
 
 const (
-	left, right = 34, 470
-	rowHeight   = 82
-	areaTop     = 22 // distance from the top of the row
+	left, right = 74, 470
+	rowHeight   = 102
+	areaTop     = 42 // distance from the top of the row
 	areaHeight  = 36
 	full        = 2 * n // number of calls at the full height of an area
 )
@@ -45,11 +45,11 @@ const (
 // picture draws the results of all algorithms for one traffic pattern, one above another, over a
 // common time axis.
 func picture(t traffic, outcomes []outcome) string {
-	p := figures.NewPicture("Calls that each algorithm lets through: " + t.says)
+	p := figures.NewPicture("Calls that proceeded and calls that were denied, by algorithm: " + t.says)
 	p.Text(8, 22, "bold", t.says)
-	key(p, 8, 44, 12, "fc0 pale", "let through in the last 60 s; dashed: 60")
-	key(p, 8, 66, 5, "fc2", "let some through")
-	key(p, 200, 66, 5, "fc1", "denied some")
+	key(p, 8, 44, 12, "fc0 pale", "calls that proceeded in the last 60 s")
+	key(p, 8, 66, 5, "fc2", "calls proceeded")
+	key(p, 200, 66, 5, "fc1", "calls were denied")
 	const first = 84
 	bottom := float64(first + rowHeight*len(algorithms))
 	for at := int64(0); at <= length; at += minute / 2 {
@@ -75,11 +75,11 @@ func row(p *figures.Picture, y float64, limit string, calls int, o outcome) {
 	}
 	p.Path(base, "c0 fc0 thin pale", area(o, base))
 	p.Path(base, "bound", fmt.Sprintf("M%d %.1fH%d", left, base-areaHeight*n/full, right))
-	p.Text(left-6, base-areaHeight*n/full+5, "right", fmt.Sprint(n))
+	p.Text(left-6, base-areaHeight*n/full+5, "right", fmt.Sprintf("limit %d", n))
 	p.Path(base, "fc2", marks(o.ahead, base+3))
 	p.Path(base, "fc1", marks(o.denied, base+10))
 	p.Text(8, y+14, "bold", limit)
-	p.Text(right, y+14, "right", fmt.Sprintf("%d of %d, %d in 60 s", len(o.ahead), calls, o.most()))
+	p.Text(8, y+33, "", fmt.Sprintf("%d of %d allowed; most in 60 s: %d", len(o.ahead), calls, o.most()))
 }
 
 func across(at int64) float64 { return left + float64(right-left)*float64(at)/float64(length) }

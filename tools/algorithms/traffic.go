@@ -29,16 +29,17 @@ const held = 10 * second // how long a call holds its lease
 
 // traffic is a traffic pattern: a series of calls on one key.
 type traffic struct {
-	name, file string
-	says       string // title of the picture
-	calls      []int64
+	name  string
+	file  string // the picture; empty if all algorithms would look the same in it
+	says  string // title of the picture
+	calls []int64
 }
 
 // overload is the name of the pattern for which the table shows the longest pause.
 const overload = "overload"
 
 var traffics = []traffic{
-	{"steady", "algorithms-steady.svg", "A call each second.", evenly(second/2, length, second)},
+	{"steady", "", "", evenly(second/2, length, second)},
 	{"burst", "algorithms-burst.svg", "90 calls at once, and 45 s later again.", slices.Concat(burst(20*second, 90), burst(65*second, 90))},
 	{"edge", "algorithms-edge.svg", "1 call at 0 s, 59 and 60 around 60 s, 60 at 119.9 s.",
 		slices.Concat(burst(0, 1), burst(minute-60, 59), burst(minute, 60), burst(2*minute-120, 60))},

@@ -52,13 +52,13 @@ var (
 	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|server|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
-	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|override(?:s|-end)?|plan|rollback|status|take|top|usage)\b`)
+	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|override|plan|rollback|status|take|top|usage)\b`)
 
 	// run lists the languages of the blocks that tests of this package run; shown lists the
 	// languages of all other blocks. The tests of package embedded, and the tests on real servers,
 	// run the Lua blocks in docs/offline.md.
 	run   = []string{"sh", "go", "python"}
-	shown = []string{"text", "yaml", "json", "lua"}
+	shown = []string{"text", "yaml", "json", "lua", "nginx", "caddyfile", "haproxy", "apache"}
 )
 
 // All returns the documents of the checkout at root that contain examples. It returns an error if a

@@ -148,7 +148,7 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"```sh\necho a # says a\n```\n", `README.md:1: zsh takes "# says a" for words of the command, or for a command; say it outside of the block`},
 		{"\n```sh\n# says a\necho a\n```\n", `README.md:2: zsh takes "# says a" for words of the command`},
-		{"```\nls\n```\n", `README.md:1: a block in ""; write one of ["sh" "go" "python"], which are run, or of ["text" "yaml" "json" "lua"]`},
+		{"```\nls\n```\n", `README.md:1: a block in ""; write one of ["sh" "go" "python"], which are run, or of ["text" "yaml" "json" "lua" "nginx" "caddyfile" "haproxy" "apache"]`},
 		{"```sh\nls\n", "README.md:1: this block does not end"},
 		{"<!-- prints: a -->\n\n```sh\necho a\n```\n", "README.md:2: a mark stands before this line, which begins no block"},
 	} {

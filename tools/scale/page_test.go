@@ -2,11 +2,15 @@ package main
 
 import (
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
@@ -25,6 +29,36 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(printed) {
 			t.Errorf("docs/%s is not what the command writes (%v); run make scale, and read whether the text around the tables still holds", name, err)
 		}
+	}
+}
+
+// TestThePlanFollowsTheMeasurement compares the constant of the simulations with the figures in
+// docs/numbers.md.
+func TestThePlanFollowsTheMeasurement(t *testing.T) {
+	page := string(redistest.Must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", "docs", "numbers.md"))))
+	for name, want := range map[string]int64{"server-decisions": oneShard, "half-load": oneShard / 2} {
+		if row := "| `" + name + "` | " + figures.Grouped(want) + " decisions a second |"; !strings.Contains(page, row) {
+			t.Errorf("docs/numbers.md has no row %s", row)
+		}
+	}
+}
+
+// TestCapacity runs capacity.sh with few calls, and compares the bytes of a call with the figures in
+// docs/numbers.md.
+func TestCapacity(t *testing.T) {
+	page := string(redistest.Must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", "docs", "numbers.md"))))
+	listener := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	redistest.Require(t, listener.Close())
+	command := exec.Command("./capacity.sh", "1", "20000")
+	command.Env = append(os.Environ(), "PORT="+port)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bytes := regexp.MustCompile(`1: .* µs \(.*\), \d+ per second, (\d+ bytes) received, (\d+) sent\n`).FindStringSubmatch(string(out))
+	if bytes == nil || !strings.Contains(page, "| `bytes-call` | "+bytes[1]+" |") || !strings.Contains(page, "| `bytes-reply` | "+bytes[2]+" bytes |") {
+		t.Errorf("docs/numbers.md differs from %q", out)
 	}
 }
 

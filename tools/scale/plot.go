@@ -27,6 +27,6 @@ func plotted() string {
 		Across: figures.Axis{Label: "ttl of a batch", Marks: []float64{10_000, 100_000, 1_000_000}, Text: func(us float64) string { return seconds(int64(us)) }},
 		Up:     figures.Axis{Marks: []float64{10_000, 100_000, 1_000_000}, Text: figures.Count},
 		Lines:  lines,
-		Bounds: []figures.Bound{{Name: "no batches", Up: offered}},
+		Bounds: []figures.Bound{{Name: "no batches", Up: offered}, {Name: "one primary\nat half load", Up: oneShard / 2}},
 	}.SVG()
 }

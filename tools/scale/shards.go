@@ -16,7 +16,7 @@ const (
 
 	// oneShard is the number of decisions per second that one server can make. docs/scale.md
 	// describes the measurement.
-	oneShard = 58_000
+	oneShard = 69_000
 )
 
 // spent returns the average number of units spent of a batch of at most n units. The number of a

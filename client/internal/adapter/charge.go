@@ -111,19 +111,15 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	local := c.units == 0 // only this process charged the request
-	most := c.units
-	if local {
-		most = c.local
-	}
+	back := min(n, c.units) // the rest was charged by this process only
 	switch {
-	case n < 0 || n > most:
-		return fmt.Errorf("ratelimit: a refund of %d where the request is charged %d; give from 0 to that", n, most)
+	case n < 0 || n > c.units+c.local:
+		return fmt.Errorf("ratelimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units+c.local)
 	case c.refund != nil:
 		return fmt.Errorf("ratelimit: a refund of %d, not sent, since an earlier refund of the request may have given the units back: %w", n, c.refund)
-	case local && c.doubt != nil:
+	case n > back && c.doubt != nil:
 		return fmt.Errorf("ratelimit: a refund of %d, not sent, since the units may not have been charged: %w", n, c.doubt)
-	case local: // nothing was charged on a server
+	case back == 0: // nothing was charged on a server
 		c.local -= n
 		return nil
 	case c.request.OnceKey != "":
@@ -133,7 +129,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	c.lists()
 	costs := make([]int64, len(c.request.Keys))
 	for i := range costs {
-		costs[i] = max(0, n-c.short[i])
+		costs[i] = max(0, back-c.short[i])
 	}
 	if slices.Max(costs) > 0 {
 		result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs})
@@ -148,9 +144,10 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 			return nil
 		}
 	}
-	c.units -= n
+	c.units -= back
+	c.local -= n - back
 	for i := range costs {
-		c.short[i] -= n - costs[i]
+		c.short[i] -= back - costs[i]
 	}
 	return nil
 }

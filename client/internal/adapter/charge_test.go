@@ -3,6 +3,7 @@ package adapter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -83,27 +84,31 @@ func TestChargeIsWhatAServerCharged(t *testing.T) {
 			limiter, plain := charging(t, w, fallback)
 			limitertest.Must[client.Result](t)(plain.AllowN(t.Context(), "k", "100/d", 30)) // by others
 			charge := take(t, limiter, one(1))
-			byLocal := fallback == client.LocalLimiter(1)
+			byLocal, most := fallback == client.LocalLimiter(1), int64(1)
 
 			w.down = true
 			if byLocal {
 				wantMore(t, charge, 20, 20, nil)
+				most = 21
 			} else {
 				wantMore(t, charge, 20, 0, client.ErrUnavailable)
 			}
 			w.down = false
-			wantRefund(t, charge, 21, "where the request is charged 1;", nil)
+			wantRefund(t, charge, most+1, fmt.Sprintf("where the request is charged %d;", most), nil)
 			limitertest.WantUsed(t, plain, "k", 31)
 
 			w.lose = true
 			wantMore(t, charge, 10, 0, client.ErrOutcomeUnknown)
 			w.lose = false
 			limitertest.WantUsed(t, plain, "k", 41)
-			wantRefund(t, charge, 11, "where the request is charged 1;", nil)
+			wantRefund(t, charge, most+1, fmt.Sprintf("where the request is charged %d;", most), nil)
 
 			wantMore(t, charge, 5, 5, nil)
-			wantRefund(t, charge, 6, "", nil)
+			wantRefund(t, charge, 4, "", nil)
+			limitertest.WantUsed(t, plain, "k", 42)
+			wantRefund(t, charge, most+1, "", nil) // 2 of the server, and all that only this process charged
 			limitertest.WantUsed(t, plain, "k", 40)
+			wantRefund(t, charge, 1, "where the request is charged 0;", nil)
 		})
 	}
 }
@@ -136,9 +141,12 @@ func TestChargeAfterALocalLimiter(t *testing.T) {
 	limitertest.Must[client.Result](t)(plain.AllowN(t.Context(), "k", "100/d", 30))
 	wantRefund(t, charge, 1, "", nil) // of those that only this process charged
 	wantMore(t, charge, 50, 50, nil)
-	wantRefund(t, charge, 51, "where the request is charged 50;", nil)
-	wantRefund(t, charge, 50, "", nil)
-	wantRefund(t, charge, 9, "", nil)
+	wantRefund(t, charge, 60, "where the request is charged 59;", nil)
+	w.down = true
+	wantRefund(t, charge, 51, "connection", nil) // neither part is given back
+	w.down = false
+	wantRefund(t, charge, 51, "", nil)
+	wantRefund(t, charge, 8, "", nil)
 	wantRefund(t, charge, 1, "where the request is charged 0;", nil)
 	limitertest.WantUsed(t, plain, "k", 30)
 
@@ -149,6 +157,7 @@ func TestChargeAfterALocalLimiter(t *testing.T) {
 	limitertest.WantUsed(t, plain, "k", 40)
 	wantRefund(t, charge, 10, "a refund of 10, not sent, since the units may not have been charged", client.ErrOutcomeUnknown)
 	wantMore(t, charge, 50, 50, nil)
+	wantRefund(t, charge, 51, "a refund of 51, not sent, since the units may not have been charged", client.ErrOutcomeUnknown)
 	wantRefund(t, charge, 50, "", nil)
 	limitertest.WantUsed(t, plain, "k", 40)
 }

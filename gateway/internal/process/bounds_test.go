@@ -32,7 +32,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	g := start(t, process.Options{Dev: true, Connections: 3, Policies: []string{write(t, "policies.yaml", policyFile)}})
 	g.ready(t)
-	const most = 12
+	const most = 6
 	conn := g.dial(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	watch := func() error {
@@ -47,7 +47,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	for ; err == nil && opened <= most; opened++ { // the stream of g.ready may not have ended yet
 		err = watch()
 	}
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "12 requests are in progress, the most; raise --max-connections") {
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "6 requests are in progress, the most; raise --max-connections") {
 		t.Fatalf("after %d streams: %v", opened, err)
 	}
 	redistest.Eventually(t, "a request for a decision is refused", func() bool {
@@ -55,7 +55,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), question)
 		return status.Code(err) == codes.ResourceExhausted
 	})
-	g.says(t, `level=ERROR msg="no decision" source=grpc error="too many requests in progress" most=12`)
+	g.says(t, `level=ERROR msg="no decision" source=grpc error="too many requests in progress" most=6`)
 	if _, text := g.get(t, "/metrics"); !strings.Contains(text, `ratelimit_gateway_requests_total{decision="error",name="unknown",source="grpc"}`) {
 		t.Errorf("refused requests are not counted:\n%s", text)
 	}
@@ -82,8 +82,8 @@ func TestSettings(t *testing.T) {
 	for ; len(settings) >= 6; settings = settings[6:] {
 		got[binary.BigEndian.Uint16(settings)] = binary.BigEndian.Uint32(settings[2:])
 	}
-	const maxConcurrentStreams, maxHeaderListSize = 3, 6
-	if frame[3] != 4 || got[maxConcurrentStreams] != 1000 || got[maxHeaderListSize] != 64<<10 {
+	const maxConcurrentStreams, initialWindowSize, maxHeaderListSize = 3, 4, 6
+	if frame[3] != 4 || got[maxConcurrentStreams] != 1000 || got[initialWindowSize] != 64<<10 || got[maxHeaderListSize] != 64<<10 {
 		t.Errorf("frame %v, settings %v", frame, got)
 	}
 }
@@ -125,11 +125,11 @@ func TestBigRequests(t *testing.T) {
 	g.ready(t)
 	client := rls.NewRateLimitServiceClient(g.dial(t, nil))
 	big := pb.CloneOf(question)
-	big.Descriptors[0].Entries[0].Value = strings.Repeat("x", 1<<20)
+	big.Descriptors[0].Entries[0].Value = strings.Repeat("x", 256<<10)
 	if _, err := client.ShouldRateLimit(t.Context(), big); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a large request: %v", err)
 	}
-	big.Descriptors[0].Entries[0].Value = strings.Repeat("x", 1<<19)
+	big.Descriptors[0].Entries[0].Value = strings.Repeat("x", 255<<10)
 	if _, err := client.ShouldRateLimit(t.Context(), big); status.Code(err) == codes.ResourceExhausted {
 		t.Errorf("a request below the bound: %v", err)
 	}

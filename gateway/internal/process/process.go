@@ -251,8 +251,11 @@ func (g *Gateway) lookUp(ctx context.Context) {
 	}
 	for _, policy := range config.Policies() {
 		_, err := g.limiter.PeekN(ctx, "|", policy, 0)
-		if errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit) {
+		switch {
+		case errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit):
 			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
+		case err != nil: // for example, because the user may not use this key
+			g.options.Log.Warn("a rule in the files was not checked", "limit", policy, "error", remedy.For(err))
 		}
 	}
 }

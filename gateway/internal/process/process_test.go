@@ -321,6 +321,16 @@ func TestWrongLimits(t *testing.T) {
 	}
 }
 
+// TestRulesThatCannotBeChecked checks that the gateway says so if it cannot look up a rule's policy.
+func TestRulesThatCannotBeChecked(t *testing.T) {
+	t.Parallel()
+	dir, srv := t.TempDir(), server(t)
+	must[any](t)(srv.Do("SET", "|", "not ours"))
+	write(t, filepath.Join(dir, "web.yaml"), "domain: web\ndescriptors:\n  - {key: user, rate_limit: {limit: \"@api\"}}\n")
+	g := start(t, process.Options{Redis: "redis://" + srv.Addr(), EnvoyConfig: dir})
+	g.says(t, `level=WARN msg="a rule in the files was not checked" limit=@api error="`)
+}
+
 // TestFilesAreFollowedWithoutRedis checks that changes to the Envoy configuration files take effect
 // even while the gateway is not ready.
 func TestFilesAreFollowedWithoutRedis(t *testing.T) {

@@ -27,11 +27,21 @@ const (
 	// streamsPerConnection bounds their number in the process: it is multiplied by the maximum number
 	// of connections. A client that reaches the first bound waits, or opens another connection.
 	streamsEach          = 1000
-	streamsPerConnection = 4
+	streamsPerConnection = 2
 
 	// mostRequest is the maximum size of a gRPC request. Envoy sends client headers, which have up to
-	// 60 KiB by default, in several descriptors.
-	mostRequest = 1 << 20
+	// 60 KiB by default, in several descriptors. A larger request gets an error, which Envoy lets pass.
+	// So the bound has room for four descriptors with a whole header each. It also bounds what a stream
+	// can store of an unfinished request.
+	mostRequest = 256 << 10
+
+	// streamWindow is how much a gRPC client may send in a stream before the gateway begins to read the
+	// request. It is the smallest window of grpc-go.
+	streamWindow = 64 << 10
+
+	// connectionWindow is how much a gRPC client may send in a connection before the gateway has read it
+	// from the network.
+	connectionWindow = 1 << 20
 
 	// mostHeader is the maximum size of the header of an HTTP or gRPC request. nginx accepts up to
 	// 32 KiB from a client, and Envoy up to 60 KiB, and both forward it.
@@ -54,7 +64,8 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.streams, g.cut = context.WithCancel(context.Background())
 	options := []grpc.ServerOption{
 		grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(rls.Codec()),
-		grpc.MaxConcurrentStreams(streamsEach), grpc.MaxRecvMsgSize(mostRequest), grpc.MaxHeaderListSize(mostHeader), grpc.InTapHandle(g.admit),
+		grpc.MaxConcurrentStreams(streamsEach), grpc.MaxHeaderListSize(mostHeader), grpc.InTapHandle(g.admit),
+		grpc.MaxRecvMsgSize(mostRequest), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, MaxConnectionAge: mostAge, MaxConnectionAgeGrace: drain, Time: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -16,7 +17,8 @@ import (
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
 // together: if one is denied, none is charged. The others are decided separately or, if AllOrNone
 // is set, together. Descriptors are always decided separately if they take no units, if they share
-// a key, or if their keys are on several servers of a cluster.
+// a key, or if their keys are on several servers of a cluster. If a limit is wrong, the descriptors with
+// other limits are still decided, and decide returns an error.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	if len(list) == 1 && list[0].limit != "" {
 		return s.one(ctx, &list[0])
@@ -33,14 +35,37 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 			rules = append(rules, q)
 		}
 	}
+	var failed error
 	for _, group := range [][]*question{policies, rules} {
 		rest, err := s.group(ctx, group)
-		if err != nil {
+		if err != nil && !wrong(err) {
 			return err
 		}
-		others = append(others, rest...)
+		others, failed = append(others, rest...), cmp.Or(failed, err)
 	}
-	return s.decideEach(ctx, others)
+	return cmp.Or(failed, s.decideEach(ctx, others))
+}
+
+// wrong reports whether a call failed because of its limits, for example because a server lacks the
+// policy. A client may be able to choose a policy's name, with a header.
+func wrong(err error) bool {
+	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadLimit) || errors.Is(err, client.ErrBadKeys)
+}
+
+// right returns the questions of a list whose limits are not wrong, and the first error of the others.
+func (s *Server) right(ctx context.Context, list []*question) (rest []*question, err error) {
+	errs := make([]error, len(list))
+	var wait sync.WaitGroup
+	for i, q := range list {
+		wait.Go(func() { _, errs[i] = s.Limiter.PeekN(ctx, q.key, q.limit, 0) })
+	}
+	wait.Wait()
+	for i, q := range list {
+		if errs[i] == nil {
+			rest = append(rest, q)
+		}
+	}
+	return rest, cmp.Or(errs...)
 }
 
 // group tries to decide several descriptors in one call. It returns the descriptors that must still
@@ -56,6 +81,13 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	case errors.Is(err, client.ErrCrossSlot):
 		s.clustered.Store(true)
 		return list, nil
+	case wrong(err):
+		others, why := s.right(ctx, list)
+		if why == nil || !wrong(why) { // a limit has become right in the meantime, or the server has failed
+			return nil, cmp.Or(why, err)
+		}
+		rest, err = s.group(ctx, others)
+		return rest, cmp.Or(err, why)
 	case err != nil || allowed || list[0].together || s.AllOrNone:
 		return nil, err
 	}
@@ -72,15 +104,15 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 // decideEach decides each descriptor in its own call: concurrently, or in order if a key occurs
 // twice.
 func (s *Server) decideEach(ctx context.Context, list []*question) error {
+	errs := make([]error, len(list))
 	if len(list) <= 1 || !distinct(list) {
-		for _, q := range list {
-			if err := s.one(ctx, q); err != nil {
-				return err
+		for i, q := range list {
+			if errs[i] = s.one(ctx, q); errs[i] != nil && !wrong(errs[i]) {
+				return errs[i]
 			}
 		}
-		return nil
+		return cmp.Or(errs...)
 	}
-	errs := make([]error, len(list))
 	var wait sync.WaitGroup
 	for i, q := range list {
 		wait.Go(func() { errs[i] = s.one(ctx, q) })
@@ -115,7 +147,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		return false, err
 	}
 	for i, q := range list {
-		q.result = of(&result)
+		q.result, q.decided = of(&result), true
 		if i < len(result.Each) {
 			q.result = result.Each[i]
 		}
@@ -170,7 +202,7 @@ func (s *Server) overshoot(ctx context.Context, q *question) error {
 // got sets the result of a question, unless its call failed.
 func (q *question) got(result client.Result, err error) error {
 	if err == nil {
-		q.result = of(&result)
+		q.result, q.decided = of(&result), true
 	}
 	return err
 }

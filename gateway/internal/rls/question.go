@@ -27,6 +27,7 @@ type question struct {
 	unlimited bool
 	shadow    bool
 	quota     bool
+	decided   bool // whether there is a result
 	result    client.KeyResult
 
 	// The parts of the status, which point to each other. Storing them here saves allocations.
@@ -147,7 +148,7 @@ func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
 }
 
 // over reports whether the descriptor is over its limit. In shadow mode, it returns false.
-func (q *question) over() bool { return q.limit != "" && !q.result.Allowed && !q.shadow }
+func (q *question) over() bool { return q.limit != "" && q.decided && !q.result.Allowed && !q.shadow }
 
 // decision returns the decision label for the metrics. A denial by a rule in shadow mode has its
 // own label.
@@ -155,6 +156,8 @@ func (q *question) decision() string {
 	switch {
 	case q.limit == "":
 		return "no_limit"
+	case !q.decided:
+		return "error"
 	case q.result.Allowed:
 		return "allowed"
 	case q.shadow:
@@ -171,6 +174,9 @@ func (q *question) status() *rls.RateLimitResponse_DescriptorStatus {
 		answer.LimitRemaining = math.MaxUint32
 		return answer
 	case q.limit == "":
+		return answer
+	case !q.decided:
+		answer.Code = rls.RateLimitResponse_UNKNOWN
 		return answer
 	}
 	answer.CurrentLimit = &q.current

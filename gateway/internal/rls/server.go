@@ -108,11 +108,18 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 	defer cancel()
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
-			if errors.Is(err, client.ErrNoPolicy) && list[i].together {
+			if errors.Is(err, client.ErrNoPolicy) && list[i].together && !list[i].decided {
 				list[i].label = unknown // not the name in the request, because a flood of requests could contain many names
 			}
 		}
-		return list, refusal(err)
+		err = refusal(err)
+		for i := range list {
+			if list[i].over() && !list[i].quota { // the request is denied, whatever the other descriptors would be
+				s.report(request.Domain, err)
+				return list, nil
+			}
+		}
+		return list, err
 	}
 	return list, nil
 }
@@ -129,10 +136,15 @@ func (s *Server) failed(ctx context.Context, domain string, list []question, err
 	if len(list) == 0 {
 		s.Metrics.Count(source, unknown, "error")
 	}
+	s.report(domain, err)
+	return err
+}
+
+// report logs the error of a request, or of some of its descriptors, at most once a second.
+func (s *Server) report(domain string, err error) {
 	s.logs.Do(func() {
 		s.Log.Error("no decision", "source", source, "domain", remedy.Cut(domain), "error", status.Convert(err).Message())
 	})
-	return err
 }
 
 // bounded returns the context for the calls to Redis. A caller that hangs up does not cancel this

@@ -319,6 +319,36 @@ var policies = []functions.Policy{
 	{Name: "tenant", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
 }
 
+// TestMissingPolicy checks that a descriptor whose policy the servers do not have does not hide a denial
+// by another descriptor. The others are charged; if none denies, there is no decision.
+func TestMissingPolicy(t *testing.T) {
+	for name, config := range map[string]string{
+		"policies": "",
+		"rules":    "domain: web\ndescriptors:\n  - {key: address, rate_limit: {limit: \"@tenant\"}}\n  - {key: user, rate_limit: {limit: \"@missing\"}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTestbed(t, config, policies...)
+			missing, tenant, denied, errors := "policy=missing address=x", "policy=tenant id=t", "@tenant", `name="unknown",source="grpc"} 7` // @tenant has not decided before
+			if config != "" {
+				missing, tenant, denied, errors = "user=x", "address=t", "web.address", `name="web.user",source="grpc"} 6`
+			}
+			if got := b.ask(request(0, missing, tenant)); !strings.HasPrefix(got, "Unavailable: ") || !strings.Contains(got, "NOPOLICY") {
+				t.Error(got)
+			}
+			for _, descriptors := range [][]string{{missing, tenant}, {tenant, missing}, {missing, missing, tenant}, {missing, tenant, tenant}} {
+				if got := b.ask(request(0, descriptors...)); !strings.HasPrefix(got, "OVER_LIMIT | ") || !strings.Contains(got, "UNKNOWN") || !strings.Contains(got, ":1/unknown 0 60s") {
+					t.Errorf("%q: %s", descriptors, got)
+				}
+			}
+			b.wantMetric(`requests_total{decision="error",` + errors)
+			b.wantMetric(fmt.Sprintf(`requests_total{decision="denied",name=%q,source="grpc"} 5`, denied))
+			if log := b.log.String(); !strings.Contains(log, `level=ERROR msg="no decision" source=grpc domain=web error="`) {
+				t.Errorf("the log has\n%s", log)
+			}
+		})
+	}
+}
+
 // TestPolicies checks that descriptors of policies are decided together: if one is denied, none is
 // charged.
 func TestPolicies(t *testing.T) {

@@ -64,7 +64,7 @@ func largeRate(t *rapid.T, algorithm string) model.Rate {
 	case "sliding_log":
 		r.N = r.N%50000 + 1
 	case "sliding_window":
-		r.N = r.N%max(1, model.MaxCount/(2*ms)) + 1 // for larger n, CONTRACT.md permits a deviation of one unit
+		r.N = r.N%max(1, model.MaxCount/(2*ms)) + 1 // for larger n, SEMANTICS.md permits a deviation of one unit
 	case "gcra", "leaky_bucket", "token_bucket":
 		// The largest burst that refills in time, and those whose debts are at most 2^53 parts.
 		most := new(big.Int).Div(new(big.Int).Mul(big.NewInt(longest), big.NewInt(r.N)), big.NewInt(ms))

@@ -32,7 +32,7 @@ func limit(t *rapid.T) model.Policy {
 		for range pick(t, 1, 1, 1, 2, 3) {
 			r := rate(t, l.Algorithm)
 			if most := model.MaxCount / r.MS() / 2; l.Algorithm == "sliding_window" && r.N > most {
-				r.N = r.N%most + 1 // for larger n, CONTRACT.md permits a deviation of one unit
+				r.N = r.N%most + 1 // for larger n, SEMANTICS.md permits a deviation of one unit
 			}
 			l.Rates = append(l.Rates, r)
 		}

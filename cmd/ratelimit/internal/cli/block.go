@@ -61,7 +61,8 @@ func (a *app) unblockCommand() *cobra.Command {
 		Long: `Remove the blocks of keys, and print how many of them were blocked. What was counted before still counts. In a
 cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit unblock user:42`,
-	}, (*client.Client).Unblock, "unblocked", "nothing to lift: no key was blocked", func(n int64, of int) any {
-		return reply.Unblocked{Unblocked: n, Keys: of}
+	}, keysChange{
+		change: (*client.Client).Unblock, verb: "unblocked", unchanged: "nothing to lift: no key was blocked",
+		report: func(n int64, of int) any { return reply.Unblocked{Unblocked: n, Keys: of} },
 	})
 }

@@ -70,6 +70,7 @@ type app struct {
 	namespace string   // value of --namespace
 	back      bool     // whether the command is rollback
 	watches   bool     // whether the command is status --watch
+	reads     bool     // whether the command needs only the rights of a planner
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {

@@ -23,10 +23,8 @@ const defaultURL = "redis://127.0.0.1:6379"
 
 // serverFlags select the servers of a command.
 type serverFlags struct {
-	url      string
-	sentinel string
-	cluster  bool
-	timeout  time.Duration
+	url     string
+	timeout time.Duration
 
 	caFile, certFile, keyFile string // for TLS
 
@@ -36,17 +34,16 @@ type serverFlags struct {
 
 func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
-	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
-	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only if they do not report it (or redis+cluster://)")
-	f.StringVar(&a.servers.sentinel, "sentinel", "", "name of the primary; the addresses are its Sentinels (or redis-sentinel://host:26379,host:26379/name)")
-	f.StringVar(&a.servers.caFile, "tls-ca", "", "file with the certificates to trust (rediss://)")
-	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with the client certificate, if the server requires one")
-	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
-	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
-	f.BoolVar(&a.servers.askPassword, "askpass", false, "ask for the password on the terminal (default: the URL, else REDISCLI_AUTH)")
-	f.StringVar(&a.servers.authCommand, "auth-command", "", "shell command that prints a password, or a user and a password on two lines; runs again for new connections")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return a.findPassword(cmd.Context()) }
+	f.StringVar(&a.servers.url, "redis", "", "`URL` of the server or cluster (default: REDIS_URL, else "+defaultURL+")")
 	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server, and of --auth-command")
+	f.BoolVar(&a.servers.askPassword, "askpass", false, "ask for the password on the terminal (default: the URL, else REDISCLI_AUTH)")
+	f.StringVar(&a.servers.authCommand, "auth-command", "", "shell `command` that prints a password, or a user and a password on two lines; runs again for new connections")
+	f.StringVar(&a.servers.caFile, "tls-ca", "", "`file` with the certificates to trust (rediss://)")
+	f.StringVar(&a.servers.certFile, "tls-cert", "", "`file` with the client certificate, if the server requires one")
+	f.StringVar(&a.servers.keyFile, "tls-key", "", "`file` with the key of that certificate")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return a.findPassword(cmd.Context()) }
+	inGroup(cmd, connectGroup, "redis", "timeout", "askpass", "auth-command", "tls-ca", "tls-cert", "tls-key")
 	return cmd
 }
 
@@ -54,7 +51,6 @@ func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 type servers struct {
 	redisurl.Servers
 	again string // flags that select these servers in a suggested command
-	flag  bool   // whether --cluster was given
 }
 
 // parseServers parses --redis or, without that flag, REDIS_URL or the default URL.
@@ -73,17 +69,7 @@ func (a *app) parseServers() (servers, error) {
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w", from, err)
 	}
-	s := servers{Servers: named, flag: a.servers.cluster}
-	if a.servers.sentinel != "" {
-		if s.Master != "" && s.Master != a.servers.sentinel {
-			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
-		}
-		s.Master = a.servers.sentinel
-		s.Cluster = false // several addresses mean several Sentinels, not a cluster
-	}
-	if s.Cluster = s.Cluster || a.servers.cluster; s.Cluster && s.Master != "" {
-		return servers{}, errors.New("--cluster and Sentinels exclude each other, because Sentinels do not watch clusters; leave one out")
-	}
+	s := servers{Servers: named}
 	if err := a.tlsFiles(&s.Options); err != nil {
 		return servers{}, err
 	}
@@ -103,11 +89,8 @@ func (a *app) serversAgain(s servers, inherited bool) string {
 	if !inherited {
 		flags = " " + shell.Line("--redis", s.URL)
 	}
-	if s.Cluster && len(s.Addrs) == 1 {
-		flags += " --cluster"
-	}
 	f := a.servers
-	for _, flag := range [][2]string{{"sentinel", f.sentinel}, {"tls-ca", f.caFile}, {"tls-cert", f.certFile}, {"tls-key", f.keyFile}} {
+	for _, flag := range [][2]string{{"tls-ca", f.caFile}, {"tls-cert", f.certFile}, {"tls-key", f.keyFile}} {
 		if flag[1] != "" {
 			flags += " " + shell.Line("--"+flag[0], flag[1])
 		}
@@ -158,9 +141,7 @@ func (a *app) find(ctx context.Context, s *servers) error {
 		// A cluster client would ask a standalone server for the cluster's slots again and again.
 		if s.Cluster && kind == "standalone" {
 			remedy := "name one server"
-			if s.flag {
-				remedy = "leave out --cluster and " + remedy
-			} else if len(s.Addrs) == 1 {
+			if len(s.Addrs) == 1 {
 				remedy = "leave out +cluster in the URL"
 			}
 			return fmt.Errorf("%s is not a cluster: %s is a standalone server; %s", s.Name, addr, remedy)

@@ -85,13 +85,14 @@ func TestServersThatCannotDecide(t *testing.T) {
 	m.names = append(m.names, addr, "SILENT")
 	m.fails(nil, "deploy", "--timeout", "100ms", "--redis", "redis://"+addr+"?read_timeout=50ms") // the URL takes precedence
 	m.fails(nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr)
-	for _, args := range []string{"take k 1/s", "peek k 1/s", "reset k", "top", "deploy", "status", "status --cluster"} {
+	for _, args := range []string{"take k 1/s", "take k 1/s --dry-run", "reset k", "top", "deploy", "status"} {
 		m.fails(nil, append(strings.Fields(args), "--redis", "redis://127.0.0.1:1")...)
 	}
+	m.fails(nil, "status", "--redis", "redis+cluster://127.0.0.1:1")
 	m.fails(nil, "take", "k", "1/s", "--redis", "unix:///nowhere/redis.sock")
 	addr = withLibrary(t).Addr()
 	m.names = append(m.names, addr, "ALONE")
-	m.fails(nil, "take", "k", "1/s", "--cluster", "--redis", addr)
+	m.fails(nil, "take", "k", "1/s", "--redis", "redis+cluster://"+addr)
 	addr = fakeredis.Run(t, old)
 	if got := run(t, nil, "demo", "--redis", addr); got.code != exitError || !strings.Contains(got.stderr, " has no functions; ") {
 		t.Errorf("%+v", got)
@@ -137,16 +138,30 @@ func TestServersThatRefuse(t *testing.T) {
 	} {
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+tt.user+tt.addr)...)
 	}
+	// A command that changes nothing advises the rights that it needs, and no right to load.
+	for _, command := range []string{"status", "plan", "rollback --plan"} {
+		do(t, rdb, "ACL", "SETUSER", "looker", "reset", "on", ">pw")
+		args := append(strings.Fields(command), "--redis", "redis://looker:pw@"+addr)
+		_, advice, _ := strings.Cut(run(t, nil, args...).stderr, " ACL SETUSER looker ")
+		words := []any{"ACL", "SETUSER", "looker"}
+		for _, rule := range wordsOf(strings.TrimSpace(advice)) {
+			words = append(words, rule)
+		}
+		do(t, rdb, words...)
+		if got := run(t, nil, args...); advice == "" || strings.Contains(advice, "load") || strings.Contains(got.stderr, "does not let the user") {
+			t.Errorf("%s advises %q, and then: %+v", command, advice, got)
+		}
+	}
 	const allowed = "allowed  0 of 1 left · full again in 1 h\n"
 	run(t, nil, "take", "mine:a", "1/h", "--redis", "redis://app:pw@"+addr).want(t, exitFine, allowed, "")
-	run(t, nil, "peek", "k", "1/h", "--redis", "redis://"+replica).want(t, exitFine, "would be "+strings.Replace(allowed, "left", "left after it", 1), "")
+	run(t, nil, "take", "--dry-run", "k", "1/h", "--redis", "redis://"+replica).want(t, exitFine, "would be "+strings.Replace(allowed, "left", "left after it", 1), "")
 	do(t, rdb, "ACL", "SETUSER", "deployer", "on", ">pw", "+function|load", "+function|list", "+function|delete", "+function|stats")
 	if got := run(t, nil, "demo", "--redis", "redis://deployer:pw@"+addr); got.code != exitError || !strings.Contains(got.stderr, ":hello\": the user lacks a right ") {
 		t.Errorf("%+v", got)
 	}
 }
 
-// The errors of top, overrides, policies and the dashboard have the advice for users of the command,
+// The errors of top, override, policies and the dashboard have the advice for users of the command,
 // also in JSON and on the screen.
 func TestFaultsAreForUsersOfTheCommand(t *testing.T) {
 	s := servers{Servers: redisurl.Servers{Name: "rediss://h:1", Options: redis.Options{TLSConfig: &tls.Config{}, ReadTimeout: time.Second}}}

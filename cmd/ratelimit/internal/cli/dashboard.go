@@ -37,7 +37,7 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Use:   "dashboard",
 		Short: "Show keys, policies and servers in a browser, live",
 		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, the calls
-of policies, and which library each server runs, like top, usage, peek, policies and status. It changes nothing, loads
+of policies, and which library each server runs, like top, usage, policies and status. It changes nothing, loads
 nothing from elsewhere, and asks the servers once at the start and then only while the page is open, for at most 5 %
 of their time. If a server does not answer, stderr says so at the start, and the page says so and keeps trying. Ctrl-C
 ends it.

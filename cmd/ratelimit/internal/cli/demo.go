@@ -30,7 +30,7 @@ func (a *app) demoCommand() *cobra.Command {
 	var replace bool
 	cmd := a.serverFlags(&cobra.Command{
 		Use:   "demo",
-		Short: "See the library limit some traffic: no Redis needed",
+		Short: "See the library limit some traffic",
 		Long: `Deploy the library, send traffic for some seconds, and show what was let through and what was not.
 
 Without --redis it starts a server of its own, in memory, and ignores REDIS_URL. With --redis it runs on that server or
@@ -43,15 +43,15 @@ runs another build of the library is not changed unless you add --replace; one w
 			if duration < shortestDemo || duration > longestDemo {
 				return fmt.Errorf("--duration %v is out of range; give one from %v to %v", duration, shortestDemo, longestDemo)
 			}
-			if a.servers.url == "" && (replace || a.servers.cluster) {
-				return fmt.Errorf("--replace and --cluster are about a server, and none is named; add --redis URL")
+			if a.servers.url == "" && replace {
+				return errors.New("--replace is about a server, and none is named; add --redis URL")
 			}
 			return a.demo(cmd.Context(), duration, replace)
 		},
 	})
 	spanVar(cmd, &duration, "duration", usualDemo, fmt.Sprintf("how long to send traffic, from %v to %v", shortestDemo, longestDemo))
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace another build of the library on the server")
-	cmd.Flags().Lookup("redis").Usage = "URL of the server, or of cluster nodes, comma-separated (default: a server of its own)"
+	cmd.Flags().Lookup("redis").Usage = "`URL` of the server or cluster (default: a server of its own)"
 	return cmd
 }
 

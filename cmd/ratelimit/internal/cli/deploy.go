@@ -15,17 +15,16 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
-		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. If one fails, all get back
-what they had. Servers that already run this build are not changed. Nothing is written if a primary cannot take the build,
-runs a newer version, has policies that this build does not have, or has keys in use that a changed policy would deny.
-The servers keep what was replaced for "ratelimit rollback". Only one deployment runs at a
-time. At the end it prints what has changed, as "ratelimit plan" does.
+		Long: `Load the library with the policies of --policies on a server, or on every primary of a cluster. If one
+fails, all get back what they had. Before anything is written, it is refused if a server cannot take the build, runs a newer version, has policies
+that this build does not have, or has keys in use that a changed policy would deny. It prints what has changed;
+"ratelimit plan" shows that beforehand, and "ratelimit rollback" goes back.
 
 With --namespace it replaces the policies of that namespace and nothing else: the code of the library and all other
 policies stay as they are on the servers. Without it, the policies of all namespaces stay.
 
 ` + deployerHelp,
-		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379 --policies policies.yaml
+		Example: `  ratelimit deploy --policies policies.yaml --redis redis://127.0.0.1:6379
   ratelimit deploy --namespace payments --policies payments.yaml
   ratelimit deploy --redis redis://10.0.0.1:6379,10.0.0.2:6379 --wait 1m`,
 		Args: noArgs,

@@ -18,9 +18,10 @@ func (a *app) devCommand() *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a server for development, with the library loaded: no Redis needed",
+		Short: "Run a server for development, with the library loaded",
 		Long: `Run the embedded server in the foreground, with the library loaded, for clients in any language. It keeps its data in
-memory only. Ctrl-C ends it.`,
+memory only. DEBUG SET-TIME 1700000000000000 stops its clock at that time (microseconds since the epoch), for tests.
+Ctrl-C ends it.`,
 		Example: `  ratelimit dev
   ratelimit dev --addr 127.0.0.1:7000 --policies policies.yaml`,
 		Args: noArgs,

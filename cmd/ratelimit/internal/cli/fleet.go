@@ -35,8 +35,9 @@ func (o *deployFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build replace a newer version or a higher contract")
 	f.BoolVar(&o.removePolicies, "remove-policies", false, "let this build replace one with policies that it does not have")
-	f.BoolVar(&o.denyKeys, "deny-keys-in-use", false, "let a changed policy deny keys in use until what they hold expires, or need another number of keys")
+	f.BoolVar(&o.denyKeys, "deny-keys-in-use", false, "let a changed policy deny keys in use for a time, or need another number of keys")
 	o.replaceForeignFlag(cmd)
+	inGroup(cmd, allowGroup, "allow-downgrade", "remove-policies", "deny-keys-in-use", "replace-foreign")
 }
 
 func (o *deployFlags) replaceForeignFlag(cmd *cobra.Command) {
@@ -45,7 +46,7 @@ func (o *deployFlags) replaceForeignFlag(cmd *cobra.Command) {
 
 func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	o.cmd = cmd
-	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way (with --namespace, by default 24 times --timeout)")
+	spanVar(cmd, &o.wait, "wait", 0, "wait this long for another deployment under way (with --namespace, default 24 times --timeout)")
 }
 
 // options returns the options that the flags set. In a namespace without --wait, the Loader's default
@@ -61,7 +62,7 @@ func (o *deployFlags) options() loader.Options {
 // libraryFlags adds --policies and --library, from which a.wanted makes the build.
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
-	cmd.Flags().StringVar(&a.library, "library", "", "file with the library, written by build -o (default: the library in this program)")
+	cmd.Flags().StringVar(&a.library, "library", "", "`file` with the library, written by build -o (default: the library in this program)")
 	cmd.MarkFlagsMutuallyExclusive("library", "policies") // a library's file already contains its policies
 }
 

@@ -99,7 +99,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	}
 	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
 	has(run(t, env, "deploy", "--library", newer, "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\ndeployed ratelimit 0.2.0, build 222222222222\n")
-	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n", "\nanother rollback would bring back 0.2.0 build 222222222222\n")
+	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n", "\nthe servers keep one step: another rollback would bring back 0.2.0 build 222222222222, and nothing older\n")
 	fails("which a rollback would bring back, does not have; see what changes with --plan, and add --remove-policies", "rollback")
 	has(run(t, env, "rollback", "--remove-policies"), exitFine, "\nnote: the last deployment was a rollback, which this one undoes\n", "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
 	fails("--allow-downgrade", "deploy")

@@ -27,10 +27,10 @@ var hints = []struct {
 	{client.ErrNotDeployed, "", "load it with: $deploy"},
 	{client.ErrNoPermission, "NOAUTH", "$password"},
 	{client.ErrNoPermission, "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
-	{client.ErrUnavailable, "MOVED ASK", "add --cluster"},
+	{client.ErrUnavailable, "MOVED ASK", "write redis+cluster:// in place of redis://"},
 	{client.ErrBadReply, "", "find out what runs there with: $status"},
 
-	{loader.ErrSentinel, "", "name the primary that it watches with --sentinel, or connect to that primary"},
+	{loader.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
 	{loader.ErrNoPermission, "NOAUTH", "$password"},
 	{loader.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
 	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
@@ -121,8 +121,9 @@ func (a *app) expand(hint string, node *loader.Error) string {
 // for servers or for a library, the line repeats those that the user gave.
 func (a *app) again(command string, args ...string) string {
 	line := a.program + " " + command
+	name, _, _ := strings.Cut(command, " ") // command may have flags, as in "take --dry-run"
 	for _, cmd := range a.commands {
-		if cmd.Name() != command {
+		if cmd.Name() != name {
 			continue
 		}
 		if cmd.Flags().Lookup("redis") != nil {
@@ -154,33 +155,49 @@ func (a *app) grant(node *loader.Error) string {
 	if a.named.Options.TLSConfig != nil {
 		words = append(words, "--tls")
 	}
-	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
+	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
+}
+
+// rights returns the rights that an error of a Loader names, or those of a planner if they suffice
+// for the command.
+func (a *app) rights(node *loader.Error) []string {
+	build, err := functions.New()
+	if err != nil || !a.reads {
+		return node.Rights
+	}
+	rules, err := loader.Rules(build, loader.Planner, "", slices.Contains(node.Rights, "+cluster|shards"))
+	if err != nil {
+		return node.Rights
+	}
+	return slices.DeleteFunc(rules, func(rule string) bool { return rule == "reset" })
 }
 
 // withArguments returns err, the error from a call, with a remedy if the call's arguments were in
 // the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
-// missing.
-func (a *app) withArguments(err error, req client.Request) error {
+// missing. command is the command that the user should see in place of the client's operation, such
+// as "take --dry-run".
+func (a *app) withArguments(err error, command string, req client.Request) error {
 	var call *client.Error
 	if !errors.As(err, &call) {
 		return err
 	}
+	copied, limit := *call, string(req.Limits[0])
+	copied.Op = command
 	// instead returns the error without the server's advice, and with remedy added.
 	instead := func(advice, remedy string) error {
-		text, _, _ := strings.Cut(call.Error(), "; "+advice)
+		text, _, _ := strings.Cut(copied.Error(), "; "+advice)
 		return errors.New(text + "; " + remedy)
 	}
-	copied, limit := *call, string(req.Limits[0])
 	switch key := req.Keys[0]; {
 	case call.Code == "BADLIMIT" && (strings.HasPrefix(key, "@") || strings.Contains(key, "/")):
-		return instead("the keys come first", "a key comes before its limit: "+shell.Line(a.program, call.Op, limit, key))
+		return instead("the keys come first", "a key comes before its limit: "+a.program+" "+command+" "+shell.Line(limit, key))
 	case call.Code == "NOPOLICY":
-		return instead("ratelimit_info lists", "list the policies with: "+a.again("info"))
+		return instead("ratelimit_info lists", "list the policies with: "+a.again("policies"))
 	case call.Code != "BADKEYS":
-	case call.Op == "take" && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
+	case command == "take" && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
 		copied.Remedy = "a policy with track also needs --usage-key"
 	case len(req.Limits) == 1 && strings.Contains(call.Error(), limit+" takes ") && !strings.Contains(call.Error(), " takes a key"):
-		copied.Remedy = "a policy of several keys: " + a.again(call.Op, "--policy", strings.TrimPrefix(limit, "@"), "KEY...")
+		copied.Remedy = "a policy of several keys: " + a.again(command, "--policy", strings.TrimPrefix(limit, "@"), "KEY...")
 	}
 	return &copied
 }

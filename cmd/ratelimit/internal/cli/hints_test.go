@@ -54,16 +54,14 @@ func TestHints(t *testing.T) {
 		flags serverFlags
 		want  string
 	}{
-		{serverFlags{url: "redis+cluster://h:1"}, " --redis redis://h:1 --cluster"},
+		{serverFlags{url: "redis+cluster://h:1"}, " --redis redis+cluster://h:1"},
 		{serverFlags{url: "redis://h:1,i:2"}, " --redis redis://h:1,i:2"},
-		{serverFlags{url: "redis://h:1", sentinel: "my master"}, " --redis redis://h:1 --sentinel 'my master'"},
 		{serverFlags{url: "redis://h:1?protocol=2,i:2"}, " --redis 'redis://h:1?protocol=2,i:2'"},
 		{serverFlags{url: "redis://secret@h:1"}, " --redis redis://:PASSWORD@h:1"},
 		{serverFlags{url: "redis-sentinel://u:p@h:1,i/m?db=3&sentinel_username=s&sentinel_password=secret"},
 			" --redis 'redis-sentinel://u:PASSWORD@h:1,i:26379/m?db=3&sentinel_password=PASSWORD&sentinel_username=s'"},
 		{serverFlags{}, " --redis redis://127.0.0.1:6379"},
 		{serverFlags{url: "env"}, ""}, // the next command reads the environment too
-		{serverFlags{url: "env", sentinel: "m"}, " --sentinel m"},
 	} {
 		var env []string
 		if tt.flags.url == "env" {
@@ -153,7 +151,7 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "take", "a", "u:1", "@calc", "--redis", url)
 	m.fails(nil, "take", "a", "b", "u:1", "@calc", "--redis", url)
 	m.fails(nil, "take", "@api", "k", "--redis", url)
-	m.fails(nil, "peek", "100/m", "user 42", "--redis", url)
+	m.fails(nil, "take", "--dry-run", "100/m", "user 42", "--redis", url)
 	m.fails(nil, "take", "@api", "--redis", url)
 	library := otherLibrary(t, "0.2.0", "222222222222")
 	fine(t, nil, "deploy", "--redis", url, "--library", library, "--remove-policies")
@@ -244,7 +242,7 @@ func TestEditedLibrary(t *testing.T) {
 func TestNotAsTheURLSays(t *testing.T) {
 	addr := embedded.Run(t, embedded.WithTime(began)).Addr()
 	for _, args := range [][]string{{"take", "k", "1/s"}, {"status"}, {"status", "--watch"}, {"plan"}, {"deploy"}, {"rollback"}, {"delete", "--yes"}, {"doctor"}, {"demo"}} {
-		if got := run(t, nil, append(args, "--cluster", "--redis", addr)...); got.code != exitError || !strings.Contains(got.stderr, " is not a cluster: ") {
+		if got := run(t, nil, append(args, "--redis", "redis+cluster://"+addr)...); got.code != exitError || !strings.Contains(got.stderr, " is not a cluster: ") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
@@ -260,7 +258,7 @@ func TestDemoHelp(t *testing.T) {
 	got := run(t, nil, "demo", "--help")
 	for _, want := range []string{
 		"how long to send traffic, from 2s to 25s (default 8s)\n",
-		"URL of the server, or of cluster nodes, comma-separated (default: a server of its own)\n",
+		"URL of the server or cluster (default: a server of its own)\n",
 	} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in:\n%s", want, got.stdout)

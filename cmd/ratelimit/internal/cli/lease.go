@@ -58,7 +58,7 @@ func leaseArgs(least int) cobra.PositionalArgs {
 			return wrongUse(example(cmd), "%s takes %s, not %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
 				plural(len(args), "argument"))
 		case args[0] == "":
-			return emptyKey(cmd, 1, 1)
+			return emptyKey(example(cmd), 1, 1)
 		case len(args) == 3 && args[2] == "":
 			return errors.New("the lease ID is empty; give 1 to 256 bytes, such as job-7")
 		}

@@ -32,6 +32,6 @@ number. A period is one unit, or a whole number and one unit: ms, s, m, h or d. 
 		Short: "How to write a limit, with an example of each algorithm",
 		Long: text + `
 A limit with blanks is one argument: put it in quotes. Give each limit its own key. docs/algorithms.md compares the
-algorithms, and functions/CONTRACT.md has the exact rules.`,
+algorithms, and functions/SEMANTICS.md has the exact rules.`,
 	}
 }

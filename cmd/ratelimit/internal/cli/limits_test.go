@@ -37,7 +37,7 @@ func TestHelpLimits(t *testing.T) {
 	if len(algorithms) > 0 {
 		t.Errorf("no example of %v", algorithms)
 	}
-	if root := run(t, nil, "--help"); !strings.Contains(root.stdout, "ratelimit limits") {
+	if root := run(t, nil, "--help"); !strings.Contains(root.stdout, "\n  limits  ") {
 		t.Errorf("--help does not list the topic:\n%s", root.stdout)
 	}
 }

@@ -202,7 +202,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	probe := f.request(0)
 	probe.UsageKey = "" // peek does not count usage
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
-		return a.withArguments(err, probe) // the library would refuse every call
+		return a.withArguments(err, "take", probe) // the library would refuse every call
 	}
 	html := page(f.html)
 	if err := html.check(); err != nil {
@@ -212,7 +212,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
 		req := f.request(n)
 		res, err := c.Take(ctx, req)
-		return res.Allowed, a.withArguments(err, req)
+		return res.Allowed, a.withArguments(err, "take", req)
 	}, load.Options{
 		Workers: f.concurrency, Rate: f.rate, Ramp: f.ramped, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
 		Progress: func(p load.Progress) {

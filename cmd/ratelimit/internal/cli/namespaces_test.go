@@ -66,7 +66,7 @@ func TestNamespacesOnTheCommandLine(t *testing.T) {
 		"payments/jobs (refused until they expire, because a key is for leases or for rates); give callers another policy or another key for the new limit first, or add --deny-keys-in-use")
 	deploy(exitDiffers, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")
 	if got := run(t, env, "rollback", "--plan", "--namespace", "payments", "--deny-keys-in-use"); !strings.Contains(got.stdout, "\nthe rollback would bring back 0.1.0 build ") ||
-		!strings.HasSuffix(got.stdout, ", with the policies that the last deployment of payments replaced\n") {
+		!strings.HasSuffix(got.stdout, ", with the policies that the last deployment of payments replaced; the servers keep nothing older\n") {
 		t.Errorf("%s%s", got.stdout, got.stderr)
 	}
 	deploy(exitFine, "rollback", "--namespace", "payments", "--deny-keys-in-use")("  ~ policy payments/api: fixed_window 50/m becomes 100/m")

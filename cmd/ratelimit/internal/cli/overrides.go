@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/ratelimit-functions/ratelimit/internal/overrides"
 )
 
@@ -15,28 +13,8 @@ const (
 	overrideRights = "+scan +type +getrange +zrange +zscore +time +ping"
 )
 
-func (a *app) overridesCommand() *cobra.Command {
-	var match string
-	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
-		Use:   "overrides",
-		Short: "List the keys with an override",
-		Long: `List the keys that have an override (ratelimit override), of a server or of all primaries of a cluster, sorted by key:
-the limit that applies, the time until it ends and, for a blocked key, the time until its block ends.
-
-It changes nothing. It scans all keys with SCAN, in small steps, and uses at most 5 % of a server's time; a million
-keys take some minutes. If you interrupt it, it shows what it has found so far.
-
-The user needs ` + overrideRights + `, and +dbsize for the progress.`,
-		Example: `  ratelimit overrides
-  ratelimit overrides --match 'user:*' --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.overrides(cmd.Context(), match) },
-	}))
-	cmd.Flags().StringVar(&match, "match", "*", "list only the keys that match this pattern")
-	return cmd
-}
-
-func (a *app) overrides(ctx context.Context, match string) error {
+// listOverrides prints the keys that have an override and match a pattern.
+func (a *app) listOverrides(ctx context.Context, match string) error {
 	rdb, s, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -88,7 +66,7 @@ func (a *app) printOverrides(found overrides.Snapshot) error {
 	return a.write(table(rows))
 }
 
-// overridesReport is the output of overrides --json. Times are in ms since the epoch, by the
+// overridesReport is the list of overrides in JSON. Times are in ms since the epoch, by the
 // server's clock.
 type overridesReport struct {
 	Complete  bool            `json:"complete"` // false if some keys were not examined

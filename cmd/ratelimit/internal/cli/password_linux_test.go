@@ -18,7 +18,7 @@ func TestAskPassword(t *testing.T) {
 		{"\n", "the password is empty"},
 		{"se\x03", ""},
 	} {
-		p := startOnTerminal(t, 200, "peek", "k", "1/h", "--askpass", "--redis", "redis://ann@"+addr)
+		p := startOnTerminal(t, 200, "take", "--dry-run", "k", "1/h", "--askpass", "--redis", "redis://ann@"+addr)
 		p.shows(t, "the question", "Password: ")
 		eventually(t, "the terminal shows nothing that is typed", func() bool {
 			mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS)

@@ -198,8 +198,8 @@ func TestAuthCommandThatFailsLater(t *testing.T) {
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	inFolder(t, map[string]string{"policies.yaml": "policies:\n  api: 5/m\n"})
 	arguments := map[string][]string{
-		"take": {"k", "1/s"}, "peek": {"k", "1/s"}, "refund": {"k", "1/s"}, "block": {"k", "1s"}, "unblock": {"k"}, "reset": {"k"},
-		"override": {"k", "1/s", "1m"}, "override-end": {"k"}, "acquire": {"k", "concurrency 1 lease=1s", "id"}, "renew": {"k", "concurrency 1 lease=1s", "id"},
+		"take": {"k", "1/s"}, "refund": {"k", "1/s"}, "block": {"k", "1s"}, "unblock": {"k"}, "reset": {"k"},
+		"override": {"k", "1/s", "--for", "1m"}, "acquire": {"k", "concurrency 1 lease=1s", "id"}, "renew": {"k", "concurrency 1 lease=1s", "id"},
 		"release": {"k", "concurrency 1 lease=1s", "id"}, "usage": {"k"}, "delete": {"--yes"}, "load": {"k", "1/s", "--duration", "1s"},
 		"dashboard": {"--listen", "127.0.0.1:99999"}, "demo": {"--fast"},
 	}

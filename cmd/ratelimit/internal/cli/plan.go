@@ -27,6 +27,7 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
   ratelimit plan --diff`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.reads = true
 			build, err := a.wanted()
 			if err != nil {
 				return err

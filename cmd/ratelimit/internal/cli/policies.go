@@ -13,12 +13,12 @@ import (
 )
 
 func (a *app) policiesFlag(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&a.policies, "policies", nil, "file with the policies of the library (docs/policies.md); several are one set")
+	cmd.Flags().StringArrayVar(&a.policies, "policies", nil, "`file` with the policies of the library (docs/policies.md); several are one set")
 }
 
 // namespaceFlag adds --namespace. a.build puts the policies into that namespace.
 func (a *app) namespaceFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.namespace, "namespace", "", "the policies are those of this namespace, as in @NAMESPACE/policy")
+	cmd.Flags().StringVar(&a.namespace, "namespace", "", "`name` of the namespace that the policies are in, as in @NAME/policy")
 }
 
 // readPolicies reads the files of --policies. It puts their policies into the namespace given with

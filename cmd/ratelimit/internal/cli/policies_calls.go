@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
-	"slices"
 )
 
 func (a *app) policiesCommand() *cobra.Command {
@@ -26,9 +27,9 @@ func (a *app) policiesCommand() *cobra.Command {
 	var interval time.Duration
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "policies",
-		Short: "Show how many calls each policy allowed and denied",
-		Long: `Show the deployed policies of a server, or of all primaries of a cluster, and how many takes and leases to acquire each
-of them allowed and denied. Each primary counts since its library was loaded, so a deployment and a restart begin at 0;
+		Short: "Show the deployed policies, and how many calls each allowed and denied",
+		Long: `Show the library and the deployed policies of a server, or of all primaries of a cluster, and how many takes and leases
+to acquire each policy allowed and denied. Each primary counts since its library was loaded, so a deployment and a restart begin at 0;
 the table has the sums. With --watch it repeats, and shows the calls a second since the pass before: in a terminal, q
 ends it; elsewhere each pass is a table, or with --json a line.
 
@@ -159,11 +160,12 @@ func (p *policyScreen) View() tea.View {
 }
 
 type policiesReport struct {
-	Complete  bool                `json:"complete"`  // false if a server did not reply
-	Servers   int                 `json:"servers"`   // primaries that replied
-	Uncounted []string            `json:"uncounted"` // primaries whose library is too old to count calls
-	Policies  []policyCallsReport `json:"policies"`
-	Error     string              `json:"error,omitempty"`
+	Complete  bool                  `json:"complete"`  // false if a server did not reply
+	Servers   int                   `json:"servers"`   // primaries that replied
+	Uncounted []string              `json:"uncounted"` // primaries whose library is too old to count calls
+	Libraries []policycalls.Library `json:"libraries"`
+	Policies  []policyCallsReport   `json:"policies"`
+	Error     string                `json:"error,omitempty"`
 }
 
 type policyCallsReport struct {
@@ -189,7 +191,10 @@ type callsReport struct {
 }
 
 func newPoliciesReport(look policyLook) policiesReport {
-	report := policiesReport{Complete: look.err == nil, Servers: look.fleet.Replied, Uncounted: look.fleet.Uncounted, Policies: []policyCallsReport{}, Error: look.fault}
+	report := policiesReport{Complete: look.err == nil, Servers: look.fleet.Replied, Uncounted: look.fleet.Uncounted, Libraries: look.fleet.Libraries, Policies: []policyCallsReport{}, Error: look.fault}
+	if report.Libraries == nil {
+		report.Libraries = []policycalls.Library{}
+	}
 	if report.Uncounted == nil {
 		report.Uncounted = []string{}
 	}
@@ -211,9 +216,22 @@ func (a *app) printPolicyCalls(look policyLook) error {
 	return a.write(look.table)
 }
 
+// libraryLines returns a line for each library that the servers run.
+func libraryLines(fleet policycalls.Fleet) string {
+	var text strings.Builder
+	for _, l := range fleet.Libraries {
+		where := ""
+		if len(fleet.Libraries) > 1 {
+			where = ", on " + plural(l.Servers, "server")
+		}
+		text.WriteString(printable.Line(fmt.Sprintf("%s %s, build %s, contract %d%s", functions.Name, l.Version, l.BuildID, l.Contract, where)) + "\n")
+	}
+	return text.String()
+}
+
 func (a *app) policyTable(fleet policycalls.Fleet) string {
 	if len(fleet.Policies) == 0 {
-		return "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
+		return libraryLines(fleet) + "the library has no policies; write some (docs/policies.md), and deploy them with: " + a.again("deploy", "--policies FILE") + "\n"
 	}
 	rates := slices.ContainsFunc(fleet.Policies, func(p policycalls.Policy) bool { return p.PerSec != nil })
 	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
@@ -237,7 +255,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 			rows[i] = append(row[:5], row[7])
 		}
 	}
-	text := fmt.Sprintf("%s on %s; calls since each server loaded its library\n\n%s",
+	text := libraryLines(fleet) + fmt.Sprintf("%s on %s; calls since each server loaded its library\n\n%s",
 		countPolicies(len(fleet.Policies)), plural(fleet.Replied, "server"), table(rows))
 	if len(fleet.Uncounted) > 0 {
 		text += "\n" + printable.Line(fmt.Sprintf("note: the library is too old to count calls on %s; %s", strings.Join(fleet.Uncounted, ", "),

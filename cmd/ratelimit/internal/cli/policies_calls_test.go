@@ -49,7 +49,10 @@ func TestPolicies(t *testing.T) {
 	took(t, srv, 1002, "@api", "k")
 	took(t, srv, 4, "@api", inCanary)
 	took(t, srv, 4, "@export", "x")
-	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
+	about := func(b functions.Build) string {
+		return "ratelimit " + b.Version() + ", build " + b.ID() + ", contract 1\n"
+	}
+	run(t, env, "policies").want(t, exitFine, about(build)+`3 policies on 1 server; calls since each server loaded its library
 
 POLICY   KIND                 ALLOWED   DENIED    DENIED %  LIMIT
 @api     enforced                   2    1,000        99.8  2/d
@@ -65,7 +68,7 @@ POLICY   KIND                 ALLOWED   DENIED    DENIED %  LIMIT
 	calls := func(allowed, denied int64) callsReport {
 		return callsReport{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}}
 	}
-	if want := (policiesReport{Complete: true, Servers: 1, Uncounted: []string{}, Policies: []policyCallsReport{
+	if want := (policiesReport{Complete: true, Servers: 1, Uncounted: []string{}, Libraries: []policycalls.Library{{Version: build.Version(), BuildID: build.ID(), Contract: 1, Servers: 1}}, Policies: []policyCallsReport{
 		{Name: "api", Limits: []string{"2/d"}, callsReport: calls(2, 1000), Canary: &canaryReport{5, []string{"1/d"}, true, calls(1, 3)}},
 		{Name: "calc", Limits: []string{"resource: 9/d", "consumer: 5/m"}, Track: true, callsReport: calls(0, 0)},
 		{Name: "export", Limits: []string{"1/d"}, Shadow: true, callsReport: calls(1, 3)},
@@ -75,7 +78,7 @@ POLICY   KIND                 ALLOWED   DENIED    DENIED %  LIMIT
 
 	older := strings.Replace(build.Text(), "'policy_calls'", "'something_else'", 1)
 	require(t, srv.Load(older))
-	run(t, env, "policies").want(t, exitFine, `3 policies on 1 server; calls since each server loaded its library
+	run(t, env, "policies").want(t, exitFine, about(build)+`3 policies on 1 server; calls since each server loaded its library
 
 POLICY   KIND      ALLOWED  DENIED  DENIED %  LIMIT
 @api     enforced        -       -         -  2/d
@@ -84,9 +87,10 @@ POLICY   KIND      ALLOWED  DENIED  DENIED %  LIMIT
 
 note: the library is too old to count calls on `+srv.Addr()+`; load a newer one with: ratelimit deploy --policies FILE; without --policies if there are none
 `, "")
-	require(t, srv.Load(functions.Source()))
-	run(t, env, "policies").want(t, exitFine, "the library has no policies; write some (docs/policies.md), and deploy them with: ratelimit deploy --policies FILE\n", "")
-	if got := run(t, env, "policies", "--json"); got.stdout != `{"complete":true,"servers":1,"uncounted":[],"policies":[]}`+"\n" {
+	plain := must[functions.Build](t)(functions.New())
+	require(t, srv.Load(plain.Text()))
+	run(t, env, "policies").want(t, exitFine, about(plain)+"the library has no policies; write some (docs/policies.md), and deploy them with: ratelimit deploy --policies FILE\n", "")
+	if got := run(t, env, "policies", "--json"); got.stdout != `{"complete":true,"servers":1,"uncounted":[],"libraries":[{"version":"`+plain.Version()+`","build_id":"`+plain.ID()+`","contract":1,"servers":1}],"policies":[]}`+"\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -96,13 +100,15 @@ func TestPolicyTable(t *testing.T) {
 	calls := func(allowed, denied int64, rate *usage.Rate) policycalls.Calls {
 		return policycalls.Calls{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}, PerSec: rate}
 	}
-	fleet := policycalls.Fleet{Replied: 12, Policies: []policycalls.Policy{
+	fleet := policycalls.Fleet{Replied: 12, Libraries: []policycalls.Library{{Version: "0.1.0", BuildID: "a1", Contract: 1, Servers: 11}, {Version: "0.2.0", BuildID: "b2", Contract: 1, Servers: 1}}, Policies: []policycalls.Policy{
 		{Name: "api", Limits: []string{"100/m"}, Calls: calls(9000, 1, &usage.Rate{Allowed: 88.25, Denied: 0.001}),
 			Canary: &policycalls.Canary{Share: 50, Limits: []string{"60/m"}, Calls: calls(1, 2, nil)}},
 		{Name: "jobs", Shadow: true, Canary: &policycalls.Canary{Share: 5, Shadow: true}},
 	}}
 	a := testApp(nil, nil, nil)
-	const want = `2 policies on 12 servers; calls since each server loaded its library
+	const want = `ratelimit 0.1.0, build a1, contract 1, on 11 servers
+ratelimit 0.2.0, build b2, contract 1, on 1 server
+2 policies on 12 servers; calls since each server loaded its library
 
 POLICY  KIND                 ALLOWED  DENIED  DENIED %  ALLOWED/S  DENIED/S  LIMIT
 @api    enforced               9,000       1      <0.1       88.2     <0.01  100/m
@@ -134,7 +140,7 @@ func TestPoliciesOfServersThatFail(t *testing.T) {
 	close(listed)
 	m := newMessages(t, "calls of policies", addr, "ADDR", srv.Addr(), "ADDR")
 	out := m.failsAfter(nil, "policies", "--redis", addr)
-	if !strings.HasPrefix(out, "3 policies on 1 server; ") || !strings.Contains(out, "\n@api     enforced                   1       0       0.0  2/d\n") {
+	if !strings.Contains(out, "\n3 policies on 1 server; ") || !strings.Contains(out, "\n@api     enforced                   1       0       0.0  2/d\n") {
 		t.Errorf("%s", out)
 	}
 	if out := m.failsAfter(nil, "policies", "--json", "--redis", addr); !strings.HasPrefix(out, `{"complete":false,"servers":1,`) || !strings.HasSuffix(out, `"error":"cannot reach 127.0.0.1:1: connection refused; check that the server runs"}`+"\n") {
@@ -167,7 +173,7 @@ func TestPoliciesInterrupted(t *testing.T) {
 	})
 	var stdout, stderr bytes.Buffer
 	code := testApp([]string{redisURL(addr)}, &stdout, &stderr).execute(ctx, []string{"policies", "--json"})
-	if want := `{"complete":false,"servers":0,"uncounted":[],"policies":[],"error":"interrupted before every server answered"}` + "\n"; stdout.String() != want ||
+	if want := `{"complete":false,"servers":0,"uncounted":[],"libraries":[],"policies":[],"error":"interrupted before every server answered"}` + "\n"; stdout.String() != want ||
 		code != exitError || stderr.String() != "ratelimit: interrupted before every server answered\n" {
 		t.Errorf("exit code %d, %s%s", code, stdout.String(), stderr.String())
 	}

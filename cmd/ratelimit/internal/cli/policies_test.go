@@ -83,10 +83,10 @@ func TestPoliciesInTheLibrary(t *testing.T) {
 		run(t, []string{redisURL(server.Addr())}, args...).want(t, code, stdout, "")
 	}
 	asked(exitFine, "allowed  0 of 1 left for consumer9:{a} (@calc) · full again in 1 min\n", "take", "--policy", "calc", "calc:{a}", "consumer9:{a}")
-	asked(exitDiffers, "would be denied  0 of 1 left for consumer9:{a} (@calc) · try again in 1 min · full again in 1 min\n", "peek", "--policy", "@calc", "calc:{a}", "consumer9:{a}")
+	asked(exitDiffers, "would be denied  0 of 1 left for consumer9:{a} (@calc) · try again in 1 min · full again in 1 min\n", "take", "--dry-run", "--policy", "@calc", "calc:{a}", "consumer9:{a}")
 	asked(exitFine, "allowed  10 of 10 left for e:{a} (@export) · full now · a shadow policy would deny it for e:{a}\n", "take", "--policy", "export", "e:{a}", "u:{a}", "--cost", "11")
 	asked(exitFine, "allowed  0 of 10 left · full again in 1 d\n", "take", "e:{b}", "10/d", "--cost", "10")
-	asked(exitFine, "would be allowed  0 of 10 left after it · full again in 1 d · a shadow policy would deny it for e:{b}, and allow it in 2 h 24 min\n", "peek", "e:{b}", "@export")
+	asked(exitFine, "would be allowed  0 of 10 left after it · full again in 1 d · a shadow policy would deny it for e:{b}, and allow it in 2 h 24 min\n", "take", "--dry-run", "e:{b}", "@export")
 	asked(exitFine, `{
   "allowed": true,
   "limit": 10,
@@ -101,7 +101,7 @@ func TestPoliciesInTheLibrary(t *testing.T) {
     "index": 1
   }
 }
-`, "peek", "e:{b}", "@export", "--json")
+`, "take", "--dry-run", "e:{b}", "@export", "--json")
 }
 
 func TestPoliciesThatAreRefused(t *testing.T) {

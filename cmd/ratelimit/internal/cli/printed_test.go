@@ -85,8 +85,8 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		}
 	}
 	commands := [][]string{
-		{"status"}, {"plan", "--diff"}, {"doctor"}, {"load", "--limit", "5/m", "--iterations", "2"}, {"top"}, {"overrides"}, {"usage", "user:1"}, {"info"}, {"policies"}, {"take", "k", "5/m"},
-		{"peek", "k", "5/m"}, {"rollback"}, {"history"}, {"delete", "--yes"}, {"deploy", "--replace-foreign", "--allow-downgrade", "--remove-policies"}, {"deploy"},
+		{"status"}, {"plan", "--diff"}, {"doctor"}, {"load", "--limit", "5/m", "--iterations", "2"}, {"top"}, {"override"}, {"usage", "user:1"}, {"policies"}, {"take", "k", "5/m"},
+		{"take", "k", "5/m", "--dry-run"}, {"rollback"}, {"history"}, {"delete", "--yes"}, {"deploy", "--replace-foreign", "--allow-downgrade", "--remove-policies"}, {"deploy"},
 	}
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())

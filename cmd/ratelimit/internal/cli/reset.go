@@ -17,40 +17,51 @@ func (a *app) resetCommand() *cobra.Command {
 		Long: `Delete what was counted for keys, so that their limits are full again, and print how many of them had counts. In a
 cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
-	}, (*client.Client).Reset, "forgot", "nothing to forget: no key held anything", func(n int64, of int) any {
-		return reply.Reset{Reset: n, Keys: of}
+	}, keysChange{
+		change: (*client.Client).Reset, verb: "forgot", unchanged: "nothing to forget: no key held anything",
+		report: func(n int64, of int) any { return reply.Reset{Reset: n, Keys: of} },
 	})
 }
 
-// keysCommand makes cmd change the keys in its arguments. change returns the number of keys that it
-// changed, and report returns the output of --json. Without --json, the command prints the text in
-// unchanged if no key changed. Otherwise, its output begins with the text in verb.
-func (a *app) keysCommand(cmd *cobra.Command, change func(*client.Client, context.Context, ...string) (int64, error),
-	verb, unchanged string, report func(n int64, of int) any) *cobra.Command {
+// keysChange is a change of keys, and what a command prints about it.
+type keysChange struct {
+	change    func(*client.Client, context.Context, ...string) (int64, error) // returns the number of keys that it changed
+	verb      string                                                          // beginning of the output
+	unchanged string                                                          // output if no key changed
+	report    func(n int64, of int) any                                       // output of --json
+}
+
+// keysCommand makes cmd change the keys in its arguments.
+func (a *app) keysCommand(cmd *cobra.Command, change keysChange) *cobra.Command {
 	cmd.Args = needsKey
-	cmd.RunE = func(cmd *cobra.Command, keys []string) error {
-		n, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (int64, error) { return change(c, ctx, keys...) })
-		switch {
-		case err != nil:
-			return err
-		case a.json:
-			return a.printJSON(report(n, len(keys)))
-		case n == 0:
-			return a.printf("%s\n", unchanged)
-		}
-		return a.printf("%s %d of %s\n", verb, n, plural(len(keys), "key"))
-	}
+	cmd.RunE = func(cmd *cobra.Command, keys []string) error { return a.changeKeys(cmd.Context(), keys, change) }
 	return a.jsonFlag(a.serverFlags(cmd))
 }
 
+func (a *app) changeKeys(ctx context.Context, keys []string, c keysChange) error {
+	n, err := ask(ctx, a, func(ctx context.Context, to *client.Client) (int64, error) { return c.change(to, ctx, keys...) })
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(c.report(n, len(keys)))
+	case n == 0:
+		return a.printf("%s\n", c.unchanged)
+	}
+	return a.printf("%s %d of %s\n", c.verb, n, plural(len(keys), "key"))
+}
+
 // needsKey refuses a command line without a key.
-func needsKey(cmd *cobra.Command, args []string) error {
+func needsKey(cmd *cobra.Command, args []string) error { return needsKeyFor(cmd, example(cmd), args) }
+
+// needsKeyFor is like needsKey, with another example in its error.
+func needsKeyFor(cmd *cobra.Command, example string, args []string) error {
 	if len(args) == 0 {
-		return wrongUse(example(cmd), "%s needs a key", cmd.Name())
+		return wrongUse(example, "%s needs a key", cmd.Name())
 	}
 	for i, key := range args {
 		if key == "" {
-			return emptyKey(cmd, i+1, len(args))
+			return emptyKey(example, i+1, len(args))
 		}
 	}
 	return nil
@@ -58,10 +69,10 @@ func needsKey(cmd *cobra.Command, args []string) error {
 
 // emptyKey returns the error for an empty key, the n-th of total keys. Without this error, all
 // callers whose shell variable is not set would share one key.
-func emptyKey(cmd *cobra.Command, n, total int) error {
+func emptyKey(example string, n, total int) error {
 	which := "the key"
 	if total > 1 {
 		which = fmt.Sprintf("key %d of %d", n, total)
 	}
-	return wrongUse(example(cmd), "%s is empty (is a shell variable not set?)", which)
+	return wrongUse(example, "%s is empty (is a shell variable not set?)", which)
 }

@@ -7,20 +7,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `Rate limiting as one Redis Functions library: deploy it, ask it, verify it.
-
-Start with "ratelimit demo": it needs no Redis and ends by itself.
-
-Servers: --redis, else REDIS_URL unless it is empty, else redis://127.0.0.1:6379. A URL is redis://,
-rediss:// (TLS) or unix:///path, with user:password@ before the host; several cluster nodes are separated by
-commas. Clusters are detected. A password is in the URL, or in REDISCLI_AUTH, or typed (--askpass), or printed by a
-program (--auth-command).
-
-Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m. "ratelimit help limits" explains limits.
-
-Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refund, acquire), not held (renew,
-release), a server differs (status, plan), or findings (doctor).`
-
 func (a *app) root() *cobra.Command {
 	version := false
 	root := &cobra.Command{
@@ -49,26 +35,16 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SuggestionsMinimumDistance = 2
 
-	root.AddGroup(
-		&cobra.Group{ID: "try", Title: "Try it:"},
-		&cobra.Group{ID: "choose", Title: "Choose limits by looking:"},
-		&cobra.Group{ID: "ship", Title: "Build and deploy:"},
-		&cobra.Group{ID: "ask", Title: "Ask for decisions:"},
-	)
-	for group, commands := range map[string][]*cobra.Command{
-		"try":  {a.demoCommand(), a.devCommand()},
-		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.historyCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
-		"ask": {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(),
-			a.overrideCommand(), a.overrideEndCommand(), a.overridesCommand(), a.resetCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.topCommand(), a.policiesCommand(), a.infoCommand(), a.dashboardCommand()},
-		"choose": {a.backtestCommand(), a.loadCommand()},
-	} {
-		for _, command := range commands {
-			command.GroupID = group
+	root.SetUsageFunc(printUsage)
+	for _, group := range a.commandGroups() {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, command := range group.commands {
+			command.GroupID = group.title
 			command.Args = notEmpty(command.Args)
 			root.AddCommand(command)
 		}
 	}
-	root.AddCommand(a.versionCommand(), a.limitsTopic())
+	root.AddCommand(a.versionCommand(), a.limitsTopic(), a.connectionTopic())
 	a.commands = root.Commands()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -95,11 +71,21 @@ func known(root *cobra.Command, args []string) error {
 	return nil
 }
 
+// instead lists names that a user may guess, because functions of the library or flags have them,
+// with the command line that does the same.
+var instead = map[string]string{
+	"peek": "take --dry-run", "info": "policies", "overrides": "override", "override-end": "override --end",
+}
+
 // noCommand returns the error for a command name that cmd does not have.
 func noCommand(cmd *cobra.Command, name string) error {
 	path := strings.TrimPrefix(cmd.CommandPath()+" "+name, cmd.Root().Name()+" ")
 	hint := ""
-	if near := cmd.SuggestionsFor(name); name != "" && len(near) > 0 {
+	near := cmd.SuggestionsFor(name)
+	if line := instead[name]; line != "" && cmd == cmd.Root() {
+		near = []string{line}
+	}
+	if name != "" && len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "? "
 	}
 	if !cmd.HasSubCommands() {

@@ -29,7 +29,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 		fine    map[string]string // valid shapes, by step
 	}{
 		{"top", []string{"PING", "TIME", "SCAN", "HMGET"}, map[string]string{"PING": "word, text, empty text, number, below 0, large number"}},
-		{"overrides", []string{"PING", "TIME", "SCAN", "TYPE", "GETRANGE", "ZRANGE", "ZSCORE"}, map[string]string{
+		{"override", []string{"PING", "TIME", "SCAN", "TYPE", "GETRANGE", "ZRANGE", "ZSCORE"}, map[string]string{
 			"PING": "word, text, empty text, number, below 0, large number", "TYPE": "word, text, empty text", "GETRANGE": "word, text, empty text",
 			"ZRANGE": "empty, one", "ZSCORE": "nil, no list, word, text, empty text, number, below 0, large number",
 		}},
@@ -39,11 +39,10 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 		{"refund k 5/m", []string{"FCALL"}, decisions},
 		{"block k --for 1m", []string{"FCALL"}, nil},
 		{"override k 5/m --for 1m", []string{"FCALL"}, nil},
-		{"override-end k", []string{"FCALL"}, nil},
+		{"override k --end", []string{"FCALL"}, nil},
 		{"reset k", []string{"FCALL"}, nil},
-		{"peek k 5/m", []string{"FCALL_RO"}, decisions},
+		{"take k 5/m --dry-run", []string{"FCALL_RO"}, decisions},
 		{"usage user:1", []string{"FCALL_RO"}, nil},
-		{"info", []string{"FCALL_RO"}, nil},
 		{"policies", []string{"FCALL_RO"}, nil},
 		{"--cluster policies", []string{"CLUSTER SLOTS"}, nil},
 		{"load --limit 5/m --iterations 3", []string{"FCALL", "FCALL_RO"}, decisions},
@@ -85,7 +84,11 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 				mu.Lock()
 				shape, asked = name, false
 				mu.Unlock()
-				got := run(t, []string{redisURL(addr)}, words...)
+				scheme := "redis://"
+				if cluster {
+					scheme = "redis+cluster://"
+				}
+				got := run(t, []string{"REDIS_URL=" + scheme + addr}, words...)
 				failed, said := got.code == exitError, got.stderr
 				if words[0] == "doctor" {
 					failed, said = got.code == exitDiffers || strings.Contains(got.stdout, "not checked: "), got.stdout

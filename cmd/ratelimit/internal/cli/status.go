@@ -27,7 +27,7 @@ after a restart without persistence. It loads what was deployed last, for all na
 lost it, what it has seen. Only if there is neither, it loads the build of the files, or the library in this program
 without policies. Each event is a line, with --json a JSON object.
 
-` + deployerHelp + `
+The user needs the rights that "ratelimit acl planner" prints, and for --watch those of "ratelimit acl deployer".
 
 Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
@@ -39,6 +39,7 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 			if err != nil {
 				return err
 			}
+			a.reads = !watch
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
 			}

@@ -14,18 +14,21 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m or "gcra 10/s burst=20", or @name, a deployed
-policy; "ratelimit help limits" explains limits. --policy takes a policy with its keys, in the order of policies.yaml.
-In a cluster, all keys of a call need the same hash tag, such as {user:42}.
-
-Exit codes: 0 allowed · 1 error · 2 denied.`
-
 func (a *app) takeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take KEY LIMIT [KEY LIMIT ...] | take --policy NAME KEY [KEY ...]",
 		Short: "Decide, and count the call if it is allowed",
-		Long:  "Decide for one key or several in one step, and count the call for every key if all allow it.\n\n" + limitsHelp,
+		Long: `Decide for one key or several in one step, and count the call for every key if all allow it. With --dry-run, show what
+would be decided now, and change nothing: if the call would be allowed, the numbers are those that it would leave. That
+needs only the rights of "ratelimit acl peek", and works on replicas too.
+
+A limit is [algorithm] n/period [option=value ...], for example 100/m or "gcra 10/s burst=20", or @name, a deployed
+policy; "ratelimit help limits" explains limits. --policy takes a policy with its keys, in the order of policies.yaml.
+In a cluster, all keys of a call need the same hash tag, such as {user:42}.
+
+Exit codes: 0 allowed · 1 error · 2 denied.`,
 		Example: `  ratelimit take user:42 100/m
+  ratelimit take user:42 100/m --dry-run
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
   ratelimit take {acme}:ann 10/s {acme} 50/s --each
   ratelimit take mails 100/m --up-to 60
@@ -34,32 +37,24 @@ func (a *app) takeCommand() *cobra.Command {
   ratelimit take {ann} 100/d --once-key {ann}:order7 --once-ttl 10m --usage-key {ann}:usage`,
 	}
 	var options client.Request
-	cmd = onceFlags(a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options, true}), &options)
-	cmd.Flags().BoolVar(&options.Force, "force", false, "charge the cost even if it does not fit; the key denies until the debt is paid off")
+	d := decide{ask: (*client.Client).Take, words: taken, options: &options, upTo: true}
+	cmd = onceFlags(a.decisionCommand(cmd, &d), &options)
+	flags := cmd.Flags()
+	flags.BoolVar(&options.Force, "force", false, "charge the cost even if it does not fit; the key denies until the debt is paid off")
+	flags.StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this `key`, for ratelimit usage")
+	flags.BoolVar(&d.dry, "dry-run", false, "count nothing, and change nothing")
 	cmd.MarkFlagsMutuallyExclusive("force", "up-to")
-	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this key, for ratelimit usage")
+	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("once-key", "dry-run")
 	return cmd
 }
 
 // onceFlags adds the flags that prevent a repeated call from being counted again.
 func onceFlags(cmd *cobra.Command, options *client.Request) *cobra.Command {
-	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "key of this piece of work: a repetition gets the same reply and is not counted")
+	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "`key` of this piece of work: a repetition gets the same reply and is not counted")
 	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key is remembered, such as 10m or 1d")
 	cmd.MarkFlagsRequiredTogether("once-key", "once-ttl")
 	return cmd
-}
-
-func (a *app) peekCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "peek KEY LIMIT [KEY LIMIT ...] | peek --policy NAME KEY [KEY ...]",
-		Short: "Show what take would decide, and count nothing",
-		Long: `Show what take would decide now, and change nothing. If the call would be allowed, the numbers are those that it would
-leave.
-
-` + limitsHelp,
-		Example: `  ratelimit peek user:42 100/m`,
-	}
-	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, peeked, &client.Request{}, true})
 }
 
 // policyLast reports whether args are keys without limits, followed by a policy.
@@ -73,6 +68,7 @@ type decide struct {
 	words   words
 	options *client.Request // the request whose options are set by flags
 	upTo    bool            // whether the command has --up-to
+	dry     bool            // whether --dry-run was given
 }
 
 type words struct {
@@ -82,11 +78,11 @@ type words struct {
 
 var (
 	taken   = words{"allowed", "denied ", ""}
-	peeked  = words{"would be allowed", "would be denied", " after it"}
-	charged = words{"charged", "blocked, not charged", ""} // with --force
+	peeked  = words{"would be allowed", "would be denied", " after it"} // with --dry-run
+	charged = words{"charged", "blocked, not charged", ""}              // with --force
 )
 
-func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
+func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 	var costs []string
 	var policy, upTo string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -96,7 +92,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		for i := 0; i < len(args); i += step {
 			if args[i] == "" {
-				return emptyKey(cmd, i/step+1, (len(args)+step-1)/step)
+				return emptyKey(example(cmd), i/step+1, (len(args)+step-1)/step)
 			}
 		}
 		switch {
@@ -118,9 +114,12 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req, words := *d.options, d.words
+		req, words, question, command := *d.options, d.words, d.ask, cmd.Name()
 		if req.Force {
 			words = charged
+		}
+		if d.dry {
+			words, question, command = peeked, (*client.Client).PeekRequest, command+" --dry-run"
 		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
 			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)
@@ -144,9 +143,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			}
 			req.Costs = append(req.Costs, cost)
 		}
-		res, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Result, error) { return d.ask(c, ctx, req) })
+		res, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Result, error) { return question(c, ctx, req) })
 		if err != nil {
-			return a.withArguments(err, req)
+			return a.withArguments(err, command, req)
 		}
 		if a.json {
 			a.printJSON(reply.NewDecision(req, res))
@@ -164,13 +163,13 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		return differs(!res.Allowed)
 	}
-	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
+	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one `number` for all keys, or one for each (default 1)")
 	cmd.Flags().BoolVar(&d.options.Each, "each", false, "also show what the limit of each key says by itself")
 	if d.upTo {
-		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this number, from all keys")
+		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this `number`, from all keys")
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
-	cmd.Flags().StringVar(&policy, "policy", "", "a deployed policy; all arguments are its keys")
+	cmd.Flags().StringVar(&policy, "policy", "", "`name` of a deployed policy; all arguments are its keys")
 	completePolicies(cmd, a.deployedPolicies)
 	return a.jsonFlag(a.serverFlags(cmd))
 }

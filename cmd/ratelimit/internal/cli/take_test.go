@@ -22,11 +22,11 @@ func TestDecisions(t *testing.T) {
 			{4999 * time.Millisecond, []string{"take", "k", "2/10s"}, denied, "denied   0 of 2 left · try again in 1 ms · full again in 5.01 s"},
 			{5 * time.Second, []string{"take", "k", "2/10s"}, allowed, "allowed  0 of 2 left · full again in 10 s"},
 		}},
-		{"peek takes nothing", []line{
-			{0, []string{"peek", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
-			{0, []string{"peek", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
+		{"a dry run takes nothing", []line{
+			{0, []string{"take", "--dry-run", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
+			{0, []string{"take", "--dry-run", "k", "1/m"}, allowed, "would be allowed  0 of 1 left after it · full again in 1 min"},
 			{0, []string{"take", "k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
-			{0, []string{"peek", "k", "1/m"}, denied, "would be denied  0 of 1 left · try again in 1 min · full again in 1 min"},
+			{0, []string{"take", "--dry-run", "k", "1/m"}, denied, "would be denied  0 of 1 left · try again in 1 min · full again in 1 min"},
 		}},
 		{"costs", []line{
 			{0, []string{"take", "k", "10/s", "--cost", "0"}, allowed, "allowed  10 of 10 left · full now"},
@@ -36,7 +36,7 @@ func TestDecisions(t *testing.T) {
 		}},
 		{"as many as fit", []line{
 			{0, []string{"take", "k", "10/s", "--up-to", "7"}, allowed, "allowed 7 of 7  3 of 10 left · full again in 700 ms"},
-			{0, []string{"peek", "k", "10/s", "--up-to", "7"}, allowed, "would be allowed 3 of 7  0 of 10 left after it · full again in 1 s"},
+			{0, []string{"take", "--dry-run", "k", "10/s", "--up-to", "7"}, allowed, "would be allowed 3 of 7  0 of 10 left after it · full again in 1 s"},
 			{0, []string{"take", "k", "10/s", "--up-to", "0"}, denied, "denied   3 of 10 left · full again in 700 ms"},
 			{0, []string{"take", "{k}", "10/s", "{k}:2", "3/s", "--up-to", "7", "--json"}, allowed,
 				"{\n  \"allowed\": true,\n  \"taken\": 3,\n  \"limit\": 3,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 1000,\n  \"index\": 2,\n  \"key\": \"{k}:2\"\n}"},
@@ -49,9 +49,9 @@ func TestDecisions(t *testing.T) {
 		{"each key", []line{
 			{0, []string{"take", "{a}:ann", "2/s", "{a}", "10/s", "--cost", "2,1", "--each"}, allowed,
 				"allowed  0 of 2 left for {a}:ann (2/s) · full again in 1 s\n{a}:ann: allowed  0 of 2 left · full again in 1 s\n{a}: allowed  9 of 10 left · full again in 100 ms"},
-			{0, []string{"peek", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, denied,
+			{0, []string{"take", "--dry-run", "{a}:ann", "2/s", "{a}", "10/s", "--each"}, denied,
 				"would be denied  0 of 2 left for {a}:ann (2/s) · try again in 500 ms · full again in 1 s\n{a}:ann: would be denied  0 of 2 left · try again in 500 ms · full again in 1 s\n{a}: would be allowed  9 of 10 left · full again in 100 ms"},
-			{0, []string{"peek", "{b}:ann", "2/s", "{b}", "10/s", "--each"}, allowed,
+			{0, []string{"take", "--dry-run", "{b}:ann", "2/s", "{b}", "10/s", "--each"}, allowed,
 				"would be allowed  1 of 2 left for {b}:ann (2/s) after it · full again in 500 ms\n{b}:ann: would be allowed  1 of 2 left after it · full again in 500 ms\n{b}: would be allowed  9 of 10 left after it · full again in 100 ms"},
 			{0, []string{"take", "{a}", "10/s", "--each", "--up-to", "20"}, allowed, "allowed 9 of 20  0 of 10 left · full again in 1 s\n{a}: allowed  0 of 10 left · full again in 1 s"},
 			{0, []string{"take", "{a}:ann", "2/s", "{a}", "0/m", "--each", "--json"}, denied,
@@ -71,14 +71,14 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s"}, denied, "denied   0 of 10 left · try again in 400 ms · full again in 1.3 s"},
 			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
 			{0, []string{"refund", "k", "10/s", "--cost", "7", "--once-key", "o", "--once-ttl", "1m"}, allowed, "given back  4 of 10 left · full again in 600 ms"},
-			{0, []string{"peek", "k", "10/s"}, allowed, "would be allowed  3 of 10 left after it · full again in 700 ms"},
+			{0, []string{"take", "--dry-run", "k", "10/s"}, allowed, "would be allowed  3 of 10 left after it · full again in 700 ms"},
 			{0, []string{"block", "k", "--for", "1m"}, allowed, "blocked 1 key for 1 min"},
 			{0, []string{"take", "k", "10/s", "--force"}, denied, "blocked, not charged  0 of 10 left · try again in 1 min · full again in 1 min"},
 		}},
 		{"several keys: the binding one is named", []line{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},
-			{0, []string{"peek", "{a}:ann", "10/s"}, allowed, "would be allowed  8 of 10 left after it · full again in 200 ms"},
+			{0, []string{"take", "--dry-run", "{a}:ann", "10/s"}, allowed, "would be allowed  8 of 10 left after it · full again in 200 ms"},
 		}},
 		{"an algorithm with options", []line{
 			{0, []string{"take", "k", "fixed_window 2/h align=clock"}, allowed, "allowed  1 of 2 left · full again in 46 min 40 s"},
@@ -87,7 +87,7 @@ func TestDecisions(t *testing.T) {
 		{"json", []line{
 			{0, []string{"take", "{a}:x", "1/s", "{a}:y", "2/s", "--json"}, allowed,
 				"{\n  \"allowed\": true,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
-			{0, []string{"peek", "{a}:x", "1/s", "--json"}, denied,
+			{0, []string{"take", "--dry-run", "{a}:x", "1/s", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": 1000,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 			{0, []string{"take", "{a}:x", "1/s", "--json", "--cost=2"}, denied,
 				"{\n  \"allowed\": false,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": -1,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},

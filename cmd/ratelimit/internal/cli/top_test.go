@@ -115,7 +115,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// If the server refuses the scan, top and overrides print only an error.
+// If the server refuses the scan, top and override print only an error.
 func TestTopWithoutScan(t *testing.T) {
 	addr := fakeredis.Run(t, func(words []string) string {
 		switch strings.ToUpper(words[0]) {
@@ -132,7 +132,7 @@ func TestTopWithoutScan(t *testing.T) {
 	})
 	m := newMessages(t, "top", addr, "ADDR")
 	m.fails(nil, "top", "--redis", addr)
-	m.fails(nil, "overrides", "--redis", addr)
+	m.fails(nil, "override", "--redis", addr)
 }
 
 // On a terminal, a pass and its faults fit on the screen; b changes the order; q, Esc and Ctrl-C
@@ -253,7 +253,7 @@ func TestInterruptedScans(t *testing.T) {
 	steps := regexp.MustCompile(`cmdstat_scan:calls=([3-9]|\d\d)`)
 	for _, tt := range []struct{ command, shows string }{
 		{"top", `^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
-		{"overrides", `^[\d,]+ overrides · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
+		{"override", `^[\d,]+ overrides · of [\d,]+ keys looked at, \d+ %\n\nKEY `},
 	} {
 		require(t, rdb.ConfigResetStat(t.Context()).Err())
 		s := start(t, []string{redisURL(addr)}, tt.command)

@@ -23,7 +23,7 @@ minute by minute for the last hour with a decision. A key that is not used for a
 				return wrongUse(example(cmd), "usage takes one key, not %s", plural(len(args), "argument"))
 			}
 			if args[0] == "" {
-				return emptyKey(cmd, 1, 1)
+				return emptyKey(example(cmd), 1, 1)
 			}
 			return nil
 		},
@@ -72,43 +72,4 @@ func usageBars(series []client.UsageInterval, l look) []string {
 		bars = append(bars, strings.Repeat(allowed, long(m.Allowed))+strings.Repeat(denied, long(m.Denied)))
 	}
 	return bars
-}
-
-func (a *app) infoCommand() *cobra.Command {
-	return a.jsonFlag(a.serverFlags(&cobra.Command{
-		Use:   "info",
-		Short: "Show the library and the policies of a server",
-		Long: `Show which library and which policies a server holds, and how many calls each shadow policy has let through that it
-would have denied: since the library was loaded, on that server. In a cluster one node replies; status asks them all.`,
-		Example: `  ratelimit info --redis redis://127.0.0.1:6379`,
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Info, error) { return c.Info(ctx) })
-			if err != nil {
-				return err
-			}
-			return a.printInfo(info)
-		},
-	}))
-}
-
-func (a *app) printInfo(info client.Info) error {
-	if a.json {
-		return a.printJSON(reply.NewInfo(info))
-	}
-	a.printf("ratelimit %s, build %s, contract %d, %s\n",
-		info.Version, info.BuildID, info.Contract, countPolicies(len(info.Policies)))
-	if len(info.Policies) == 0 {
-		return nil
-	}
-	rows := [][]string{{"POLICY", "SHADOW"}}
-	for _, name := range info.Policies {
-		shadow := ""
-		if n, found := info.ShadowDenied[name]; found {
-			shadow = "would have denied " + grouped(n)
-		}
-		rows = append(rows, []string{"@" + name, shadow})
-	}
-	a.printf("\n")
-	return a.write(table(rows))
 }

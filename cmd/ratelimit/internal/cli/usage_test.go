@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +19,13 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	a, names := testApp(nil, nil, nil), []string{""}
+	a, names, topics := testApp(nil, nil, nil), []string{""}, []string{""}
 	a.root()
 	for _, cmd := range a.commands {
 		names = append(names, cmd.Name())
+		if !cmd.Runnable() {
+			topics = append(topics, cmd.Name())
+		}
 	}
 	for _, name := range names {
 		t.Run("help "+name, func(t *testing.T) {
@@ -32,7 +37,7 @@ func TestHelp(t *testing.T) {
 			if got.code != exitFine || got.stderr != "" {
 				t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
 			}
-			if name != "" && name != a.limitsTopic().Name() && !strings.Contains(got.stdout, "Examples:\n  ratelimit "+name) {
+			if !slices.Contains(topics, name) && !strings.Contains(got.stdout, "Examples:\n  ratelimit "+name) {
 				t.Errorf("the help shows no example:\n%s", got.stdout)
 			}
 			for line := range strings.Lines(got.stdout) {
@@ -62,6 +67,34 @@ func TestHelp(t *testing.T) {
 	})
 }
 
+// The help of a command names each of its flags once. The everyday commands come first, and the help
+// of deploy fits on a screen.
+func TestHelpLayout(t *testing.T) {
+	a := testApp(nil, nil, nil)
+	a.root()
+	for _, cmd := range a.commands {
+		help := run(t, nil, "help", cmd.Name()).stdout
+		_, help, _ = strings.Cut(help, "\nFlags:\n")
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if n := len(regexp.MustCompile(`(?m)(^      |, |Also )--`+f.Name+`\b[^-]`).FindAllString(help, -1)); n != 1 {
+				t.Errorf("%s --%s is listed %d times in:\n%s", cmd.Name(), f.Name, n, help)
+			}
+		})
+	}
+	var first []string
+	_, list, _ := strings.Cut(run(t, nil, "help").stdout, "\nEvery day:\n")
+	for line := range strings.Lines(list) {
+		if strings.TrimSpace(line) == "" {
+			break
+		}
+		first = append(first, strings.Fields(line)[0])
+	}
+	wantText(t, "everyday commands", strings.Join(first, " "), "deploy plan status rollback test take top policies")
+	if lines := strings.Count(run(t, nil, "help", "deploy").stdout, "\n"); lines > 40 {
+		t.Errorf("the help of deploy has %d lines", lines)
+	}
+}
+
 // Every flag of every command refuses an empty value, and all durations are parsed in the same way.
 func TestEveryFlag(t *testing.T) {
 	values, durations := 0, 0
@@ -85,11 +118,11 @@ func TestEveryFlag(t *testing.T) {
 		t.Errorf("%d flags with values, %d durations: are these all?", values, durations)
 	}
 	for _, tt := range []struct{ command, want string }{
-		{"block", "--for duration          duration of the block, such as 90s, 1h30m or 2d\n"},
-		{"block", "--timeout duration      timeout of each step on a server, and of --auth-command (default 5s)\n"},
+		{"block", "--for duration   duration of the block, such as 90s, 1h30m or 2d\n"},
+		{"connection", "--timeout duration       timeout of each step on a server, and of --auth-command (default 5s)\n"},
 	} {
 		var stdout strings.Builder
-		Execute(t.Context(), []string{tt.command, "--help"}, nil, &stdout, nil)
+		Execute(t.Context(), []string{"help", tt.command}, nil, &stdout, nil)
 		if !strings.Contains(stdout.String(), tt.want) {
 			t.Errorf("no %q in:\n%s", tt.want, stdout.String())
 		}

@@ -60,20 +60,20 @@ func TestBlocks(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	srv := withLibrary(t)
 	runLines(t, srv, []line{
-		{0, []string{"overrides"}, exitFine, "no key has an override"},
+		{0, []string{"override"}, exitFine, "no key has an override"},
 		{0, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
 		{0, []string{"override", "{a}:x", "{a}:y", "60/h", "--for", "30d"}, exitFine, "overrode 2 keys with 60/h for 30 d"},
 		{0, []string{"override", "{a}:y", "6/m, 60/h", "--for=2h", "--json"}, exitFine, "{\n  \"overridden\": 1,\n  \"limit\": \"6/m, 60/h\",\n  \"for_ms\": 7200000\n}"},
 		{0, []string{"override", "jobs\x1b[31m", "concurrency 5 lease=1m", "--for=1h"}, exitFine, "overrode 1 key with concurrency 5 lease=1m for 1 h"},
 		{0, []string{"block", "{a}:y", "--for", "90m"}, exitFine, "blocked 1 key for 1 h 30 min"},
-		{time.Hour / 2, []string{"peek", "{a}:x", "1/m"}, exitFine, "would be allowed  59 of 60 left after it · full again in 1 min"},
-		{time.Hour / 2, []string{"overrides"}, exitFine, `3 overrides
+		{time.Hour / 2, []string{"take", "--dry-run", "{a}:x", "1/m"}, exitFine, "would be allowed  59 of 60 left after it · full again in 1 min"},
+		{time.Hour / 2, []string{"override"}, exitFine, `3 overrides
 
 KEY             LIMIT                    ENDS IN     BLOCKED FOR
 "jobs\x1b[31m"  concurrency 5 lease=60s  30 min
 {a}:x           60/h                     30 d
 {a}:y           6/m, 60/h                1 h 30 min  1 h`},
-		{time.Hour / 2, []string{"overrides", "--match", "*y", "--json"}, exitFine, `{
+		{time.Hour / 2, []string{"override", "--match", "*y", "--json"}, exitFine, `{
   "complete": true,
   "more": 0,
   "refused": 0,
@@ -86,11 +86,11 @@ KEY             LIMIT                    ENDS IN     BLOCKED FOR
     }
   ]
 }`},
-		{time.Hour / 2, []string{"override-end", "{a}:x", "{a}:z"}, exitFine, "ended the overrides of 1 of 2 keys"},
-		{time.Hour / 2, []string{"override-end", "{a}:x"}, exitFine, "nothing to end: no key had an override"},
-		{time.Hour / 2, []string{"override-end", "{a}:y", "--json"}, exitFine, "{\n  \"ended\": 1,\n  \"keys\": 1\n}"},
+		{time.Hour / 2, []string{"override", "--end", "{a}:x", "{a}:z"}, exitFine, "ended the overrides of 1 of 2 keys"},
+		{time.Hour / 2, []string{"override", "--end", "{a}:x"}, exitFine, "nothing to end: no key had an override"},
+		{time.Hour / 2, []string{"override", "--end", "{a}:y", "--json"}, exitFine, "{\n  \"ended\": 1,\n  \"keys\": 1\n}"},
 		{time.Hour / 2, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
-		{time.Hour, []string{"overrides"}, exitFine, "no key has an override"},
+		{time.Hour, []string{"override"}, exitFine, "no key has an override"},
 	})
 }
 
@@ -162,28 +162,18 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-func TestInfo(t *testing.T) {
+func TestShadowPolicies(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
 	)))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
-	about := "ratelimit " + build.Version() + ", build " + build.ID() + ", contract 1, "
 	runLines(t, srv, []line{
 		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d"},
-		{0, []string{"info"}, exitFine, about + "2 policies\n\nPOLICY   SHADOW\n@calc\n@export  would have denied 0"},
 		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d · a shadow policy would deny it for k, and allow it in 1 d"},
 		{0, []string{"take", "j", "@export", "--up-to", "5"}, exitFine, "allowed 5 of 5  0 of 1 left · full again in 1 d · a shadow policy would allow 1 for j"},
-		{0, []string{"peek", "l", "@export", "--up-to", "2", "--json"}, exitFine, "{\n  \"allowed\": true,\n  \"taken\": 2,\n  \"limit\": 1,\n  \"remaining\": 0,\n" +
+		{0, []string{"take", "--dry-run", "l", "@export", "--up-to", "2", "--json"}, exitFine, "{\n  \"allowed\": true,\n  \"taken\": 2,\n  \"limit\": 1,\n  \"remaining\": 0,\n" +
 			"  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 86400000,\n  \"index\": 1,\n  \"key\": \"l\",\n  \"shadow\": {\n    \"allowed\": true,\n    \"taken\": 1,\n" +
 			"    \"retry_after_ms\": 0,\n    \"index\": 1\n  }\n}"},
-		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
-			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
 	})
-	require(t, srv.Load(functions.Source()))
-	runLines(t, srv, []line{
-		{0, []string{"info"}, exitFine, "ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1, 0 policies"},
-	})
-	srv = embedded.Run(t)
-	newMessages(t, "no library", srv.Addr(), "ADDR").fails(nil, "info", "--redis", "redis://"+srv.Addr())
 }

@@ -1,5 +1,5 @@
-// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `policies` and
-// `status` show in a terminal, and serves the counts of calls for each policy to Prometheus. It
+// Package dashboard shows in a browser what `ratelimit top`, `usage`, `take --dry-run`, `policies`
+// and `status` show in a terminal, and serves the counts of calls for each policy to Prometheus. It
 // changes nothing. Without viewers, it sends nothing to the servers except to answer HTTP requests.
 //
 // The files are

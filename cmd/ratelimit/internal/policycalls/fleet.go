@@ -17,7 +17,16 @@ import (
 type Fleet struct {
 	Replied   int      // number of primaries that replied
 	Uncounted []string // addresses of the primaries whose library is too old to count calls
+	Libraries []Library
 	Policies  []Policy // sorted by name
+}
+
+// Library describes a library that primaries run.
+type Library struct {
+	Version  string `json:"version"`
+	BuildID  string `json:"build_id"`
+	Contract int64  `json:"contract"`
+	Servers  int    `json:"servers"` // number of primaries that run it
 }
 
 // Policy describes a deployed policy. If the user may not read the library's source code, Limits is
@@ -102,6 +111,7 @@ func (r *Reader) sum(nodes []Node) Fleet {
 		}
 		replies[node.Addr] = node
 		fleet.Replied++
+		fleet.add(node.Info)
 		if node.Info.PolicyCalls == nil {
 			fleet.Uncounted = append(fleet.Uncounted, node.Addr)
 		}
@@ -129,6 +139,19 @@ func (r *Reader) sum(nodes []Node) Fleet {
 	}
 	slices.SortFunc(fleet.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
 	return fleet
+}
+
+// add counts the library of one node.
+func (f *Fleet) add(info client.Info) {
+	runs := Library{Version: info.Version, BuildID: info.BuildID, Contract: info.Contract}
+	at := slices.IndexFunc(f.Libraries, func(l Library) bool {
+		return l.BuildID == runs.BuildID && l.Version == runs.Version && l.Contract == runs.Contract
+	})
+	if at < 0 {
+		at = len(f.Libraries)
+		f.Libraries = append(f.Libraries, runs)
+	}
+	f.Libraries[at].Servers++
 }
 
 // add adds the counts of one node. before holds the counts in the node's previous reply, and took

@@ -66,7 +66,8 @@ func TestRead(t *testing.T) {
 	take(t, two, 4, "@export", "x")
 	r := Reader{Timeout: time.Minute}
 	rdb := redistest.ClusterOf(t, one.Addr(), two.Addr())
-	want := Fleet{Replied: 2, Policies: []Policy{
+	libraries := []Library{{Version: build.Version(), BuildID: build.ID(), Contract: functions.Contract, Servers: 2}}
+	want := Fleet{Replied: 2, Libraries: libraries, Policies: []Policy{
 		{Name: "api", Limits: []string{"2/d"}, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 4, Denied: 4}}},
 		{Name: "calc", Limits: []string{"resource: 5/d", "consumer: 1/d"}, Track: true, Calls: Calls{Counted: true, Count: usage.Count{Allowed: 13, Denied: 26}},
 			Canary: &Canary{Share: 500, Limits: []string{"resource: 4/d", "consumer: 0/d"}, Calls: Calls{Counted: true, Count: usage.Count{Denied: 21}}}},
@@ -108,8 +109,10 @@ func TestReadLess(t *testing.T) {
 	if got, err := r.Read(t.Context(), redistest.ClusterOf(t)); err == nil || !reflect.DeepEqual(got, Fleet{}) {
 		t.Errorf("of a cluster without nodes: %+v, %v", got, err)
 	}
-	redistest.Require(t, bare.Load(functions.Source()))
-	if got, err := r.Read(t.Context(), redistest.ClusterOf(t, bare.Addr())); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1}) {
+	plain := must[functions.Build](t)(functions.New())
+	redistest.Require(t, bare.Load(plain.Text()))
+	libraries := []Library{{Version: plain.Version(), BuildID: plain.ID(), Contract: functions.Contract, Servers: 1}}
+	if got, err := r.Read(t.Context(), redistest.ClusterOf(t, bare.Addr())); err != nil || !reflect.DeepEqual(got, Fleet{Replied: 1, Libraries: libraries}) {
 		t.Errorf("without policies: %+v, %v", got, err)
 	}
 	// Library code that ReadPolicies cannot parse has the same effect as a missing permission.

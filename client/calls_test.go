@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// TestErrorsInCalls checks that CALLS.md says the same as this package about each error of a server:
+// whether the call was executed.
+func TestErrorsInCalls(t *testing.T) {
+	text := string(must[[]byte](t)(os.ReadFile("../functions/CALLS.md")))
+	_, section, _ := strings.Cut(text, "\n### Errors of the server\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	first := strings.LastIndex(section, "\n| ")
+	last := first + 1 + strings.Index(section[first+1:], "\n")
+	table, rest := section[:last], section[last:]
+	// In other rows than these, this package cannot know that the call was not executed.
+	callers := []string{"ERR wrong number of arguments", "ERR Bad number of keys", "ERR Number of keys", "ERR Can not execute a script with write flag"}
+	var inTable []string
+	for _, line := range strings.Split(table, "\n") {
+		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `") {
+			for _, name := range strings.Split(strings.TrimPrefix(cells[0], "| "), ", ") {
+				if name = strings.Trim(name, "`"); !slices.Contains(callers, name) {
+					inTable = append(inTable, name)
+				}
+			}
+		}
+	}
+	notExecuted, unknown := client.ServerErrors()
+	slices.Sort(inTable)
+	slices.Sort(notExecuted)
+	if !slices.Equal(inTable, notExecuted) {
+		t.Errorf("CALLS.md has %q, and this package %q", inTable, notExecuted)
+	}
+	for _, prefix := range unknown {
+		if !strings.Contains(strings.ReplaceAll(rest, "\n", " "), "`"+prefix+"`") {
+			t.Errorf("CALLS.md does not say that %q leaves the outcome unknown", prefix)
+		}
+	}
+}
