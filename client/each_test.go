@@ -63,7 +63,7 @@ func TestEachOfANewerLibrary(t *testing.T) {
 	}
 	for _, shadow := range [][]any{nil, integers(1, 0, 2)} {
 		reply := append(integers(1, 2, 1, 0, 5000, 1), shadow...)
-		c := newClient(t, &fake{reply: append(reply, each, int64(7), []any{int64(8), int64(9)})})
+		c := newClient(t, &fake{reply: append(reply, each, "added", []any{int64(8), int64(9)})})
 		got, err := c.Take(t.Context(), eachOf())
 		wantEach(t, "two more elements", got, err, want...)
 		if (got.Shadow != nil) != (shadow != nil) {

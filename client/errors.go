@@ -152,8 +152,8 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies classifies the server's own errors, and five of the library's, by prefix. The first match
-// applies. Each error means that nothing was changed, except the two with noCommand: the function
+// replies classifies the server's own errors, and five of the library's, by prefix. A prefix of one
+// word is the whole first word. The first match applies. Each error means that nothing was changed, except the two with noCommand: the function
 // may have run other commands before the one that the server refused.
 var replies = []struct {
 	prefix           string
@@ -167,6 +167,10 @@ var replies = []struct {
 	{`RATELIMIT BADARGS "ONCE": not an option here`, ErrNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},
 	{`RATELIMIT BADARGS "EXTEND"`, ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
 	{"ERR unknown command", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
+	{"ERR Can not execute a script with write flag", ErrNotDeployed, "the function on the server writes, so it is not the library's", deployIt},
+	{"ERR wrong number of arguments for", ErrBadArgs, badForm, ""},
+	{"ERR Bad number of keys", ErrBadArgs, badForm, ""},
+	{"ERR Number of keys", ErrBadArgs, badForm, ""},
 	{"CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
 	{"NOPERM", ErrNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
 	{"ERR The user executing the script", ErrNoPermission, noCommand, grant},
@@ -188,6 +192,7 @@ var replies = []struct {
 }
 
 const (
+	badForm    = "the server rejects the form of the call, which something on the way must have changed"
 	noCommand  = "the user lacks a right to a command that the function calls"
 	redirected = "the server is part of a cluster and does not have these keys"
 
@@ -313,7 +318,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	own, isOwn := strings.CutPrefix(text, "RATELIMIT ")
 	e.Code, _, _ = strings.Cut(own, " ")
 	for _, r := range replies {
-		if strings.HasPrefix(text, r.prefix) {
+		if strings.HasPrefix(text, r.prefix) && (strings.Contains(r.prefix, " ") || e.Code == r.prefix) {
 			e.class, e.sentence, e.Remedy = r.class, r.sentence+" ("+text+")", r.remedy
 			if r.sentence == noCommand {
 				e.doubt(writes)

@@ -78,7 +78,13 @@ func TestErrorReplies(t *testing.T) {
 		{`ASK 3300 127.0.0.1:7001`, client.ErrUnavailable, "ASK", false},
 		{`MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.`, client.ErrUnavailable, "MISCONF", false},
 		{`ERR max number of clients reached`, client.ErrUnavailable, "ERR", false},
+		{`ERR wrong number of arguments for 'fcall' command`, client.ErrBadArgs, "ERR", false},
+		{`ERR Bad number of keys provided`, client.ErrBadArgs, "ERR", false},
+		{`ERR Number of keys can't be greater than number of args`, client.ErrBadArgs, "ERR", false},
+		{`ERR Number of keys can't be negative`, client.ErrBadArgs, "ERR", false},
+		{`ERR Can not execute a script with write flag using *_ro command.`, client.ErrNotDeployed, "ERR", false},
 		{`ERR something new`, nil, "ERR", true},
+		{`BUSYKEY of a command in the function`, nil, "BUSYKEY", true},
 	} {
 		_, err := newClient(t, &fake{err: answered(tt.reply), sent: true}).Allow(t.Context(), "user:42", "100/x")
 		var e *client.Error

@@ -291,7 +291,7 @@ func parseKeys(limitField, algorithmsField any) ([]parsedKey, bool) {
 	algorithms, _ := algorithmsField.([]any)
 	keys := make([]parsedKey, len(list))
 	for i, entry := range list {
-		numbers, _ := entry.([]any)
+		numbers := described(entry)
 		n := make([]int64, len(numbers))
 		if len(n) < 4 || len(n)%3 != 1 || !parseIntegers(numbers, n) {
 			return nil, false

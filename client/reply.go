@@ -8,11 +8,23 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
+// described returns the elements of an array before its first text. A newer library may add elements
+// from there on, which are ignored.
+func described(array any) []any {
+	fields, _ := array.([]any)
+	for i, field := range fields {
+		if _, isText := field.(string); isText {
+			return fields[:i]
+		}
+	}
+	return fields
+}
+
 // parseResult parses a decision on req. It returns false if reply is not a decision. Elements seven
 // to nine, if present, are the shadow decision. For a request with Each, the next element holds the
-// results of each key. Other elements may come from a newer library and are ignored.
+// results of each key.
 func parseResult(reply any, req *Request) (Result, bool) {
-	fields, _ := reply.([]any)
+	fields := described(reply)
 	var n [6]int64
 	// Check the ranges strictly: n[0] decides whether the call is allowed, and callers index their
 	// keys with n[5].
@@ -41,8 +53,8 @@ func parseResult(reply any, req *Request) (Result, bool) {
 func parseLease(reply any, req *Request) (Result, bool) {
 	res, ok := parseResult(reply, req)
 	if ok {
-		rest := reply.([]any)[6:]
-		if res.Shadow != nil {
+		rest := described(reply)[6:]
+		if len(rest) >= 3 {
 			rest = rest[3:]
 		}
 		var ms [1]int64
@@ -73,7 +85,7 @@ func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
 	each = make([]KeyResult, len(list))
 	for i, entry := range list {
 		var n [6]int64
-		fields, _ := entry.([]any)
+		fields := described(entry)
 		if !parseIntegers(fields, n[:5]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
 			return nil, nil
 		}
@@ -179,12 +191,13 @@ func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
 			return nil, false
 		}
 		name, isText := fields[0].(string)
-		canary := len(fields) > 3
+		numbers := described(fields[1:])
+		canary := len(numbers) > 2
 		counts := n[:2]
 		if canary {
 			counts = n[:]
 		}
-		if !isText || !parseIntegers(fields[1:], counts) || slices.Min(n[:]) < 0 || slices.Max(n[:]) > mostCost {
+		if !isText || !parseIntegers(numbers, counts) || slices.Min(n[:]) < 0 || slices.Max(n[:]) > mostCost {
 			return nil, false
 		}
 		policy := PolicyCalls{Allowed: n[0], Denied: n[1]}

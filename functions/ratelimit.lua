@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a08d257c27cb'
+local BUILD_ID = '488fd7a3e265'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -873,7 +873,7 @@ local function save(limit, at)
   local ms = ceil(debt, ticks)
   if ms == 0 then return { '' }, 0 end
   local parts = { text_of(ms * ticks - debt) }
-  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
   return parts, clock.ms() + ms
 end
 
@@ -881,7 +881,7 @@ local function write(key, limit, at)
   local state = states.list[at]
   if state.debt == 0 then
     redis.call('DEL', key)
-  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
+  elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
     store(key, limit.rate, state.debt, state.value, nil, state.now)
@@ -1878,20 +1878,20 @@ end
 -- was replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, named, count)
-  local rooms, first = {}, 1
+  local rooms, firsts, first = {}, {}, 1 -- the positions of such states, and of the first state of their keys
   for i = 1, count do
     local last = first + named[i].size - 1
     for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then rooms[at], rooms[-i] = true, first end
+      if list[at].room then rooms[at], firsts[i] = true, first end
     end
     first = last + 1
   end
   states.begin()
-  for i = 1, count do
-    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  for i, at in pairs(firsts) do
+    named[i].form.load(keys[i], named[i], at, 1)
   end
   for at in pairs(rooms) do
-    if at > 0 then list[at].room, states.any_room = true, true end
+    list[at].room, states.any_room = true, true
   end
 end
 
@@ -3401,7 +3401,7 @@ local function charge(state, units)
   local now, entries = state.now, state.entries
   state.before, state.added = entries, ''
   if units > 0 then
-    if entries > 0 and state.last > now then
+    if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
       local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
       if err then return err end

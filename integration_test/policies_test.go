@@ -12,16 +12,14 @@ import (
 // also loads a library that is close to the maximum size, with the maximum number of policies, long
 // names and long limits.
 func TestPolicies(t *testing.T) {
-	files, err := functions.LoadPolicyVectors()
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	build := newBuild(t, files[0].Policies...)
+	files := must[[]functions.VectorFile](t)(functions.LoadPolicyVectors())
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		loadText(ctx, t, b, build.Text())
 		node := nodeOfVectors(ctx, t, b)
-		runVectors(ctx, t, b, files, moved{ctx, b, node}.Do)
+		for i, file := range files {
+			loadText(ctx, t, b, newBuild(t, file.Policies...).Text())
+			runVectors(ctx, t, b, files[i:i+1], moved{ctx, b, node}.Do)
+		}
 		t.Run("the most policies", func(t *testing.T) {
 			loadText(ctx, t, b, largest(t).Text())
 			if err := node.FCall(ctx, "ratelimit_take", []string{"{v}:a"}, "@"+nameOf(functions.MostPolicies-1)).Err(); err != nil {

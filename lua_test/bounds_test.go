@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
 )
 
 // names returns n keys.
@@ -105,6 +106,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 local read, memory = 0, {}
 local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, memory)
+local numbered = {}
+local of_numbers = numbers.remembered(function(n) return n end, numbered)
 local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
 redis.register_function('ratelimit_test', function(keys, args)
   local most, second, long = 0, 0, 0
@@ -120,17 +123,18 @@ redis.register_function('ratelimit_test', function(keys, args)
   remembered('wrong')
   local value, err = remembered('wrong')
   local again = read - before
-  for i = 1, 2000 do
-    remembered(string.rep('x', 1020) .. i)
+  for i = 1001, 2000 do
+    remembered(string.rep('x', 4028) .. i)
     if i > 1400 then long = math.max(long, size(memory.known)) end
   end
+  for i = 1, 6000 do of_numbers(i) end
   local known, parsed, checked = size(limits.known), 0, limits.checked
   limits.checked = function(...) parsed = parsed + 1 return checked(...) end
   for i = 1, 2500 do overrides.limit(i .. '/d,1/d,1/d,1/d,1/d') end
   local first = parsed
   overrides.limit('1/d,1/d,1/d,1/d,1/d')
   limits.checked = checked
-  return { most, second, again, value == nil and 1 or 0, err, known, long, parsed - first > 0 and 1 or 0 }
+  return { most, second, again, value == nil and 1 or 0, err, known, long, size(numbered.known), parsed - first > 0 and 1 or 0, size(limits.known) }
 end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
@@ -141,8 +145,33 @@ end)
 		must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", fmt.Sprintf("%d/h", i)))
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
-	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300 295 1]" {
-		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, 300 limits and none of info, 295 texts of 1024 bytes, and at most 10000 rates of overrides", got, err)
+	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300 79 1000 1 561]" {
+		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, 300 limits and none of info, 79 texts of 4032 bytes, 1000 of 6000 numbers, at most 10000 rates of overrides, and 561 of 2500 limits with 5 rates", got, err)
+	}
+}
+
+// TestNumbersThatAreRemembered checks that the library remembers the numbers in texts and in the values of
+// fixed_window if they are below 1000, and only then, so that a caller that varies a number cannot fill the
+// memory. A number that is not remembered takes one operation on strings each time.
+func TestNumbersThatAreRemembered(t *testing.T) {
+	text := counted.Library(mutated(t, functions.Source())) + `
+redis.register_function('parse', function(keys, args) return { numbers.parse(args[1]), numbers.parse(args[1]) } end)
+redis.register_function('count', function(keys, args)
+  local count = algorithms.fixed_window.holds
+  return { count(args[1]), count(args[1]) }
+end)
+`
+	server := offline{embedded.Run(t, embedded.WithLibrary(text))}
+	for number, want := range map[int64]int64{1: 1, 999: 1, 1000: 2, 9007199254740991: 2} {
+		for function, text := range map[string]string{"parse": strconv.FormatInt(number, 10), "count": fmt.Sprintf("400%016d", number)} {
+			must[counted.Work](t)(counted.Read(server.Do))
+			if got := textOf(server.Do("FCALL", function, "0", text)); got != fmt.Sprint([]int64{number, number}) {
+				t.Errorf("%s %s: got %s", function, text, got)
+			}
+			if work := must[counted.Work](t)(counted.Read(server.Do)); work.Steps != want {
+				t.Errorf("%s %s, twice: %d operations on strings, want %d", function, text, work.Steps, want)
+			}
+		}
 	}
 }
 
@@ -289,5 +318,32 @@ func TestBucketsOfAnotherAlgorithm(t *testing.T) {
 	must[any](t)(server.Do("APPEND", names(1)[0], ",1"))
 	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 10000 buckets"; !strings.Contains(got, want) {
 		t.Errorf("10,001 buckets: got %s, want %s", got, want)
+	}
+}
+
+// TestBucketsThatAreReadTwice checks that a call that reads its keys twice may read 10,000 buckets each
+// time. A denied call reads the states again that it replaced by ones with room for its cost, and reports
+// the room for a call of cost 1. A call with UPTO and a shadow policy decides twice.
+func TestBucketsThatAreReadTwice(t *testing.T) {
+	server := offline{withShadow(t, "2/s")}
+	fill := func(value string) {
+		empty(t, server)
+		for _, key := range names(9) {
+			must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
+		}
+	}
+	limits := slices.Repeat([]string{"sliding_window 10/s"}, 9)
+	keys := slices.Concat([]string{"10"}, names(10))
+
+	fill(fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()+100) + strings.Repeat(",1", 999))
+	got := textOf(server.Do(slices.Concat([]string{"FCALL", "ratelimit_take"}, keys, limits, []string{"1/d", "COST", "2", "EACH"})...))
+	if want := "[0 1 1 -1 2000 10 [" + strings.Repeat("[1 10 1 0 2000] ", 9) + "[0 1 1 -1 0]]]"; got != want {
+		t.Errorf("a denied call: got %s, want %s", got, want)
+	}
+
+	fill(buckets(1000))
+	got = textOf(server.Do(slices.Concat([]string{"FCALL", "ratelimit_take"}, keys, limits, []string{"@tried", "UPTO"})...))
+	if want := "[1 10 9 0 2000 1 1 0 10]"; got != want {
+		t.Errorf("UPTO: got %s, want %s", got, want)
 	}
 }

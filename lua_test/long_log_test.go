@@ -166,20 +166,26 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 	}
 }
 
+// longLog returns a log with an entry for each number of units. The entries are a microsecond apart, and the
+// last one is a microsecond before now.
+func longLog(now time.Time, units ...uint64) string {
+	log := append([]byte("sliding_log:"), make([]byte, 5)...) // no units before the first entry
+	sum := uint64(0)
+	for i, n := range units {
+		sum += n
+		log = append(log, bigEndian(7, uint64(now.UnixMicro())-uint64(len(units)-i))+bigEndian(5, sum)...)
+	}
+	return string(log)
+}
+
 // TestRefundOfLongLogs checks that a refund changes no key if the logs of all keys are too long to copy.
 func TestRefundOfLongLogs(t *testing.T) {
-	const entries = 110000
 	server := offline{start(t)}
-	log := append([]byte("sliding_log:"), make([]byte, 5)...) // no units before the first entry
-	for i := range uint64(entries) {
-		at := binary.BigEndian.AppendUint64(nil, uint64(server.Time().UnixMicro())-entries+i)
-		sum := binary.BigEndian.AppendUint64(nil, i+1)
-		log = append(append(log, at[1:]...), sum[3:]...)
-	}
+	log := longLog(server.Time(), slices.Repeat([]uint64{1}, 110000)...)
 	refund := []string{"FCALL", "ratelimit_refund", "2", "a", "b", "sliding_log 2000/d", "sliding_log 2000/d"}
 	for _, options := range [][]string{nil, {"COST", "1"}} {
 		for _, key := range refund[3:5] {
-			must[any](t)(server.Do("SET", key, string(log), "PX", "86400000"))
+			must[any](t)(server.Do("SET", key, log, "PX", "86400000"))
 		}
 		// The first call of a limit parses it. Only later calls decide without parsing.
 		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "c", "sliding_log 2000/d"))
@@ -188,9 +194,36 @@ func TestRefundOfLongLogs(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", strings.Join(words[5:], " "), got, want)
 		}
 		for _, key := range refund[3:5] {
-			if got := must[any](t)(server.Do("GET", key)); got != string(log) {
+			if got := must[any](t)(server.Do("GET", key)); got != log {
 				t.Errorf("%s: the refund changed key %s", strings.Join(words[5:], " "), key)
 			}
 		}
+	}
+}
+
+// TestChargeOfALongLog checks that a call fails and changes nothing if the log is too long to copy: with
+// FORCE, and with UPTO beside a shadow policy, if only the decision without shadow policies would copy it.
+// The log has to be copied, because its last entry is later than now.
+func TestChargeOfALongLog(t *testing.T) {
+	server := offline{withShadow(t, "1/s")}
+	units := make([]uint64, 2500000/12+2)
+	units[len(units)-1] = 6
+	log := longLog(server.Time().Add(2*time.Microsecond), units...)
+	for _, call := range []string{"1|a|sliding_log 10/s", "1|a|sliding_log 10/s|FORCE", "2|a|b|sliding_log 10/s|@tried|COST|5|UPTO"} {
+		must[any](t)(server.Do("SET", "a", log, "PX", "1000"))
+		words := strings.Split("FCALL|ratelimit_take|"+call, "|")
+		if got, want := textOf(server.Do(words...)), "BADKEYS the keys hold more than 2500000 bytes"; !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", call, got, want)
+		}
+		if got := must[any](t)(server.Do("GET", "a")); got != log {
+			t.Errorf("%s: the call changed the key", call)
+		}
+		if n := must[any](t)(server.Do("EXISTS", "b")); n != int64(0) {
+			t.Errorf("%s: the call charged the shadow policy", call)
+		}
+	}
+	must[any](t)(server.Do("SET", "a", longLog(server.Time().Add(2*time.Microsecond), units[1:]...), "PX", "1000"))
+	if got, want := textOf(server.Do("FCALL", "ratelimit_take", "1", "a", "sliding_log 10/s")), "[1 10 3 0 1000 1]"; got != want {
+		t.Errorf("with an entry less: got %s, want %s", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -42,6 +43,43 @@ end}
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestTimePassesDuringACall checks that a key expires when it should although time passes during a call, as
+// before Redis 7.2. The library gets a time that is 5 ms earlier than the server's. The first call of a key
+// may set an expiry that is as much later.
+func TestTimePassesDuringACall(t *testing.T) {
+	first, rest, _ := strings.Cut(mutated(t, functions.Source()), "\n")
+	server := offline{embedded.Run(t, embedded.WithTime(time.UnixMicro(1700000000000000)), embedded.WithLibrary(first+`
+local function real_redis() return redis end -- not cached: redis is a different table while the library loads
+local redis = {
+  call = function(name, ...)
+    local reply = real_redis().call(name, ...)
+    if name == 'TIME' then reply[2] = reply[2] - 5000 end
+    return reply
+  end,
+  pcall = function(...) return real_redis().pcall(...) end,
+  register_function = redis.register_function, REDIS_VERSION_NUM = 0x00070000,
+}
+`+rest))}
+	for _, c := range []struct {
+		call string
+		want []int64 // when the first key expires, after each call
+	}{
+		{"1|a|10/10s", []int64{1700000001000, 1700000002000}},
+		{"2|a|b|10/10s|9/s", []int64{1700000001000, 1700000002000}},
+		{"1|a|fixed_window 10/10s", []int64{1700000010000, 1700000010000}},
+		{"1|a|fixed_window 10/15s align=clock", []int64{1700000010000, 1700000010000}},
+		{"2|a|b|fixed_window 10/15s align=clock|9/s", []int64{1700000010000, 1700000010000}},
+	} {
+		empty(t, server)
+		for i, want := range c.want {
+			must[any](t)(server.Do(strings.Split("FCALL|ratelimit_take|"+c.call, "|")...))
+			if got := must[any](t)(server.Do("PEXPIRETIME", "a")); got != want {
+				t.Errorf("%s: after call %d, the key expires at %v, want %d", c.call, i+1, got, want)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,23 +10,49 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// policyVectors returns the vectors of policies, and a library with these policies.
+// policyVectors returns the vectors in policies.json, and a library with their policies.
 func policyVectors(t *testing.T) (functions.VectorFile, functions.Build) {
 	t.Helper()
-	files, err := functions.LoadPolicyVectors()
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files, %v", len(files), err)
+	return vectorsOf(t, "policies")
+}
+
+// vectorsOf returns one file of vectors that need policies, and a library with these policies.
+func vectorsOf(t *testing.T, name string) (functions.VectorFile, functions.Build) {
+	t.Helper()
+	files := must[[]functions.VectorFile](t)(functions.LoadPolicyVectors())
+	i := slices.IndexFunc(files, func(file functions.VectorFile) bool { return file.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no %s.json", name)
 	}
-	build := must[functions.Build](t)(functions.New(functions.WithPolicies(files[0].Policies...)))
-	return files[0], build
+	return files[i], must[functions.Build](t)(functions.New(functions.WithPolicies(files[i].Policies...)))
+}
+
+// TestShadowVectors checks the vectors in shadow.json, and that shadow.yaml has their policies.
+func TestShadowVectors(t *testing.T) {
+	file, build := vectorsOf(t, "shadow")
+	inYAML := must[*policies.File](t)(policies.Read("../functions/vectors/policies/shadow.yaml"))
+	if id := must[functions.Build](t)(inYAML.Build()).ID(); id != build.ID() {
+		t.Errorf("the build of shadow.yaml is %s, and that of shadow.json is %s", id, build.ID())
+	}
+	runAll(t, embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text()))), []functions.VectorFile{file})
 }
 
 func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	t.Helper()
 	file, build := policyVectors(t)
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(file.StartUS))), build
+}
+
+// withShadow starts a server whose library has a shadow policy, @tried, with this limit.
+func withShadow(t *testing.T, limit string) *embedded.Server {
+	t.Helper()
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "tried", Limits: []functions.PolicyLimit{{Limit: limit}}, Shadow: true},
+	)))
+	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
 // TestUnknownPolicy checks that the error for an unknown policy names the build.

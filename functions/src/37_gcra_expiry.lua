@@ -138,7 +138,7 @@ local function save(limit, at)
   local ms = ceil(debt, ticks)
   if ms == 0 then return { '' }, 0 end
   local parts = { text_of(ms * ticks - debt) }
-  if debt > limit.rate.full and gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
+  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
   return parts, clock.ms() + ms
 end
 
@@ -146,7 +146,7 @@ local function write(key, limit, at)
   local state = states.list[at]
   if state.debt == 0 then
     redis.call('DEL', key)
-  elseif state.debt > limit.rate.full and gcra_debt.marked(state) then
+  elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
     store(key, limit.rate, state.debt, state.value, nil, state.now)

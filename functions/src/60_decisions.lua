@@ -120,20 +120,20 @@ end
 -- was replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, named, count)
-  local rooms, first = {}, 1
+  local rooms, firsts, first = {}, {}, 1 -- the positions of such states, and of the first state of their keys
   for i = 1, count do
     local last = first + named[i].size - 1
     for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then rooms[at], rooms[-i] = true, first end
+      if list[at].room then rooms[at], firsts[i] = true, first end
     end
     first = last + 1
   end
   states.begin()
-  for i = 1, count do
-    if rooms[-i] then named[i].form.load(keys[i], named[i], rooms[-i], 1) end
+  for i, at in pairs(firsts) do
+    named[i].form.load(keys[i], named[i], at, 1)
   end
   for at in pairs(rooms) do
-    if at > 0 then list[at].room, states.any_room = true, true end
+    list[at].room, states.any_room = true, true
   end
 end
 

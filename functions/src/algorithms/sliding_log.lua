@@ -133,7 +133,7 @@ local function charge(state, units)
   local now, entries = state.now, state.entries
   state.before, state.added = entries, ''
   if units > 0 then
-    if entries > 0 and state.last > now then
+    if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
       local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
       if err then return err end
