@@ -336,6 +336,25 @@ func TestBatchWaiterAfterALaterDenial(t *testing.T) {
 	s.wantSent(t, "")
 }
 
+// While a leaky_bucket decides on a key, no call waits for another: each has its own place in the
+// queue. Once the last reply is ttl old, calls share requests again.
+func TestBatchAfterALeakyBucket(t *testing.T) {
+	s := newTestbed(t)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	require(t, s.client(t).Override(t.Context(), "leaky_bucket 600/m burst=9", time.Hour, "k"))
+	allow(t, c, wide, 1)
+	if res := allow(t, c, wide, 1); res.RetryAfter != ttl {
+		t.Fatalf("%+v", res)
+	}
+	s.pass(ttl)
+	var waiter *client.BatchCaller
+	s.hook = func(redis.Cmder) { s.hook = nil; waiter = client.WaitForBatch(c, "k", wide) } // panics if there is no request to wait for
+	allow(t, c, wide, 1)
+	if _, _, err := waiter.Wake(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBatchWaitersInAnyOrder lets callers wait for requests and continue in any order, and checks
 // that each unit that the server charged admits a call, expires, or is left in the batch.
 func TestBatchWaitersInAnyOrder(t *testing.T) {

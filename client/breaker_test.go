@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -132,6 +133,22 @@ func TestAnObserverOfBreakersDelaysNobody(t *testing.T) {
 	}
 }
 
+// A call counts as a failure if it has 10 ms for the reply, and does not if it has less.
+func TestShortestCallThatCounts(t *testing.T) {
+	for timeout, counts := range map[time.Duration]bool{10 * time.Millisecond: true, 10*time.Millisecond - 1: false} {
+		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+			v.delay = time.Hour
+			c := v.client(t, client.WithTimeout(timeout))
+			for range 6 {
+				_, _ = c.Allow(t.Context(), "k", perDay)
+			}
+			if n := v.seen("take"); (n == 5) != counts {
+				t.Errorf("%v: %d calls are sent", timeout, n)
+			}
+		})
+	}
+}
+
 // moving is a cluster of one primary at a time, which may change.
 type moving struct {
 	*redis.ClusterClient
@@ -185,6 +202,7 @@ func TestBreakersOfNodesThatLeft(t *testing.T) {
 		_, _ = c.Allow(t.Context(), "k", plenty)
 		return isOpen(gone.Addr().String()) == 1
 	})
+	eventually(t, "something looks whether the node leaves later", func() bool { return client.Sweep(c) })
 	// No call is needed.
 	m.to(server.Addr)
 	eventually(t, "its breaker is reported as closed", func() bool { return isOpen(gone.Addr().String()) == 0 })
@@ -199,11 +217,64 @@ func TestBreakersOfNodesThatLeft(t *testing.T) {
 		})
 	}
 	eventually(t, "one breaker is left", func() bool { return client.Nodes(c) == 1 })
+	if client.Sweep(c) {
+		t.Error("it looks again, although no breaker is open")
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	for node, n := range open {
 		if n != 0 {
 			t.Errorf("%s: %d", node, n)
 		}
+	}
+}
+
+// firstAfter is a hook that lets the first command of a cluster wait, and fails the next ones.
+type firstAfter struct {
+	n       atomic.Int32
+	release chan struct{}
+}
+
+func (f *firstAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *firstAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *firstAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch n := f.n.Add(1); {
+		case n == 1:
+			<-f.release
+		case n <= 6:
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// If the breaker that all nodes share at first is open when the nodes become known, no later call
+// uses it, and it is reported as closed.
+func TestSharedBreakerIsOpenWhenTheNodesAreKnown(t *testing.T) {
+	server, _ := deployed(t)
+	m, f := newMoving(t, server.Addr), &firstAfter{release: make(chan struct{})}
+	m.AddHook(f)
+	var state atomic.Pointer[string]
+	c := newClient(t, m.ClusterClient, client.WithObserver(client.Observer{Breaker: func(change client.BreakerChange) { state.Store(&change.To) }}))
+	var first sync.WaitGroup
+	first.Go(func() { check(t, second(c.Allow(t.Context(), "k", plenty))) })
+	eventually(t, "the first call is sent", func() bool { return f.n.Load() == 1 })
+	for range 5 {
+		_, _ = c.Allow(t.Context(), "k", plenty)
+	}
+	if to := state.Load(); to == nil || *to == "closed" {
+		t.Error("the breaker is not open")
+	}
+	close(f.release)
+	first.Wait()
+	client.Sweep(c)
+	if to := *state.Load(); to != "closed" {
+		t.Errorf("the breaker is %s", to)
 	}
 }

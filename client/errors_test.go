@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,10 @@ func wantClasses(t *testing.T, name string, err error, want ...error) {
 	}
 }
 
-func TestErrorReplies(t *testing.T) {
+// In a bubble, because a call repeats TRYAGAIN until its timeout.
+func TestErrorReplies(t *testing.T) { synctest.Test(t, testErrorReplies) }
+
+func testErrorReplies(t *testing.T) {
 	for _, tt := range []struct {
 		reply   string
 		class   error

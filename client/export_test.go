@@ -162,6 +162,12 @@ func Nodes(c *Client) (n int) {
 	return n
 }
 
+// Sweep makes breakers whose nodes have left go, and reports whether it will look again.
+func Sweep(c *Client) bool {
+	c.server.breakers.sweep()
+	return c.server.breakers.sweeping.Load()
+}
+
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 

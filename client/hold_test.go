@@ -246,22 +246,25 @@ func TestHoldReturnsTheCause(t *testing.T) {
 	})
 }
 
-// A failed renewal is retried before the lease expires.
+// A failed renewal is retried before the lease expires: after a tenth of the lease time, or after a
+// second if that is less. A failed release is ignored.
 func TestHoldSurvivesAFailure(t *testing.T) {
-	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-		v.refuse = func(function string, n int) (error, error) {
-			if function == "renew" && n < 20 {
-				return answered("LOADING"), nil
+	for lease, failures := range map[time.Duration]int{30 * time.Second: 19, 3 * time.Second: 6} {
+		inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+			v.refuse = func(function string, n int) (error, error) {
+				if function == "renew" && n <= failures || function == "release" {
+					return answered("LOADING"), nil
+				}
+				return nil, nil
 			}
-			return nil, nil
-		}
-		if err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
-			time.Sleep(time.Hour)
-			return ctx.Err()
-		}); err != nil {
-			t.Error(err)
-		}
-	})
+			if err := c.Lease("jobs", client.Concurrency(1, lease), "").Hold(t.Context(), func(ctx context.Context) error {
+				time.Sleep(time.Hour)
+				return ctx.Err()
+			}); err != nil {
+				t.Errorf("a lease of %v: %v", lease, err)
+			}
+		})
+	}
 }
 
 // If the function returns without noticing that the lease was lost, Hold reports it.
@@ -427,6 +430,30 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 			t.Errorf("served after %v", got.after)
 		}
 	})
+}
+
+// Wait calls the server once or twice a second, however long the lease is held, and at most a
+// thousand times a second.
+func TestLeaseWaitPolls(t *testing.T) {
+	for reply, want := range map[time.Duration]time.Duration{time.Hour: time.Second, 0: 2 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var last time.Time
+			f := &fake{reply: integers(0, 1, 0, reply.Milliseconds(), time.Hour.Milliseconds(), 1)}
+			f.after = func(n int) {
+				if pause := time.Since(last); n > 1 && (pause < want/2 || pause > want) {
+					t.Errorf("a pause of %v, want %v to %v", pause, want/2, want)
+				}
+				last = time.Now()
+			}
+			c := newClient(t, f)
+			limited, cancel := context.WithTimeout(t.Context(), 20*want)
+			defer cancel()
+			if err := c.Lease("jobs", oneJob, "").Wait(limited); !errors.Is(err, context.DeadlineExceeded) || len(f.lines) < 20 {
+				t.Errorf("%v after %d calls", err, len(f.lines))
+			}
+			check(t, c.Close())
+		})
+	}
 }
 
 // If this client releases a lease while the first waiter's call is in progress, the waiter calls

@@ -75,9 +75,9 @@ func TestWaitingInAQueue(t *testing.T) {
 	leave("d", math.MaxInt64)
 	woken("a reply that tells no number of units wakes nobody who rests")
 	s.nudge("another")
-	for _, name := range []string{"f", "e"} {
-		leave(name, -1)
-	}
+	leave("f", 1)
+	woken("exactly enough units for who rests", "e")
+	leave("e", -1)
 	if len(s.byName) != 0 {
 		t.Error("the empty queue is left")
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -165,4 +166,25 @@ func TestKeysOfSeveralShards(t *testing.T) {
 			check(t, second(c.Take(t.Context(), client.Request{Keys: []string{"{" + key + "}1", "{" + key + "}2"}, Limits: limits})))
 		}
 	}
+}
+
+// The pauses before a call is repeated because its keys are moving are random, within a factor of 2.
+func TestPausesWhileKeysMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		f := &fake{err: answered("TRYAGAIN Multiple keys request during rehashing of slot"), sent: true}
+		f.after = func(n int) {
+			most := 40 * time.Millisecond
+			if n == 2 {
+				most = 10 * time.Millisecond
+			}
+			if pause := time.Since(last); n > 1 && (pause < most/2 || pause > most) {
+				t.Errorf("a pause of %v, want %v to %v", pause, most/2, most)
+			}
+			last = time.Now()
+		}
+		c := newClient(t, f, client.WithTimeout(time.Second))
+		wantClasses(t, "moving", second(c.Allow(t.Context(), "k", perDay)), client.ErrUnavailable)
+		check(t, c.Close())
+	})
 }

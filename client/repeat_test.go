@@ -236,3 +236,22 @@ func TestRepetitionEndsWithOnceTTL(t *testing.T) {
 		}
 	})
 }
+
+// The time that the first call took counts too.
+func TestRepetitionEndsWithOnceTTLOfTheFirstCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		v.refuse = func(_ string, n int) (before, after error) {
+			v.delay = time.Hour
+			if n == 1 {
+				v.delay, after = 2*time.Second, context.DeadlineExceeded
+			}
+			return nil, after
+		}
+		c, req, began := v.client(t, client.WithTimeout(time.Minute)), withOnceKey("a"), time.Now()
+		req.OnceTTL = 10 * time.Second
+		wantClasses(t, "lost", second(c.Take(t.Context(), req)), client.ErrUnavailable, client.ErrOutcomeUnknown)
+		if took := time.Since(began); took != req.OnceTTL || v.seen("take") != 2 {
+			t.Errorf("%d calls took %v, want %v", v.seen("take"), took, req.OnceTTL)
+		}
+	})
+}

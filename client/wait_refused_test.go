@@ -110,6 +110,52 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
+// If several callers pause, a new caller is refused if its deadline is before the end of the longest
+// pause.
+func TestWaitBehindSeveralPauses(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.delay = 10 * time.Millisecond
+		other := v.client(t, client.WithPrefix("rl:"))
+		var all sync.WaitGroup
+		for _, n := range []int64{0, 5, 1} { // the reply to the first leaves 6, so the next two call together
+			all.Go(func() { check(t, c.WaitN(t.Context(), "k", "6/m", n)) })
+			synctest.Wait()
+		}
+		must[client.Result](t)(other.AllowN(t.Context(), "k", "6/m", 6))
+		time.Sleep(time.Second)
+		began, takes := time.Now(), v.seen("take")
+		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var e *client.LimitedError
+		if err := c.Wait(short, "k", "6/m"); !errors.As(err, &e) || e.RetryAfter < 48*time.Second || time.Since(began) != 0 || v.seen("take") != takes {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		all.Wait()
+	})
+}
+
+// If the context of a caller ends while the first caller in the queue waits for its reply, nobody
+// knows how long the wait would be. If the context ends while a reply arrives that grants the units,
+// the caller has them.
+func TestWaitEndsDuringACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.delay = 100 * time.Millisecond
+		var all sync.WaitGroup
+		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
+		synctest.Wait()
+		limited, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantText(t, c.Wait(limited, "k", "1/m"), `ratelimit: "rl:k": it was not the turn of 1 of "1/m" in time; nothing was taken (context deadline exceeded)`)
+		all.Wait()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	c := newClient(t, &fake{reply: integers(1, 1, 0, 0, 0, 1), after: func(int) { cancel() }})
+	check(t, c.Wait(ctx, "k", "1/m"))
+	if ctx.Err() == nil {
+		t.Error("no call was sent")
+	}
+}
+
 // A caller that wants more units than the limit's capacity is refused as soon as the limit is
 // known, not when its turn comes.
 func TestWaitForTooMuchInTheQueue(t *testing.T) {

@@ -180,6 +180,13 @@ func TestWaitOnceForATime(t *testing.T) {
 			wait(c, time.Minute, 2*time.Second, false)
 			time.Sleep(time.Minute)
 		}
+
+		// If another client resets the keys, a reply that differs grants a new turn.
+		for units := int64(2); units < 4; units++ {
+			must[client.Result](t)(c.AllowN(ctx, "{k}", limit, units))
+			wait(c, time.Minute, time.Duration(units)*time.Second, false)
+			must[int64](t)(second.Reset(ctx, "{k}", "{k}:once"))
+		}
 	})
 }
 

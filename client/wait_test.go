@@ -93,6 +93,22 @@ func TestWaitTogether(t *testing.T) {
 	})
 }
 
+// Once a reply leaves nothing, only the first caller calls, although an earlier reply left units.
+func TestWaitWhenNothingIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.delay = 10 * time.Millisecond
+		var all sync.WaitGroup
+		for _, n := range []int64{1, 5, 1, 1} {
+			all.Go(func() { check(t, c.WaitN(t.Context(), "k", "6/m", n)) })
+			synctest.Wait()
+		}
+		all.Wait()
+		if v.inCrowd != 1 {
+			t.Errorf("%d called together", v.inCrowd)
+		}
+	})
+}
+
 // A caller that waits for many units is not overtaken by callers behind it that want few.
 func TestWaitForMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
@@ -285,10 +301,19 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 				}
 
 				// The outcome remains unknown if the caller gives up during the pause, or at the end of
-				// the time for repetitions.
-				for i, within := range []time.Duration{time.Second / 2, time.Hour} {
+				// the time for repetitions, even if the repetitions fail otherwise.
+				lostThenLoading := func(_ string, n int) (before, after error) {
+					if n > 4 {
+						return answered("LOADING"), nil
+					}
+					return nil, context.DeadlineExceeded
+				}
+				for i, within := range []time.Duration{time.Second / 2, time.Hour, time.Hour} {
 					v.set(func() { clear(v.calls); v.refuse = losing(1000) })
-					req.OnceKey = []string{"{k}:a", "{k}:b"}[i]
+					if i == 2 {
+						v.set(func() { v.refuse = lostThenLoading })
+					}
+					req.OnceKey = []string{"{k}:a", "{k}:b", "{k}:c"}[i]
 					ending, cancel := context.WithCancel(ctx)
 					time.AfterFunc(within, cancel)
 					began := time.Now()

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '488fd7a3e265'
+local BUILD_ID = '2431ec05941b'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1950,15 +1950,14 @@ local function each(request, verb)
   return result
 end
 
--- write stores the states that were changed. It reports whether any state was changed. A refund changes
--- nothing of a limit with a count of 0.
-local function write(keys, request, verb)
+-- write stores the states that were changed. It reports whether any state was changed.
+local function write(keys, request)
   local costs, groups, at, any = request.costs, request.groups, 1, false
   for i = 1, request.count do
     local limit = request.limits[i]
     if costs[i] > 0 and (not groups or list[at].group.charged) then
       limit.form.write(keys[i], limit, at)
-      any = any or verb ~= 'refund' or limit.capacity > 0
+      any = true
     end
     at = at + limit.size
   end
@@ -2024,7 +2023,7 @@ function decide(keys, request, verb, peeks)
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
   if request.EACH then whole[#whole + 1] = each(request, verb) end
-  changes = changes and not peeks and write(keys, request, verb)
+  changes = changes and not peeks and write(keys, request)
   if request.counted and not peeks and verb ~= 'refund' then count(request) end
   return whole, changes, ENFORCED.charged
 end

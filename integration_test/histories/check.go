@@ -25,8 +25,8 @@ type Verdict struct {
 }
 
 // mostSteps bounds the search for an order: it is how many calls of the model a search can make. It does
-// not depend on the speed of the machine. A run ends its episodes early (mostPending): in 166,000 calls
-// during faults, no search needed more than 4,000.
+// not depend on the speed of the machine. A run ends its episodes early (mostPending), so that no search
+// needs that many; nearly all need fewer than a thousand.
 const mostSteps = 1_000_000
 
 // Check reports whether the history is possible.

@@ -257,8 +257,7 @@ func (m *Model) save(c Call, all []*standing) (any bool) {
 			if s.index != i+1 || !s.changed {
 				continue
 			}
-			never := s.limit.never()
-			if any = any || !never || c.Verb != Refund; never {
+			if any = true; s.limit.never() {
 				continue
 			}
 			var kept state

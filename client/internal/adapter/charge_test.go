@@ -219,6 +219,35 @@ func TestChargeUnderAShadow(t *testing.T) {
 	}
 }
 
+// The methods of a nil Charge do nothing. 0 units are not sent, and neither are units for a shadow
+// policy that takes no part.
+func TestChargeOfNothing(t *testing.T) {
+	var none *adapter.Charge
+	wantRefund(t, none, 5, "", nil)
+	wantMore(t, none, 5, 0, nil)
+	if result := none.Result(); result.Allowed || result.Source != 0 {
+		t.Errorf("%+v", result)
+	}
+
+	w := &wire{}
+	limiter, _ := charging(t, w, client.ReturnError, functions.Policy{Name: "new", Limits: []functions.PolicyLimit{{Limit: "40/d"}}, Shadow: true})
+	charge := take(t, limiter, one(10))
+	denied := take(t, limiter, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@new"}, Costs: []int64{50}})
+	w.down = true
+	wantRefund(t, charge, 0, "", nil)
+	wantMore(t, charge, 0, 0, nil)
+	wantRefund(t, denied, 5, "", nil)
+	wantMore(t, denied, 5, 0, nil)
+}
+
+// A key with the cost 0 takes part in later charges, next to a shadow policy too.
+func TestChargeWithoutACost(t *testing.T) {
+	limiter, plain := charging(t, &wire{}, client.ReturnError, functions.Policy{Name: "new", Limits: []functions.PolicyLimit{{Limit: "40/d"}}, Shadow: true})
+	charge := take(t, limiter, client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"100/d", "@new"}, Costs: []int64{0, 50}})
+	wantMore(t, charge, 5, 5, nil)
+	limitertest.WantUsed(t, plain, "{x}a", 5)
+}
+
 // old is a hook that makes a server reply as a library without EACH.
 type old struct{}
 
@@ -240,6 +269,14 @@ type badLimit struct{}
 
 func (badLimit) Error() string { return `RATELIMIT BADLIMIT "EACH": not a limit` }
 func (badLimit) RedisError()   {}
+
+// Take sets Each only for several policies.
+func TestTakeWithoutEach(t *testing.T) {
+	limiter, _ := charging(t, &wire{}, client.ReturnError)
+	if result := limitertest.Must[client.Result](t)(adapter.Take(t.Context(), limiter, one(1))); len(result.Each) != 0 {
+		t.Errorf("%+v", result.Each)
+	}
+}
 
 // A library that is too old for Each still decides.
 func TestTakeNeedsNoEach(t *testing.T) {
