@@ -156,7 +156,7 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 			{operator, false, "FCALL ratelimit_reset 1 other:{a}"},
 			{operator, false, "FCALL ratelimit_take 1 acl:{a} 10/m"},
 			{app, false, "FCALL_RO ratelimit_peek 1 other:{a} 10/m"},
-			{app, false, "FCALL_RO ratelimit_previous 0"},
+			{app, false, "FCALL_RO ratelimit_lease 0"},
 			{app, false, "SET other:{a} 1"},
 			{app, false, "GET other:{a}"},
 			{peek, true, "FCALL_RO ratelimit_peek 1 acl:{a} 10/m"},

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
@@ -58,7 +59,7 @@ func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeo
 // deploy deploys a build, and checks that every primary runs it.
 func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions.Build) loader.Report {
 	t.Helper()
-	report, err := l.Deploy(ctx, build)
+	report, err := l.Deploy(ctx, build, loader.Options{})
 	if err != nil || !report.InStep() {
 		t.Fatalf("%v: %+v", err, report)
 	}
@@ -94,7 +95,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 		}
 		found[n] = ""
 		for _, library := range list {
-			found[n] = functions.Digest(library.Code)
+			found[n] = functions.Digest(text.Body(library.Code))
 		}
 	}
 	return found

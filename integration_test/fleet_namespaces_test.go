@@ -2,10 +2,13 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // deployerEnv is the environment variable that makes this program a deployer. Its value lists the
@@ -38,7 +43,8 @@ func runDeployer() (code int, is bool) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: strings.Split(words[0], ",")})
 	var mu sync.Mutex
 	loads := 0
-	l, err := loader.New(rdb, loader.WithNamespace(words[1]), loader.WithTimeout(timeout), loader.WithTrace(func(s loader.Step) {
+	steps := traceTo(os.Getenv(traceEnv))
+	l, err := loader.New(rdb, loader.WithNamespace(words[1]), loader.WithTimeout(timeout), loader.WithSteps(steps), loader.WithTrace(func(s loader.Step) {
 		load := strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit") || strings.HasPrefix(s.Command, "FUNCTION DELETE ratelimit_lease")
 		if !load {
 			return
@@ -58,7 +64,7 @@ func runDeployer() (code int, is bool) {
 		var build functions.Build
 		build, err = functions.New(functions.WithPolicies(ofRound(words[1], round)...))
 		if err == nil {
-			_, err = l.Deploy(context.Background(), build)
+			_, err = l.Deploy(context.Background(), build, loader.Options{})
 		}
 	}
 	if err = errors.Join(err, rdb.Close()); err != nil {
@@ -66,6 +72,46 @@ func runDeployer() (code int, is bool) {
 		return 1, true
 	}
 	return 0, true
+}
+
+// traceEnv names the file to which a deployer appends its protocol steps.
+const traceEnv = "RATELIMIT_TEST_TRACE"
+
+// traceTo returns a function that appends steps to a file, one JSON object per line. Each step is in
+// the file before the deployer continues, so that a killed deployer leaves its trace.
+func traceTo(file string) func(protocol.Step) {
+	var mu sync.Mutex
+	return func(s protocol.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		line, err := json.Marshal(s)
+		if err == nil {
+			var f *os.File
+			if f, err = os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+				_, err = f.Write(append(line, '\n'))
+				err = errors.Join(err, f.Close())
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// checkTraces checks that the steps in a file follow the rules of the protocol, and returns their
+// number.
+func checkTraces(t *testing.T, file string) int {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require(t, err)
+	var steps []protocol.Step
+	for line := range strings.Lines(string(data)) {
+		var s protocol.Step
+		require(t, json.Unmarshal([]byte(line), &s))
+		steps = append(steps, s)
+	}
+	require(t, protocol.Check(steps))
+	return len(steps)
 }
 
 // ofRound returns the two policies that a namespace has after a round. Both have the same limit.
@@ -102,6 +148,7 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 		primaries := primariesOf(ctx, t, b)
 		owner := newBuild(t, functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "100/m"}}})
 		deploy(ctx, t, newLoader(t, newClient(t, b)), owner)
+		trace := filepath.Join(t.TempDir(), "trace")
 		died, completed := 0, 0
 		for round := range rounds {
 			dies := [3]int{}
@@ -112,7 +159,7 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 			var group sync.WaitGroup
 			var errs [3]error
 			for i, namespace := range namespaces {
-				group.Go(func() { errs[i] = deployIn(ctx, t, b, primaries, namespace, round, timeout, dies[i], soak) })
+				group.Go(func() { errs[i] = deployIn(ctx, t, b, primaries, namespace, round, timeout, dies[i], soak, trace) })
 			}
 			group.Wait()
 			least := [3]int{}
@@ -134,7 +181,7 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 				if done[i] {
 					completed++ // a later deployment completed the one that was killed
 				}
-				if err := deployIn(ctx, t, b, primaries, namespace, round, timeout, 0, soak); err != nil {
+				if err := deployIn(ctx, t, b, primaries, namespace, round, timeout, 0, soak, trace); err != nil {
 					t.Errorf("round %d, %s again: %v", round, namespace, err)
 				}
 			}
@@ -145,15 +192,15 @@ func TestFleetNamespacesThatRaceAndDie(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("%d rounds of 3 deployers; %d were killed; others completed %d of these deployments", rounds, died, completed)
+		t.Logf("%d rounds of 3 deployers; %d were killed; others completed %d of these deployments; %d steps follow the rules", rounds, died, completed, checkTraces(t, trace))
 	}, ofCluster)
 }
 
 // deployIn runs a deployer; deployerEnv describes its arguments. Unless soak is true, deployIn
 // removes the lease of a deployer that killed itself.
-func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries []*backend.Node, namespace string, round int, timeout string, dies int, soak bool) error {
+func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries []*backend.Node, namespace string, round int, timeout string, dies int, soak bool, trace string) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", traceEnv+"="+trace, fmt.Sprintf("%s=%s %s %d %s %d", deployerEnv, strings.Join(b.Addrs(), ","), namespace, round, timeout, dies))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
@@ -184,12 +231,22 @@ func deployIn(ctx context.Context, t *testing.T, b *backend.Backend, primaries [
 func checkNamespaces(ctx context.Context, t *testing.T, primaries []*backend.Node, namespaces []string, least [3]int, last int) (done [3]bool, digests map[string]bool) {
 	t.Helper()
 	digests, done = map[string]bool{}, [3]bool{true, true, true}
+	var common text.Text
 	for _, n := range primaries {
 		list, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%s: %v, %d libraries", n, err, len(list))
 		}
-		digests[functions.Digest(list[0].Code)] = true
+		held, err := text.Parse(list[0].Code)
+		require(t, err)
+		for namespace, part := range held.Parts {
+			i := slices.Index(namespaces, namespace) // the parts may differ only if the deployer of this round died
+			if (i < 0 || least[i] == last) && part.ID() != common.Parts[namespace].ID() && len(common.Parts) > 0 {
+				t.Errorf("%s has another part of %q", n, namespace)
+			}
+		}
+		common = held
+		digests[functions.Digest(text.Body(list[0].Code))] = true
 		policies := must[[]functions.Policy](t)(functions.ReadPolicies(list[0].Code))
 		limits := map[string]string{}
 		for _, p := range policies {

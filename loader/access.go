@@ -43,7 +43,7 @@ type probe []any
 // user also needs clusterProbe.
 var (
 	deployerProbes = []probe{
-		{"FUNCTION", "LOAD", "?"}, {"FUNCTION", "LIST", "LIBRARYNAME", recordName}, {"FUNCTION", "DELETE", "?"}, {"FUNCTION", "STATS"},
+		{"FUNCTION", "LOAD", "?"}, {"FUNCTION", "LIST", "LIBRARYNAME", fencePrefix}, {"FUNCTION", "DELETE", "?"}, {"FUNCTION", "STATS"},
 		{"TIME"}, {"ROLE"}, {"WAIT", 0, 0},
 	}
 	clusterProbe = probe{"CLUSTER", "SHARDS"}

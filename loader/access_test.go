@@ -70,7 +70,7 @@ func TestRulesOnAServer(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	rdb := at(t, addr)
-	must[loader.Report](t)(newLoader(t, rdb).Deploy(ctx, build(t)))
+	must[loader.Report](t)(newLoader(t, rdb).Deploy(ctx, build(t), loader.Options{}))
 	commands := must[map[string]*redis.CommandInfo](t)(rdb.Command(ctx).Result())
 	app, peek := rulesFor(t, loader.Application, `odd[x]*:`, false), rulesFor(t, loader.Peeker, `odd[x]*:`, false)
 	for _, rule := range app {
@@ -103,8 +103,7 @@ func TestRulesOnAServer(t *testing.T) {
 		{"app", true, "FCALL_RO ratelimit_info 0"},
 		{"app", false, "FCALL ratelimit_take 1 oddx:a 3/m"},
 		{"app", false, "FCALL ratelimit_take 2 odd[x]*:a other 3/m 3/m"},
-		{"app", false, "FCALL ratelimit_previous 0"},
-		{"app", false, "FCALL_RO ratelimit_previous 0"},
+		{"app", false, "FCALL_RO ratelimit_lease 0"},
 		{"app", false, "FUNCTION LIST"},
 		{"app", false, "KEYS *"},
 		{"app", false, "EVAL return 0"},

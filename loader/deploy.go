@@ -3,10 +3,13 @@ package loader
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Deploy makes every primary run build, or leaves all of them as they were.
@@ -18,190 +21,361 @@ import (
 // that build does not have ([ErrRemovesPolicies]), or an unrelated library of the same name. If all
 // primaries already run the build, Deploy changes nothing.
 //
-// Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
-// build on one primary and then on the others, with FUNCTION LOAD REPLACE. It skips primaries that
-// already run the build. It reads the library back from each node, compares it with the build, and
-// waits for replicas. Loading is atomic on each node, and calls are served throughout: first by the
-// old library, then by the new one. Each node keeps the replaced library for [Loader.Rollback]. If
-// build was the last one deployed and some nodes lost it, Deploy repairs those nodes, and a
-// rollback still goes back to the same build as before.
+// Deploy then takes a lease on every primary, so that two deployments cannot interleave
+// ([ErrLeased]). It loads the build on one primary and then on the others, and reads it back from
+// all. Loading is atomic on each node, and calls are served throughout: first by the old library,
+// then by the new one. Each node keeps the replaced library for [Loader.Rollback]. If build was the
+// last one deployed and some nodes lost it, Deploy repairs those nodes, and a rollback still goes
+// back to the same build as before.
 //
-// If one primary fails, or ctx is done, Deploy restores the old library on the primaries that it
-// has changed. The Report is complete even if there is an error. The error is then a
-// [*PartialError] that says for each node what was done, what failed and what it runs now; to
-// continue, call Deploy again. The state of a node that died is unknown until it is back, and the
-// state of a replica that takes over from it is unknown, too.
-func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
-	want, err := l.readBuild(build)
+// If one primary fails, or ctx is done, Deploy restores the old library on all. The Report is
+// complete even if there is an error. The error is then a [*PartialError] that says for each node
+// what was done, what failed and what it runs now; to continue, call Deploy again. If a node died,
+// or this program dies, some nodes may have the build and others not. The next deployment or watch
+// then completes it. PROTOCOL.md has the rules.
+func (l *Loader) Deploy(ctx context.Context, build Build, o Options) (Report, error) {
+	g, err := l.readBuild(build)
 	if err != nil {
 		return Report{}, err
 	}
-	o, err := optionsOf(opts)
-	if err != nil {
-		return Report{}, err
-	}
+	g.foreign = o.ReplaceForeign
 	s := l.session()
 	defer s.close()
-	return s.look(ctx, want).deploy(ctx, opDeploy, o)
+	return s.look(ctx, g).deploy(ctx, opDeploy, o)
 }
 
-// deploy makes every node run f.want.
-func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error) {
+// deploy makes every node run f.want. It has the rules 3 to 10 of PROTOCOL.md.
+func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error) {
 	f.check(ctx, o, true)
-	if err := f.err(op); err != nil || f.report.InStep() && len(f.filter(f.lacksRecord)) == 0 {
+	if err := f.err(op); err != nil || !slices.ContainsFunc(f.members, f.behind) {
 		return f.report, err
 	}
-	leader := f.leader()
-	lease := f.s.holder(leader.conn)
-	if f.s.l.namespace != "" && !o.waits {
-		o.wait = 4 * lease.ttl
+	outcome := protocol.Nothing
+	if f.takeLeases(ctx, f.patience(o)) {
+		if f.readAll(ctx, op, o); f.err(op) == nil {
+			outcome = f.change(ctx, o)
+		}
 	}
-	if err := lease.take(ctx, o.wait); err != nil {
-		leader.node.Err = err
-		return f.report, f.err(op)
-	}
-	seen := f.deploymentsOf(f.s.l.namespace)
-	f.reread(ctx) // another deployment may have finished before the lease was taken
-	if f.check(ctx, o, false); op == opRollback && f.deploymentsOf(f.s.l.namespace) != seen && !f.report.InStep() && f.err(op) == nil {
-		leader.node.Err = cameBetween(leader.conn)
-	}
-	if f.err(op) == nil {
-		f.loadAll(ctx, lease, o)
-	}
-	f.report.Notes = append(f.report.Notes, lease.release(ctx)...)
+	f.release(ctx)
+	f.end(outcome)
 	return f.report, f.err(op)
 }
 
-// loadAll loads the build on every node, and restores all nodes if one fails.
-func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
-	recordOf := f.records(lease.lease.fromMS, o.back)
-	load := func(members []*member) {
-		f.compare(members)
-		each(members, func(m *member) {
-			if m.node.Err = lease.keep(ctx); m.node.Err == nil {
-				m.replace(ctx, f.want, recordOf(m))
-			}
-		})
+// change writes the new text and verifies it, or undoes it. It returns the outcome.
+func (f *fleet) change(ctx context.Context, o Options) string {
+	f.compare(f.members)
+	if f.writeAll(ctx, o) && f.verify(ctx) {
+		return protocol.Succeeded
 	}
-	behind := f.filter(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
-	// Load one node first, so that an error in the library affects only that node.
-	alone := min(1, len(behind))
-	load(behind[:alone])
-	if f.err(opDeploy) == nil {
-		load(behind[alone:])
+	sent := func(m *member) bool { return m.wrote }
+	if !slices.ContainsFunc(f.members, sent) {
+		return protocol.Nothing
 	}
-	// Primaries may have appeared meanwhile, after a failover or as new nodes. Loading the build on
-	// them takes time too, so look for new primaries up to three times.
-	for range 3 {
-		if f.err(opDeploy) != nil {
-			break
+	if len(f.mine) > 0 && f.undo(context.WithoutCancel(ctx)) {
+		return protocol.Undone
+	}
+	return protocol.Unknown
+}
+
+// patience returns how long the call waits for another deployment.
+func (f *fleet) patience(o Options) time.Duration {
+	if o.Wait == 0 && f.s.l.namespace != "" {
+		return 4 * f.s.leaseLife()
+	}
+	return o.Wait
+}
+
+// takeLeases is rule 3: it takes the lease on every primary, the leader first. If one is held, it
+// releases all, and tries again for up to patience.
+func (f *fleet) takeLeases(ctx context.Context, patience time.Duration) bool {
+	now := f.s.l.clock.now
+	leader := f.leader()
+	others := f.filter(func(m *member) bool { return m != leader })
+	for deadline := now().Add(patience); ; {
+		held := f.tryLeases(ctx, []*member{leader})
+		if held == nil && leader.node.Err == nil {
+			held = f.tryLeases(ctx, others)
 		}
+		if held == nil && len(failed(f.report.Nodes)) == 0 {
+			return true
+		}
+		each(f.members, func(m *member) { m.releaseLease(ctx) })
+		if len(failed(f.report.Nodes)) > 0 {
+			return false
+		}
+		left := deadline.Sub(now())
+		pause := 200 * time.Millisecond
+		if held.member != leader { // the other deployment may wait for this one's leases; do not wait in step with it
+			pause += rand.N(pause)
+		}
+		if left > 0 {
+			select {
+			case <-ctx.Done():
+			case <-f.s.l.clock.after(min(pause, left)):
+				continue
+			}
+		}
+		held.member.node.Err = leased(held.member.conn, held.lease)
+		return false
+	}
+}
+
+// holding is a lease of another call on a node.
+type holding struct {
+	member *member
+	lease  lease
+}
+
+// tryLeases takes the leases of the members. It returns the first one that another call holds, or
+// nil. Other failures are errors of the nodes.
+func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
+	found := make([]*holding, len(members))
+	indexes := make([]int, len(members))
+	for i := range indexes {
+		indexes[i] = i
+	}
+	each(indexes, func(i int) {
+		m := members[i]
+		other, err := m.takeLease(ctx)
+		if m.node.Err = err; other != nil {
+			found[i] = &holding{m, *other}
+		}
+	})
+	for _, held := range found {
+		if held != nil {
+			return held
+		}
+	}
+	return nil
+}
+
+// readAll has the rules 4 to 6: it reads all texts under their leases, chooses the number, and makes
+// the new text. It then checks again whether every node can load it, because another deployment may
+// have finished before the leases were taken.
+func (f *fleet) readAll(ctx context.Context, op string, o Options) {
+	before := f.joined
+	each(f.members, func(m *member) {
+		if err := m.read(ctx); err != nil {
+			m.node.State, m.node.Err = stateAfter(err), err
+		}
+	})
+	leader := f.leader()
+	clockMS, err := leader.timeMS(ctx)
+	if err != nil && leader.node.Err == nil {
+		leader.node.Err = err
+	}
+	if f.err(op) != nil {
+		return
+	}
+	highest := int64(0)
+	for _, m := range f.members {
+		highest = max(highest, m.text.Highest)
+	}
+	number := max(highest+1, clockMS)
+	if number >= text.MaxNumber { // an undo needs another number
+		leader.node.Err = leader.fail("TIME", ErrClock, nil, "set the clock of the server, then try again",
+			"has a clock, or a text, of the year %d, which cannot be right", time.UnixMilli(number).UTC().Year())
+		return
+	}
+	f.compose(number, clockMS)
+	f.checkNames(ctx, f.members)
+	each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: protocol.Of(f.next)})
+	mine := f.s.l.namespace
+	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
+	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
+		leader.node.Err = cameBetween(leader.conn)
+	}
+}
+
+// fits reports whether a node with the text has nothing that this call did not read or write.
+func (f *fleet) fits(t text.Text) bool {
+	return text.Within(t, f.joined) || text.Equal(t, f.next) || text.Equal(t, f.undone)
+}
+
+// writeAll is rule 7: it writes one primary, so that an error in the library affects only that one,
+// and then the others.
+func (f *fleet) writeAll(ctx context.Context, o Options) bool {
+	write := func(members []*member) bool {
+		each(members, func(m *member) { m.node.Err = f.writeOne(ctx, m, f.next, f.s.token) })
+		return len(failed(f.report.Nodes)) == 0
+	}
+	behind := f.filter(f.behind)
+	alone := min(1, len(behind))
+	if !write(behind[:alone]) || !write(behind[alone:]) {
+		return false
+	}
+	// Primaries may have appeared meanwhile, after a failover or as new nodes. Writing takes time
+	// too, so look for new primaries up to three times.
+	for range 3 {
 		more := f.newcomers(ctx)
 		if len(more) == 0 {
 			break
 		}
-		// No probe is needed here, unlike in check, because the load follows immediately.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = together(f.refusals(ctx, m, o))
+				m.refused = m.node.Err != nil
 			}
 		}
-		if f.err(opDeploy) == nil {
-			load(slices.DeleteFunc(more, func(m *member) bool { return m.node.State == Same }))
+		f.compare(more)
+		if len(failed(f.report.Nodes)) > 0 || !write(more) {
+			return false
 		}
 	}
-	if f.err(opDeploy) != nil {
-		f.undo(ctx, lease)
-	}
+	return true
 }
 
-// newcomers rediscovers the primaries of a cluster, adds the new ones to the fleet, and returns
-// them.
-func (f *fleet) newcomers(ctx context.Context) []*member {
-	if f.report.Topology != Cluster {
-		return nil
-	}
-	_, shards, failed := f.s.find(ctx)
-	if len(failed) > 0 {
-		return nil
-	}
-	known := func(addr string) bool {
-		return slices.ContainsFunc(f.members, func(m *member) bool { return m.node.Addr == addr })
-	}
-	shards = slices.DeleteFunc(shards, func(at shard) bool { return known(at.addr) })
-	more := f.s.replaceReplicas(ctx, f.want, f.s.inspectAll(ctx, f.want, shards))
-	more = slices.DeleteFunc(more, func(m *member) bool { return known(m.node.Addr) })
-	if len(more) > 0 {
-		f.set(append(f.members, more...))
-	}
-	return more
-}
-
-// replace loads a record, kept, and then a build, want, on one node, and reads both back. If kept
-// is the zero record, replace loads only the build.
-func (m *member) replace(ctx context.Context, want artifact, kept record) {
-	m.wrote = true
-	if kept.deployment > 0 {
-		if _, err := m.do(ctx, "FUNCTION", "LOAD", "REPLACE", kept.text()); err != nil {
-			m.node.Err = m.loadFailure(ctx, err)
-			m.lookAgain(ctx, want)
-			return
-		}
-	}
-	err := m.loadAndWait(ctx, want.text)
-	// Read the library back after an error, too. If only the reply was lost, the node runs the
-	// build. Otherwise the report must say what the node runs.
-	if readErr := m.lookAgain(ctx, want); readErr != nil {
-		m.node.Err = readErr
-		if err != nil {
-			m.node.Err = err
-		}
-		return
-	}
-	var refused *Error
-	switch {
-	case m.node.State == Same && (err == nil || !errors.As(err, &refused) || refused.Code == ""):
-		m.node.Changed = true
-	case err == nil:
-		m.node.Err = overwritten(m.conn)
-	default:
-		m.node.Err = err
-	}
-}
-
-// loadAndWait loads a library and waits for the replicas, if there are any.
-func (m *member) loadAndWait(ctx context.Context, code string) error {
-	m.node.Replicas, m.node.Acked = m.replicas(ctx), 0
-	var err error
-	if m.node.Replicas > 0 {
-		var wait error
-		m.node.Acked, err, wait = m.doAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
-		switch {
-		case wait == nil:
-		case replyText(wait) != "": // the user has no permission for WAIT
-			m.node.Acked = -1
-		case err == nil:
-			err = wait
-		}
-	} else {
-		_, err = m.do(ctx, "FUNCTION", "LOAD", "REPLACE", code)
-	}
-	if err != nil {
-		return m.loadFailure(ctx, err)
-	}
-	return nil
-}
-
-// lookAgain reads the node's library again and updates the report. m.held, the library before the
-// deployment, stays as it was.
-func (m *member) lookAgain(ctx context.Context, want artifact) error {
-	found, err := m.readHeld(context.WithoutCancel(ctx))
-	if err != nil {
-		m.node.State, m.node.Running, m.node.Previous = stateAfter(err), Library{}, Library{}
+// writeOne checks the lease of a node and writes a text there, unless the node has it already.
+func (f *fleet) writeOne(ctx context.Context, m *member, next text.Text, name string) error {
+	if err := m.keepLease(ctx, f.fits); err != nil {
 		return err
 	}
-	m.show(found, want)
-	return nil
+	if text.Equal(m.text, next) {
+		return nil
+	}
+	err := m.write(ctx, next, name)
+	if err == nil || !m.unknown[name] {
+		return err
+	}
+	// Perhaps only the reply was lost.
+	if m.read(context.WithoutCancel(ctx)) == nil && m.text.Name == name {
+		delete(m.unknown, name)
+		m.tell(protocol.Step{Op: protocol.Wrote, Name: name})
+		return nil
+	}
+	return err
+}
+
+// verify is rule 8: it reads all primaries again, and reports whether all have the new text.
+func (f *fleet) verify(ctx context.Context) bool {
+	f.readAgain(ctx)
+	for _, m := range f.members {
+		if m.node.Err == nil && !f.has(m, f.next) {
+			m.node.Err = overwritten(m.conn)
+		}
+		m.node.Changed = m.wrote && m.node.Err == nil
+	}
+	return len(failed(f.report.Nodes)) == 0
+}
+
+// has reports whether the node has the parts of the call as they are in t, or the whole text if the
+// call changes no part.
+func (f *fleet) has(m *member, t text.Text) bool {
+	if len(f.mine) == 0 {
+		return text.Equal(m.text, t)
+	}
+	return !slices.ContainsFunc(f.mine, func(namespace string) bool {
+		return text.Compare(m.text.Parts[namespace], t.Parts[namespace]) != 0
+	})
+}
+
+// readAgain reads all nodes, and updates the report. The first failure of a node is the more
+// informative one.
+func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
+	failures = map[*member]error{}
+	found := make([]error, len(f.members))
+	for i := range f.members {
+		f.members[i].index = i
+	}
+	each(f.members, func(m *member) { found[m.index] = m.read(ctx) })
+	for i, m := range f.members {
+		m.node.State = Different
+		if err := found[i]; err != nil {
+			m.node.State, m.node.Running, m.node.Previous = stateAfter(err), Library{}, Library{}
+			if failures[m] = err; m.node.Err == nil {
+				m.node.Err = err
+			}
+		}
+	}
+	f.show(f.members)
+	return failures
+}
+
+// undo is rule 9: it writes what the nodes had, with a higher number, on every primary, and reports
+// whether all of them have it.
+func (f *fleet) undo(ctx context.Context) bool {
+	if slices.ContainsFunc(f.members, func(m *member) bool { return errors.Is(m.node.Err, ErrOvertaken) }) {
+		f.note(ErrOvertaken, "no node was restored, because another deployment has begun", lookAtStatus)
+		f.readAgain(ctx)
+		return false
+	}
+	parts := map[string]text.Part{}
+	for _, namespace := range f.mine {
+		old := f.joined.Parts[namespace]
+		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: old.Value, Replaced: old.Replaced, Log: old.Log}
+	}
+	f.undone = f.joined.With(parts)
+	f.s.tell(protocol.Step{Op: protocol.Undo, Text: protocol.Of(f.undone)})
+	f.newcomers(ctx) // a replica that became a primary meanwhile may have the build
+	sent := f.filter(func(m *member) bool { return m.wrote })
+	found := make([]error, len(f.members))
+	for i := range f.members {
+		f.members[i].index = i
+	}
+	each(f.members, func(m *member) {
+		if m.refused {
+			return
+		}
+		err := m.fence(ctx, f.s.token)
+		if err == nil {
+			err = f.writeOne(ctx, m, f.undone, f.s.token+protocol.UndoSuffix)
+		}
+		found[m.index] = err
+	})
+	failures := f.readAgain(ctx)
+	all := true
+	for i, m := range f.members {
+		if m.refused {
+			continue
+		}
+		if failures[m] == nil && f.has(m, f.undone) {
+			m.node.PutBack = slices.Contains(sent, m)
+			continue
+		}
+		all = false
+		err := found[i]
+		if err == nil {
+			err = failures[m]
+		}
+		if err == nil {
+			err = overwritten(m.conn)
+		}
+		runs := "runs " + m.node.Running.String()
+		if failures[m] != nil {
+			runs = "may run any build"
+		}
+		if m.node.Err == nil || m.node.Err == failures[m] && m.wrote {
+			m.node.Err = m.fail("FUNCTION LOAD", nil, err, lookAtStatus, "could not be restored to %s and now %s (%v)", m.node.Before, runs, err)
+		}
+	}
+	if !all {
+		f.note(nil, "not all nodes are known to have what they had", "call Deploy again, or Status to see what the nodes run; the next deployment or watch makes all nodes equal")
+	}
+	return all
+}
+
+func (f *fleet) note(class error, problem, remedy string) {
+	f.report.Notes = append(f.report.Notes, &Error{Class: class, Problem: problem, Remedy: remedy})
+}
+
+// release is rule 10: it releases the leases.
+func (f *fleet) release(ctx context.Context) {
+	notes := make([][]*Error, len(f.members))
+	for i := range f.members {
+		f.members[i].index = i
+	}
+	each(f.members, func(m *member) { notes[m.index] = m.releaseLease(ctx) })
+	f.report.Notes = append(f.report.Notes, slices.Concat(notes...)...)
+}
+
+// end tells the trace how the call ended.
+func (f *fleet) end(outcome string) {
+	var addrs []string
+	for _, m := range f.members {
+		addrs = append(addrs, m.node.Addr)
+	}
+	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: addrs})
 }
 
 // loadFailure explains why a load was refused. If necessary, it asks the server for details.
@@ -228,64 +402,4 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 		return found[0].Library
 	}
 	return ""
-}
-
-// undo restores the nodes that were written to, even if ctx is done.
-func (f *fleet) undo(ctx context.Context, lease *holder) {
-	ctx = context.WithoutCancel(ctx)
-	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
-		note := &Error{Class: ErrOvertaken, Problem: "no node was restored, because another deployment has begun", Remedy: lookAtStatus, Err: err}
-		f.report.Notes = append(f.report.Notes, note)
-		return
-	}
-	// A replica that became a primary meanwhile may have received the build from its former
-	// primary.
-	before, known := f.common("")
-	for _, m := range f.newcomers(ctx) {
-		if m.node.Err == nil && m.node.State == Same && known {
-			m.wrote, m.held = true, before
-		}
-	}
-	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
-}
-
-func (m *member) revert(ctx context.Context, want artifact) {
-	err := m.restore(ctx, functions.Name, m.text)
-	if err == nil {
-		err = m.restore(ctx, recordName, m.recordText)
-	}
-	readErr := m.lookAgain(ctx, want)
-	switch {
-	case readErr == nil && m.node.Running.Digest == describe(m.text).Digest:
-		m.node.PutBack, m.node.Changed = m.node.Changed, false
-		return
-	case err == nil:
-		err = readErr
-	}
-	if m.node.Err != nil {
-		return // the first failure is more informative
-	}
-	if err == nil {
-		err = overwritten(m.conn)
-	}
-	runs := "runs " + m.node.Running.String()
-	if readErr != nil {
-		runs = "may run any build"
-	}
-	m.node.Err = m.fail("FUNCTION LOAD", nil, err, lookAtStatus, "could not be restored to %s and now %s (%v)", describe(m.text), runs, err)
-}
-
-// restore loads code as the library called name, or deletes that library if code is empty.
-func (c *conn) restore(ctx context.Context, name, code string) error {
-	if code == "" {
-		_, err := c.do(ctx, "FUNCTION", "DELETE", name)
-		if err != nil && !isReply(err, "ERR Library not found") {
-			return failure(c, "FUNCTION DELETE", err)
-		}
-		return nil
-	}
-	if _, err := c.do(ctx, "FUNCTION", "LOAD", "REPLACE", code); err != nil {
-		return c.loadFailure(ctx, err)
-	}
-	return nil
 }

@@ -14,21 +14,23 @@
 // receive the library from their primary.
 //
 //   - [Loader.Plan] returns what a deployment would change.
-//   - [Loader.Status] returns what each primary runs, compared with a build, and [Loader.Drift]
-//     compared with the last deployment.
+//   - [Loader.Status] returns what each primary runs, compared with a build or with the last
+//     deployment. [Loader.History] returns the last deployments.
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were. The servers keep
 //     the build that it replaced.
 //   - [Loader.Rollback] restores the replaced build, from any machine, and [Loader.PlanRollback]
 //     returns what a rollback would change.
 //   - [Loader.Delete] deletes the library.
-//   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
+//   - [Loader.Watch] reloads what was deployed last on servers that lost it.
 //   - [Loader.Repair] does one round of such repairs, and [Healer] lets a client do one.
 //   - [Loader.Doctor] finds problems with the servers that prevent decisions, now or later.
 //   - [Rules] returns the minimum permissions that a user needs.
 //
-// A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
-// their whole source code, and leaves a server alone if it already runs the build. A lease on one
-// of the servers prevents two deployments from running at the same time.
+// A server stores a library byte for byte. A deployment puts a header of comment lines in front of
+// the build; package [github.com/ratelimit-functions/ratelimit/loader/text] reads it. A lease on every
+// primary prevents two deployments from running at the same time. PROTOCOL.md has the rules, and
+// package [github.com/ratelimit-functions/ratelimit/loader/protocol] checks that a deployment followed
+// them.
 //
 // Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies
 // of one namespace, and keeps everything else.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Finding is a problem with the servers that prevents decisions now, or may prevent them later.
@@ -119,6 +120,14 @@ type patient struct {
 	library *string           // the source code of its library, "" if there is none, or nil if it could not be read
 
 	embedded bool // whether it is a server of package embedded
+}
+
+// source returns the source code of the node's library, or "" if there is none or it is not known.
+func (p patient) source() string {
+	if p.library == nil {
+		return ""
+	}
+	return *p.library
 }
 
 // clockReading is how far a node's clock is ahead of this machine's clock, and the maximum error of
@@ -246,10 +255,10 @@ func (x *examination) primary(ctx context.Context, c *conn, listed shard) {
 	}
 	if p.replica {
 		x.failed("writes", readOnly(c, c.primaryOf(ctx), nil), "a decision is a write, and a replica accepts none")
-	} else if p.library != nil && *p.library != "" {
+	} else if body := text.Body(p.source()); body != "" {
 		x.mu.Lock()
-		digest := functions.Digest(*p.library)
-		x.holds[digest] = append(x.holds[digest], c.address()+" ("+describe(*p.library).String()+")")
+		found := describe(body)
+		x.holds[found.Digest] = append(x.holds[found.Digest], c.address()+" ("+found.String()+")")
 		x.mu.Unlock()
 	} else if p.library != nil {
 		x.find("library", c.address(), ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
@@ -358,10 +367,10 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	} else if !x.unread(c, "the clock", "TIME", "+time", err) {
 		return p, false
 	}
-	held, err := c.readHeld(ctx)
+	source, err := c.readLibrary(ctx)
 	if err == nil {
-		p.library = &held.text
-		x.library(ctx, c, held.text)
+		p.library = &source
+		x.library(ctx, c, text.Body(source))
 	} else if !x.unread(c, "the library", "FUNCTION LIST", "+function|list", err) {
 		return p, false
 	}

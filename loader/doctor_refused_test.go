@@ -20,7 +20,7 @@ func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
 	require(t, at(t, addrs[2]).ClusterReplicate(ctx, id).Err())
 	l := newLoader(t, at(t, addrs[0]))
 	eventually(t, "the replica follows and all nodes have the library", func() bool {
-		_, err := l.Deploy(ctx, build(t))
+		_, err := l.Deploy(ctx, build(t), loader.Options{})
 		for _, addr := range addrs[:2] {
 			if !strings.Contains(at(t, addr).Do(ctx, "CLUSTER", "SLOTS").String(), strings.TrimPrefix(addrs[2], "127.0.0.1:")) {
 				return false
@@ -54,7 +54,7 @@ func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 	host, port := hostPort(primary)
 	replica, stopReplica := startRedis(t, "--replicaof", host+" "+port, "--appendonly", "yes")
 	l := newLoader(t, at(t, primary))
-	must[loader.Report](t)(l.Deploy(ctx, build(t)))
+	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
 	eventually(t, "the replica is in step", func() bool {
 		d := must[loader.Diagnosis](t)(l.Doctor(ctx))
 		return findings(d) == "" && slices.Contains(d.Nodes, replica)
@@ -70,7 +70,7 @@ func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 // checks that it could not make, and find no other problem.
 func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 	alone, _ := startRedis(t, "--appendonly", "yes")
-	must[loader.Report](t)(newLoader(t, at(t, alone)).Deploy(t.Context(), build(t)))
+	must[loader.Report](t)(newLoader(t, at(t, alone)).Deploy(t.Context(), build(t), loader.Options{}))
 	for name, addrs := range map[string][]string{"a server": {alone}, "a cluster": cluster} {
 		var mu sync.Mutex
 		rights := map[string]bool{}
@@ -140,7 +140,7 @@ func TestDoctorOfServersWithoutACommand(t *testing.T) {
 		addr, _ := startRedis(t, "--appendonly", saves, "--rename-command", command, "")
 		rdb := at(t, addr)
 		if command != "FUNCTION" && command != "TIME" {
-			if _, err := newLoader(t, rdb).Deploy(t.Context(), build(t)); err != nil {
+			if _, err := newLoader(t, rdb).Deploy(t.Context(), build(t), loader.Options{}); err != nil {
 				t.Fatalf("without %s: %v", command, err)
 			}
 		}

@@ -68,7 +68,7 @@ func TestDoctor(t *testing.T) {
 	if got, want := diagnose(l), found("library", addr, loader.ErrNoLibrary); got != want {
 		t.Errorf("before a deployment: %s\nwant\n%s", got, want)
 	}
-	must[loader.Report](t)(l.Deploy(ctx, build(t)))
+	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
 	if got := diagnose(l); got != "" {
 		t.Errorf("of a healthy server:\n%s", got)
 	}

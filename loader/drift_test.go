@@ -11,16 +11,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Drift compares the servers with the last deployment, and not with the build of the caller.
+// Status without a build compares the servers with the last deployment, and not with the build of the caller.
 func TestDrift(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
 	other := libraryAs("0.0.9", "000000000009")
-	forget := func(t *testing.T, addrs ...string) {
-		onEach(t, addrs, "FUNCTION", "DELETE", "ratelimit_previous")
-	}
-	var next map[string]string // the libraries of a server after a deployment of build C
+	var next string // the library of a server after a deployment of build C
 	for _, tt := range []struct {
 		name   string
 		before func(t *testing.T)
@@ -38,41 +35,29 @@ func TestDrift(t *testing.T) {
 				put(t, addr, string(other))
 			}
 		}, [3]loader.State{loader.Different, loader.Different, loader.Different}, "", 0},
-		{"the caller's build on all servers", func(t *testing.T) {
-			for _, addr := range f.addrs {
-				put(t, addr, string(buildB))
-			}
-		}, [3]loader.State{loader.Different, loader.Different, loader.Different}, "", 0},
-		{"a server without its record", func(t *testing.T) { forget(t, f.addrs[2]) }, [3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},
-		{"no record", func(t *testing.T) { forget(t, f.addrs...) }, [3]loader.State{loader.Different, loader.Different, loader.Different}, "00000000000b", 0},
-		{"no record, and the caller's build", func(t *testing.T) {
-			forget(t, f.addrs...)
-			put(t, f.addrs[1], string(buildB))
-		}, [3]loader.State{loader.Different, loader.Same, loader.Different}, "00000000000b", 0},
+		{"a server without its record", func(t *testing.T) { put(t, f.addrs[2], string(buildA)) }, [3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},
 		{"no libraries", func(t *testing.T) {
 			onEach(t, f.addrs, "FUNCTION", "FLUSH")
-		}, [3]loader.State{loader.Absent, loader.Absent, loader.Absent}, "00000000000b", 0},
-		{"a deployer that died after it wrote one record", func(t *testing.T) { put(t, f.addrs[0], next["ratelimit_previous"]) },
-			[3]loader.State{loader.Same, loader.Same, loader.Same}, "00000000000a", 1},
-		{"a deployer that died after it loaded one server", func(t *testing.T) {
-			put(t, f.addrs[0], next["ratelimit_previous"])
-			put(t, f.addrs[0], next["ratelimit"])
-		}, [3]loader.State{loader.Same, loader.Different, loader.Different}, "00000000000c", 0},
+		}, [3]loader.State{loader.Absent, loader.Absent, loader.Absent}, "", 0},
+		{"a deployer that died after it loaded one server", func(t *testing.T) { put(t, f.addrs[0], next) },
+			[3]loader.State{loader.Same, loader.Different, loader.Different}, "00000000000c", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			must[loader.Report](t)(l.Delete(ctx))
-			must[loader.Report](t)(l.Deploy(ctx, buildA))
-			must[loader.Report](t)(l.Deploy(ctx, buildC))
-			next = texts(t, f.addrs[0])
-			must[loader.Report](t)(l.Delete(ctx))
-			must[loader.Report](t)(l.Deploy(ctx, buildA))
+			onEach(t, f.addrs, "FUNCTION", "FLUSH")
+			must[loader.Report](t)(l.Deploy(ctx, buildA, loader.Options{}))
+			before := texts(t, f.addrs[0])["ratelimit"]
+			must[loader.Report](t)(l.Deploy(ctx, buildC, loader.Options{}))
+			next = texts(t, f.addrs[0])["ratelimit"]
+			for _, addr := range f.addrs {
+				put(t, addr, before)
+			}
 			tt.before(t)
-			report, err := l.Drift(ctx, buildB)
+			report, err := l.Status(ctx, nil)
 			var found [3]loader.State
 			for i, n := range report.Nodes {
 				found[i] = n.State
 			}
-			if err != nil || found != tt.states || report.Wanted.BuildID != tt.wanted || report.Wanted.Digest == "" {
+			if err != nil || found != tt.states || report.Wanted.BuildID != tt.wanted {
 				t.Errorf("%v, wanted %+v\n%s", err, report.Wanted, states(report))
 			}
 			if len(report.Notes) != tt.notes || tt.notes > 0 && !errors.Is(report.Notes[0], loader.ErrNoRecord) {
@@ -80,33 +65,33 @@ func TestDrift(t *testing.T) {
 			}
 		})
 	}
-	if _, err := l.Drift(ctx, functions.Build{}); !errors.Is(err, loader.ErrBadBuild) {
+	if _, err := l.Status(ctx, functions.Build{}); !errors.Is(err, loader.ErrBadBuild) {
 		t.Error(err)
 	}
 	f.stop[1]()
-	report, err := l.Drift(ctx, buildB)
-	if want(t, "a server that stopped", err, loader.ErrUnreachable); report.Wanted.BuildID != "00000000000c" || report.Nodes[1].State != loader.Unreachable {
+	report, err := l.Status(ctx, nil)
+	if want(t, "a server that stopped", err, loader.ErrUnreachable); report.Wanted.BuildID == "" || report.Nodes[1].State != loader.Unreachable {
 		t.Errorf("%+v\n%s", report.Wanted, states(report))
 	}
 }
 
-// Drift compares the policies of all namespaces, and reports the build that a rollback of the
+// Status without a build compares the policies of all namespaces, and reports the build that a rollback of the
 // Loader's namespace would restore.
 func TestDriftOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	plain, payments := newLoader(t, f.ring), in(t, f.ring, "payments")
-	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/s")))
-	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/s")))
-	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 3/s")))
+	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/s"), loader.Options{}))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/s"), loader.Options{}))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 3/s"), loader.Options{}))
 	for _, l := range []*loader.Loader{plain, payments} {
-		if report := must[loader.Report](t)(l.Drift(ctx, set(t, ""))); !report.InStep() || len(report.Notes) != 0 {
+		if report := must[loader.Report](t)(l.Status(ctx, nil)); !report.InStep() || len(report.Notes) != 0 {
 			t.Errorf("%v\n%s", report.Notes, states(report))
 		}
 	}
-	back := must[loader.Plan](t)(payments.PlanRollback(ctx)).Wanted
+	back := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.Options{})).Wanted
 	put(t, f.addrs[2], set(t, "api 1/s, payments/api 4/s").Text())
-	report := must[loader.Report](t)(payments.Drift(ctx, set(t, "")))
+	report := must[loader.Report](t)(payments.Status(ctx, nil))
 	if slices.IndexFunc(report.Nodes, func(n loader.Node) bool { return n.State != loader.Same }) != 2 || report.Nodes[0].Previous != back {
 		t.Errorf("%+v\n%s", report.Nodes[0].Previous, states(report))
 	}

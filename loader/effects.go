@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // WithEffects sets a function that determines how changes of policies affect keys in use. library
 // is the source code of the new library, without its policies. Each change consists of the policy
 // before and after the deployment. If the policy is new, the first of the two has no limits. With
 // this option, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
-// them is refused ([ErrDeniesKeys]) unless [DenyKeysInUse] is given. f is never called
+// them is refused ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. f is never called
 // concurrently. A deployment may call f while it holds its lease.
 func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
 	return func(l *Loader) error { l.effects = f; return nil }
@@ -28,7 +29,7 @@ func (f *fleet) tryChanges() {
 		if m.node.Err != nil || m.node.State != Different && m.node.State != Absent || f.s.effects[key] != nil {
 			continue
 		}
-		f.s.effects[key] = f.effects(m.text)
+		f.s.effects[key] = f.effects(text.Body(m.source))
 	}
 }
 
@@ -44,7 +45,7 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 	list, _ = functions.ReadPolicies(f.want.text)
 	// functions.New checked new policies with the caller's library. If f.want has other code, check
 	// them with that code, too.
-	foreign := !sameCode(f.want.text, f.own.text)
+	foreign := !sameCode(f.want.text, f.goal.own.text)
 	var changes [][2]functions.Policy
 	for _, p := range list {
 		old, changed := had[p.Name]
@@ -84,7 +85,7 @@ func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 
 // refusedEffect returns an error if the build must not be loaded on a node because of its effects,
 // or nil.
-func (f *fleet) refusedEffect(m *member, o options) error {
+func (f *fleet) refusedEffect(m *member, o Options) error {
 	if m.node.State == Same {
 		return nil
 	}
@@ -96,7 +97,7 @@ func (f *fleet) refusedEffect(m *member, o options) error {
 		case effect.Refused != "":
 			return m.fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
 				f.want.Version, p.Name, effect.Refused)
-		case effect.Denied && !o.denyKeys && (p.Namespace() == f.s.l.namespace || !f.explained(m)):
+		case effect.Denied && !o.DenyKeysInUse && !f.explained(p.Namespace()):
 			names = append(names, p.Name)
 		}
 	}
@@ -112,7 +113,7 @@ func (f *fleet) refusedEffect(m *member, o options) error {
 	if len(names) > most {
 		text += ", ..."
 	}
-	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or pass the option DenyKeysInUse",
+	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse",
 		"has keys in use whose calls this build would deny, although they have units left: %s", text)
 	e.Policies = names
 	return e

@@ -31,31 +31,31 @@ func TestKeysInUse(t *testing.T) {
 		}
 		return effects, nil
 	}))
-	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/h, calc 1/m")))
-	report := must[loader.Report](t)(l.Deploy(ctx, set(t, "api 2/h, calc 1/m, new 1/s")))
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/h, calc 1/m"), loader.Options{}))
+	report := must[loader.Report](t)(l.Deploy(ctx, set(t, "api 2/h, calc 1/m, new 1/s"), loader.Options{}))
 	if got := report.Nodes[1].Changes; len(got) != 2 || got[0].Keys != "of api" || got[1].Keys != "" || strings.Join(asked, ", ") != "1/h to 2/h" {
 		t.Errorf("%+v, %q", got, asked)
 	}
 	back := set(t, "api 1/h, calc 1/m, new 1/s")
 	for _, call := range []func() error{
-		func() error { _, err := l.Deploy(ctx, back); return err },
-		func() error { _, err := l.Plan(ctx, back); return err },
-		func() error { _, err := l.Rollback(ctx, loader.RemovePolicies()); return err },
-		func() error { _, err := l.PlanRollback(ctx, loader.RemovePolicies()); return err },
+		func() error { _, err := l.Deploy(ctx, back, loader.Options{}); return err },
+		func() error { _, err := l.Plan(ctx, back, loader.Options{}); return err },
+		func() error { _, err := l.Rollback(ctx, loader.Options{RemovePolicies: true}); return err },
+		func() error { _, err := l.PlanRollback(ctx, loader.Options{RemovePolicies: true}); return err },
 	} {
 		e := want(t, "keys in use", call(), loader.ErrDeniesKeys)
 		if e.Error() != f.addrs[0]+" has keys in use whose calls this build would deny, although they have units left: api (of api); "+
-			"give callers another policy or another key for the new limit first, or pass the option DenyKeysInUse" {
+			"give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse" {
 			t.Error(e)
 		}
 	}
 	allRun(t, f.addrs, "api 2/h, calc 1/m, new 1/s")
-	if plan := must[loader.Plan](t)(l.Plan(ctx, back, loader.DenyKeysInUse())); plan.Nodes[0].Node.Changes[0].Keys != "of api" {
+	if plan := must[loader.Plan](t)(l.Plan(ctx, back, loader.Options{DenyKeysInUse: true})); plan.Nodes[0].Node.Changes[0].Keys != "of api" {
 		t.Errorf("%+v", plan.Nodes[0].Node.Changes)
 	}
-	must[loader.Report](t)(l.Rollback(ctx, loader.RemovePolicies(), loader.DenyKeysInUse()))
+	must[loader.Report](t)(l.Rollback(ctx, loader.Options{RemovePolicies: true, DenyKeysInUse: true}))
 	allRun(t, f.addrs, "api 1/h, calc 1/m")
-	report = must[loader.Report](t)(l.Deploy(ctx, set(t, "api 9/h, calc 1/m")))
+	report = must[loader.Report](t)(l.Deploy(ctx, set(t, "api 9/h, calc 1/m"), loader.Options{}))
 	if got := report.Nodes[0].Changes[0].Keys; got != "unknown: no engine" {
 		t.Error(got)
 	}
@@ -74,14 +74,14 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 		return effects, nil
 	})
 	payments, search := in(t, f.ring, "payments", denies), in(t, f.ring, "search", denies)
-	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s")))
-	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m")))
+	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 1/s"), loader.Options{}))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))
 	halfDeployed(t, f, 0, func() {
-		must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.DenyKeysInUse()))
+		must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.Options{DenyKeysInUse: true}))
 	})
-	_, err := payments.Deploy(ctx, set(t, "payments/api 2/m"))
+	_, err := payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.Options{})
 	want(t, "the same namespace", err, loader.ErrDeniesKeys)
-	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 3/s")))
+	must[loader.Report](t)(search.Deploy(ctx, set(t, "search/x 3/s"), loader.Options{}))
 	allRun(t, f.addrs, "payments/api 2/m, search/x 3/s")
 }
 
@@ -90,7 +90,7 @@ func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
-	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, libraryAs("0.0.9", "000000000001")))
+	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{}))
 	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
 			t.Errorf("%v", changes)
@@ -100,11 +100,11 @@ func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 		}
 		return []functions.Effect{{}}, nil
 	}))
-	_, err := l.Deploy(ctx, set(t, "payments/api 1/mo"))
+	_, err := l.Deploy(ctx, set(t, "payments/api 1/mo"), loader.Options{})
 	if e := want(t, "older code", err, loader.ErrRefused); e.Error() != addr+` has version 0.0.9 of the library, which does not take the policy payments/api: "1/mo": no such period; write the limit as that version takes it` {
 		t.Error(e)
 	}
-	must[loader.Report](t)(l.Deploy(ctx, set(t, "payments/api 1/m")))
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))
 	allRun(t, []string{addr}, "payments/api 1/m")
 }
 
@@ -113,14 +113,14 @@ func TestRollbackToALowerContract(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	l := newLoader(t, at(t, addr))
-	must[loader.Report](t)(l.Deploy(ctx, libraryAs("0.0.9", "000000000001")))
+	must[loader.Report](t)(l.Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{}))
 	higher := strings.Replace(functions.Source(), "local CONTRACT = 1", "local CONTRACT = 2", 1)
-	must[loader.Report](t)(l.Deploy(ctx, loader.Text(higher)))
-	_, err := l.Rollback(ctx)
+	must[loader.Report](t)(l.Deploy(ctx, loader.Text(higher), loader.Options{}))
+	_, err := l.Rollback(ctx, loader.Options{})
 	want(t, "a lower contract", err, loader.ErrDowngrade)
-	report := must[loader.Report](t)(l.Rollback(ctx, loader.AllowDowngrade()))
+	report := must[loader.Report](t)(l.Rollback(ctx, loader.Options{AllowDowngrade: true}))
 	if report.Wanted.Version != "0.0.9" {
 		t.Errorf("%+v", report.Wanted)
 	}
-	must[loader.Report](t)(l.Rollback(ctx))
+	must[loader.Report](t)(l.Rollback(ctx, loader.Options{}))
 }

@@ -11,45 +11,44 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Classes of errors, for errors.Is.
 var (
-	ErrUnreachable     = errors.New("unreachable")                        // no connection, or no reply in time
-	ErrNoFunctions     = errors.New("no functions")                       // the server is older than Redis 7.0, or is not a Redis or Valkey server
-	ErrSentinel        = fmt.Errorf("a Sentinel: %w", ErrNoFunctions)     // the server is a Sentinel; also an ErrNoFunctions
-	ErrNoLua           = errors.New("no Lua engine")                      // the server has functions, but no Lua engine to run them
-	ErrNoPermission    = errors.New("no permission")                      // the server refused the login or a command
-	ErrReadOnly        = errors.New("read-only replica")                  // the node is a replica
-	ErrOutOfMemory     = errors.New("out of memory")                      // the node is above its maxmemory and accepts no library
-	ErrBusy            = errors.New("busy")                               // the node is running a long script, or is still loading its data
-	ErrNameTaken       = errors.New("function name taken")                // another library on the node registers one of the library's functions
-	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's source code
-	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had a different one
-	ErrForeign         = errors.New("another library of that name")       // the node has an unrelated library of the same name
-	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or a version with a higher contract
-	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
-	ErrDeniesKeys      = errors.New("denies keys in use")                 // a changed policy would deny calls on keys in use that still have units left
-	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers holds the lease
-	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment took over this call's lease, or ended while this call waited for the lease; also an ErrLeased
-	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
-	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
-	ErrBadBuild        = errors.New("not a build of the library")         // the source code to deploy is not a build of the library
-	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild)   // the build has policies of another namespace; also an ErrBadBuild
-	ErrNothingKept     = errors.New("nothing to go back to")              // the servers keep nothing that a rollback could restore
-	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
-	ErrNoRecord        = errors.New("no record")                          // a node runs the build but has lost the record for a rollback
-	ErrLaterBuild      = errors.New("a later build")                      // a watch left a node alone because another build is newer or was deployed later
-	ErrUnknownOrder    = errors.New("unknown order of builds")            // a watch left a node alone because it cannot tell which build is the later one
+	ErrUnreachable     = errors.New("unreachable")                      // no connection, or no reply in time
+	ErrNoFunctions     = errors.New("no functions")                     // the server is older than Redis 7.0, or is not a Redis or Valkey server
+	ErrSentinel        = fmt.Errorf("a Sentinel: %w", ErrNoFunctions)   // the server is a Sentinel; also an ErrNoFunctions
+	ErrNoLua           = errors.New("no Lua engine")                    // the server has functions, but no Lua engine to run them
+	ErrNoPermission    = errors.New("no permission")                    // the server refused the login or a command
+	ErrReadOnly        = errors.New("read-only replica")                // the node is a replica
+	ErrOutOfMemory     = errors.New("out of memory")                    // the node is above its maxmemory and accepts no library
+	ErrBusy            = errors.New("busy")                             // the node is running a long script, or is still loading its data
+	ErrNameTaken       = errors.New("function name taken")              // another library on the node registers one of the library's functions
+	ErrRefused         = errors.New("library refused")                  // the node does not accept the library's source code
+	ErrOverwritten     = errors.New("overwritten")                      // the node accepted the library but then had a different one
+	ErrForeign         = errors.New("another library of that name")     // the node has an unrelated library of the same name
+	ErrDowngrade       = errors.New("downgrade")                        // the node runs a newer version, or a version with a higher contract
+	ErrRemovesPolicies = errors.New("removes policies")                 // the node runs a policy that the build does not have
+	ErrDeniesKeys      = errors.New("denies keys in use")               // a changed policy would deny calls on keys in use that still have units left
+	ErrLeased          = errors.New("another deployment is under way")  // another deployment to the same servers holds the lease
+	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)         // another deployment took over this call's lease, or ended while this call waited for the lease; also an ErrLeased
+	ErrNotWritable     = errors.New("takes no writes")                  // the node refuses all writes for now, because it cannot save or too few replicas follow it
+	ErrBadReply        = errors.New("bad reply")                        // the node sent a reply that no Redis or Valkey server sends
+	ErrBadBuild        = errors.New("not a build of the library")       // the source code to deploy is not a build of the library
+	ErrNamespace       = fmt.Errorf("wrong namespace: %w", ErrBadBuild) // the build has policies of another namespace; also an ErrBadBuild
+	ErrNothingKept     = errors.New("nothing to go back to")            // the servers keep nothing that a rollback could restore
+	ErrNoRecord        = errors.New("no record")                        // a node runs the build but has lost the record of its deployment
+	ErrUnreadable      = errors.New("unreadable library")               // the text of the node's library cannot be read, or was written by a newer version
+	ErrClock           = errors.New("wrong clock")                      // the clock of a node cannot be right
 )
 
 // These classes are mainly for findings; see [Finding].
 var (
-	ErrNoLibrary     = errors.New("no library")                    // the node does not have the library
-	ErrMixedBuilds   = errors.New("mixed builds")                  // the primaries have different builds
-	ErrNoNewest      = fmt.Errorf("no newest: %w", ErrMixedBuilds) // the primaries differ in the policies of other namespaces, and no record says which were deployed last; also an ErrMixedBuilds
-	ErrNotPersistent = errors.New("not persistent")                // the node saves nothing to disk
-	ErrSlots         = errors.New("slots are not served")          // the cluster does not serve all slots
+	ErrNoLibrary     = errors.New("no library")           // the node does not have the library
+	ErrMixedBuilds   = errors.New("mixed builds")         // the primaries have different builds
+	ErrNotPersistent = errors.New("not persistent")       // the node saves nothing to disk
+	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
 )
 
 // Error describes a problem of one node, or of the whole call, and what to do about it. errors.Is
@@ -192,12 +191,12 @@ func nameTaken(c *conn, function, holder string, err error) *Error {
 }
 
 func otherLibrary(c *conn) *Error {
-	return c.fail("FUNCTION LIST", ErrForeign, nil, "delete it with FUNCTION DELETE "+functions.Name+", or replace it with the option ReplaceForeign",
+	return c.fail("FUNCTION LIST", ErrForeign, nil, "delete it with FUNCTION DELETE "+functions.Name+", or replace it with Options.ReplaceForeign",
 		"has another library with the name %q: its text contains no build ID", functions.Name)
 }
 
 func downgrade(c *conn, running, wanted Library) *Error {
-	const remedy = "deploy a newer build, or pass the option AllowDowngrade"
+	const remedy = "deploy a newer build, or set Options.AllowDowngrade"
 	if running.Contract > wanted.Contract {
 		return c.fail("FUNCTION LIST", ErrDowngrade, nil, remedy, "runs version %s with contract %d, but this build is version %s with contract %d",
 			running.Version, running.Contract, wanted.Version, wanted.Contract)
@@ -206,8 +205,8 @@ func downgrade(c *conn, running, wanted Library) *Error {
 }
 
 // removesPolicies returns the error for a build that lacks policies of the node. names lists these
-// policies. runs is the verb of the message: "runs" or "lost the library, which had".
-func removesPolicies(c *conn, runs string, names []string, wanted Library, o options) *Error {
+// policies.
+func removesPolicies(c *conn, names []string, wanted Library, back bool) *Error {
 	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
@@ -216,18 +215,31 @@ func removesPolicies(c *conn, runs string, names []string, wanted Library, o opt
 	if len(names) == 1 {
 		word = "policy"
 	}
-	build, remedy := "this build", "add it to the build with functions.WithPolicies, or pass the option RemovePolicies"
-	if o.back {
-		build, remedy = wanted.String()+", which a rollback would bring back,", "see what changes with PlanRollback, and pass the option RemovePolicies"
+	build, remedy := "this build", "add it to the build with functions.WithPolicies, or set Options.RemovePolicies"
+	if back {
+		build, remedy = wanted.String()+", which a rollback would bring back,", "see what changes with PlanRollback, and set Options.RemovePolicies"
 	}
-	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, remedy, "%s the %s %s, which %s does not have", runs, word, list, build)
+	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, remedy, "runs the %s %s, which %s does not have", word, list, build)
 	e.Policies = names
 	return e
 }
 
+// unreadable returns the error for a text that cannot be parsed.
+func unreadable(c *conn, err error) *Error {
+	if errors.Is(err, text.ErrNewer) {
+		return c.fail("FUNCTION LIST", ErrUnreadable, err, "deploy with that version", "has a library that a newer version of this program deployed (%v)", err)
+	}
+	return c.fail("FUNCTION LIST", ErrUnreadable, err, "delete it there with FUNCTION DELETE "+functions.Name+", and deploy again",
+		"has a library %q that this program cannot read (%s)", functions.Name, strings.TrimPrefix(err.Error(), "functions: "))
+}
+
+func overtaken(c *conn, what string) *Error {
+	return c.fail("FUNCTION LOAD", ErrOvertaken, nil, lookAtStatus, "%s", what)
+}
+
 func leased(c *conn, other lease) *Error {
 	until := time.UnixMilli(other.untilMS).UTC().Format("15:04:05")
-	return c.fail("FUNCTION LOAD", ErrLeased, nil, "try again after it, or pass the option WaitForLease", "is in another deployment, by %s, until %s UTC at the latest", other.who, until)
+	return c.fail("FUNCTION LOAD", ErrLeased, nil, "try again after it, or set Options.Wait", "is in another deployment, by %s, until %s UTC at the latest", other.who, until)
 }
 
 const lookAtStatus = "call Status to see what the nodes run"

@@ -38,7 +38,7 @@ func Example() {
 	for _, deploy := range []bool{false, true, true} {
 		var report loader.Report
 		if deploy {
-			report, err = l.Deploy(ctx, build)
+			report, err = l.Deploy(ctx, build, loader.Options{})
 		} else {
 			report, err = l.Status(ctx, build)
 		}
@@ -113,10 +113,9 @@ func ExampleWithTrace() {
 		fmt.Println(err)
 		return
 	}
-	if _, err := l.Deploy(context.Background(), build); err != nil {
+	if _, err := l.Deploy(context.Background(), build, loader.Options{}); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
-	// FUNCTION LOAD REPLACE ratelimit_previous
 	// FUNCTION LOAD REPLACE ratelimit
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
 const (
@@ -23,6 +24,7 @@ type Loader struct {
 	timeout  time.Duration
 	interval time.Duration
 	trace    func(Step)
+	steps    func(protocol.Step)
 	clock    clock
 
 	effects   func(string, [][2]functions.Policy) ([]functions.Effect, error)
@@ -73,6 +75,12 @@ func WithTrace(f func(Step)) Option {
 		l.trace = f
 		return nil
 	}
+}
+
+// WithSteps sets a function that is called for each step of the protocol. Tests check the steps with
+// [protocol.Check]. Several goroutines may call f at the same time.
+func WithSteps(f func(protocol.Step)) Option {
+	return func(l *Loader) error { l.steps = f; return nil }
 }
 
 // New returns a Loader for the servers that rdb points to. rdb is a *redis.Client (also one made by

@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -52,7 +53,9 @@ func TestStandalone(t *testing.T) {
 	_, version, _ = strings.Cut(version, "redis_version:")
 	node.ServerVersion, _, _ = strings.Cut(version, "\r\n")
 	oldText, oldLibrary := older(t)
-	deploy := func(ctx context.Context, b loader.Build) (loader.Report, error) { return l.Deploy(ctx, b) }
+	deploy := func(ctx context.Context, b loader.Build) (loader.Report, error) {
+		return l.Deploy(ctx, b, loader.Options{})
+	}
 
 	for _, tt := range []struct {
 		name    string
@@ -143,14 +146,14 @@ func TestCluster(t *testing.T) {
 	// Deploy through a plain client for one node, here the primary without slots. The client's
 	// password is valid for all nodes.
 	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
-	report := must[loader.Report](t)(plain.Deploy(ctx, b))
+	report := must[loader.Report](t)(plain.Deploy(ctx, b, loader.Options{}))
 	if report.Topology != loader.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
 		t.Errorf("deploy through one node: %s\n%s", report.Topology, states(report))
 	}
 	for i, addr := range addrs {
-		text := must[[]redis.Library](t)(connect(t, redis.Options{Addr: addr, Password: "secret"}).
+		list := must[[]redis.Library](t)(connect(t, redis.Options{Addr: addr, Password: "secret"}).
 			FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result())
-		if at := slices.IndexFunc(text, func(l redis.Library) bool { return l.Name == functions.Name }); len(text) != 2 || text[at].Code != b.Text() {
+		if at := slices.IndexFunc(list, func(l redis.Library) bool { return l.Name == functions.Name }); len(list) != 1 || text.Body(list[at].Code) != b.Text() {
 			t.Errorf("node %d does not hold the build", i)
 		}
 	}
@@ -169,7 +172,7 @@ func TestCluster(t *testing.T) {
 	if report.InStep() {
 		t.Error("in step, while one node has no library")
 	}
-	report = must[loader.Report](t)(l.Deploy(ctx, b))
+	report = must[loader.Report](t)(l.Deploy(ctx, b, loader.Options{}))
 	for _, n := range report.Nodes {
 		if n.Changed != (n.Addr == addrs[1]) || n.State != loader.Same {
 			t.Errorf("deploy: %+v", n)
@@ -206,7 +209,7 @@ func TestCluster(t *testing.T) {
 		require(t, connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err())
 	}
 	stop[2]()
-	report, err = l.Deploy(ctx, b)
+	report, err = l.Deploy(ctx, b, loader.Options{})
 	want(t, "one node down", err, loader.ErrUnreachable)
 	for _, n := range report.Nodes {
 		switch {
@@ -240,7 +243,7 @@ func TestAReplicaInTheListIsReplacedByItsPrimary(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = stale.Close() })
 
-	report := must[loader.Report](t)(newLoader(t, stale).Deploy(t.Context(), build(t)))
+	report := must[loader.Report](t)(newLoader(t, stale).Deploy(t.Context(), build(t), loader.Options{}))
 	if len(report.Nodes) != 1 || report.Nodes[0].Addr != primary || !report.Nodes[0].Changed || !report.InStep() {
 		t.Errorf("got %+v, want the build on %s alone", report.Nodes, primary)
 	}
@@ -251,7 +254,7 @@ func TestRing(t *testing.T) {
 	two, _ := startRedis(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one, "two": two}})
 	t.Cleanup(func() { _ = ring.Close() })
-	report := must[loader.Report](t)(newLoader(t, ring).Deploy(t.Context(), build(t)))
+	report := must[loader.Report](t)(newLoader(t, ring).Deploy(t.Context(), build(t), loader.Options{}))
 	if report.Topology != loader.Ring || len(report.Nodes) != 2 || report.Changed() != 2 || !report.InStep() {
 		t.Errorf("%s\n%s", report.Topology, states(report))
 	}
@@ -267,7 +270,7 @@ func TestAddressFoundByDialer(t *testing.T) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, addr)
 	}})
-	report := must[loader.Report](t)(newLoader(t, rdb).Deploy(t.Context(), build(t)))
+	report := must[loader.Report](t)(newLoader(t, rdb).Deploy(t.Context(), build(t), loader.Options{}))
 	if len(report.Nodes) != 1 || report.Nodes[0].Addr != addr || !report.InStep() || dials.Load() == 0 {
 		t.Errorf("%d dials\n%s", dials.Load(), states(report))
 	}

@@ -90,7 +90,7 @@ func want(t *testing.T, name string, err, class error) *loader.Error {
 func rollBack(t *testing.T, l *loader.Loader, to ...loader.Text) {
 	t.Helper()
 	for i, build := range to {
-		report, err := l.Rollback(t.Context())
+		report, err := l.Rollback(t.Context(), loader.Options{})
 		if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(build)) {
 			t.Fatalf("rollback %d: %v\n%s", i, err, states(report))
 		}

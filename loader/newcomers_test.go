@@ -44,7 +44,7 @@ func TestPrimariesThatComeMeanwhile(t *testing.T) {
 				return slots, nil
 			}})
 			t.Cleanup(func() { _ = cluster.Close() })
-			must[loader.Report](t)(newLoader(t, cluster).Deploy(t.Context(), buildA))
+			must[loader.Report](t)(newLoader(t, cluster).Deploy(t.Context(), buildA, loader.Options{}))
 			if tt.holds != "" {
 				put(t, f.addrs[2], string(tt.holds))
 			}
@@ -57,7 +57,7 @@ func TestPrimariesThatComeMeanwhile(t *testing.T) {
 					}
 				}
 			}))
-			report, err := l.Deploy(t.Context(), buildB)
+			report, err := l.Deploy(t.Context(), buildB, loader.Options{})
 			if !errors.Is(err, tt.want) || len(report.Nodes) != 3 {
 				t.Errorf("%v\n%s", err, states(report))
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Action is the action that a deployment would take on a node.
@@ -81,21 +82,18 @@ func (p Plan) Empty() bool {
 //
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build, with all reasons.
-func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
-	want, err := l.readBuild(build)
+func (l *Loader) Plan(ctx context.Context, build Build, o Options) (Plan, error) {
+	g, err := l.readBuild(build)
 	if err != nil {
 		return Plan{}, err
 	}
-	o, err := optionsOf(opts)
-	if err != nil {
-		return Plan{}, err
-	}
+	g.foreign = o.ReplaceForeign
 	s := l.session()
 	defer s.close()
-	return s.look(ctx, want).plan(ctx, o)
+	return s.look(ctx, g).plan(ctx, o)
 }
 
-func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
+func (f *fleet) plan(ctx context.Context, o Options) (Plan, error) {
 	f.check(ctx, o, false)
 	each(f.filter(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
 		if err := m.probe(ctx); !errors.Is(err, ErrNoPermission) {
@@ -110,7 +108,7 @@ func (f *fleet) plan(ctx context.Context, o options) (Plan, error) {
 		n := &plan.Nodes[i]
 		if n.Node.State == Different {
 			if diffs[n.Node.Running.Digest] == "" {
-				diffs[n.Node.Running.Digest] = unified(n.Node.Running.String(), want.Library.String(), m.text, want.text)
+				diffs[n.Node.Running.Digest] = unified(n.Node.Running.String(), want.Library.String(), text.Body(m.source), want.text)
 			}
 			n.Diff = diffs[n.Node.Running.Digest]
 		}
@@ -150,12 +148,9 @@ func (f *fleet) compare(members []*member) {
 			continue
 		}
 		if found[m.node.Before.Digest] == nil {
-			found[m.node.Before.Digest] = withKeys(changes(m.text, f.want.text), f.effectsOn(m))
+			found[m.node.Before.Digest] = withKeys(changes(text.Body(m.source), f.want.text), f.effectsOn(m))
 		}
 		m.node.Changes = found[m.node.Before.Digest]
-		for _, name := range f.lostPolicies(m) {
-			m.node.Changes = append(slices.Clip(m.node.Changes), Change{Kind: "policy", Name: name, What: "removed"})
-		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package loader_test
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,7 +24,7 @@ func TestPlan(t *testing.T) {
 	more := one
 	more.Limits = []functions.PolicyLimit{{Limit: "200/m"}}
 
-	plan := must[loader.Plan](t)(l.Plan(ctx, with(one, two)))
+	plan := must[loader.Plan](t)(l.Plan(ctx, with(one, two), loader.Options{}))
 	if plan.Empty() || len(plan.Nodes) != 1 || plan.Nodes[0].Action != loader.Load || plan.Nodes[0].Diff != "" {
 		t.Fatalf("%+v", plan)
 	}
@@ -37,12 +36,12 @@ func TestPlan(t *testing.T) {
 		t.Error("a plan changed something")
 	}
 
-	must[loader.Report](t)(l.Deploy(ctx, with(one, two)))
-	plan = must[loader.Plan](t)(l.Plan(ctx, with(two, one)))
+	must[loader.Report](t)(l.Deploy(ctx, with(one, two), loader.Options{}))
+	plan = must[loader.Plan](t)(l.Plan(ctx, with(two, one), loader.Options{}))
 	if !plan.Empty() || plan.Nodes[0].Action != loader.Nothing || len(plan.Nodes[0].Node.Changes) != 0 {
 		t.Errorf("%+v", plan)
 	}
-	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three), loader.RemovePolicies()))
+	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three), loader.Options{RemovePolicies: true}))
 	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -53,11 +52,11 @@ func TestPlan(t *testing.T) {
 	}
 
 	// A deployment and a rollback report the same changes as the plan.
-	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.RemovePolicies()))
+	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.Options{RemovePolicies: true}))
 	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)
 	}
-	report = must[loader.Report](t)(l.Rollback(ctx))
+	report = must[loader.Report](t)(l.Rollback(ctx, loader.Options{}))
 	if got, want := describeChanges(report.Nodes[0].Changes), "policy one changed: 200/m>100/m\npolicy three removed: 3/d>\npolicy two added: >a: 1/s; b: 2/s (shadow) (track)\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -67,22 +66,22 @@ func TestPlan(t *testing.T) {
 	other := strings.Replace(string(libraryAs("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	require(t, at(t, addr).FunctionLoadReplace(ctx, other).Err())
-	plan = must[loader.Plan](t)(l.Plan(ctx, build(t)))
+	plan = must[loader.Plan](t)(l.Plan(ctx, build(t), loader.Options{}))
 	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
 	// A plan reports the deployments that would be refused.
 	require(t, at(t, addr).FunctionLoadReplace(ctx, string(libraryAs("0.2.0", "000000000009"))).Err())
-	plan, err := l.Plan(ctx, build(t))
+	plan, err := l.Plan(ctx, build(t), loader.Options{})
 	want(t, "downgrade", err, loader.ErrDowngrade)
 	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {
 		t.Errorf("%+v", plan.Nodes[0])
 	}
-	if plan, err := l.Plan(ctx, build(t), loader.AllowDowngrade()); err != nil || plan.Nodes[0].Action != loader.Replace {
+	if plan, err := l.Plan(ctx, build(t), loader.Options{AllowDowngrade: true}); err != nil || plan.Nodes[0].Action != loader.Replace {
 		t.Errorf("%v, %+v", err, plan)
 	}
-	_, err = newLoader(t, at(t, "127.0.0.1:1")).Plan(ctx, build(t))
+	_, err = newLoader(t, at(t, "127.0.0.1:1")).Plan(ctx, build(t), loader.Options{})
 	want(t, "unreachable", err, loader.ErrUnreachable)
 }
 
@@ -101,11 +100,11 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 		{set(t, "api 1/m, calc 1/m"), set(t, ""), "api calc"},
 		{set(t, "api 1/m"), set(t, "other 1/m"), "api"},
 	} {
-		must[loader.Report](t)(l.Delete(ctx))
-		must[loader.Report](t)(l.Deploy(ctx, tt.after))
+		must[loader.Report](t)(l.Delete(ctx, loader.Options{}))
+		must[loader.Report](t)(l.Deploy(ctx, tt.after, loader.Options{}))
 		put(t, f.addrs[1], tt.before.Text()) // on one of the three servers
-		plan, planErr := l.Plan(ctx, tt.after)
-		report, err := l.Deploy(ctx, tt.after)
+		plan, planErr := l.Plan(ctx, tt.after, loader.Options{})
+		report, err := l.Deploy(ctx, tt.after, loader.Options{})
 		if tt.lost == "" {
 			if planErr != nil || err != nil || !report.InStep() {
 				t.Errorf("%v; %v\n%s", planErr, err, states(report))
@@ -120,20 +119,8 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 		if plan.Nodes[1].Action != loader.Refuse || report.Changed() != 0 || texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
 			t.Errorf("%+v\n%s", plan.Nodes[1], states(report))
 		}
-		t.Run("watch", func(t *testing.T) {
-			w := startWatch(t, l, tt.after)
-			w.waitFor(t, f.addrs[0], loader.InStep, 1)
-			if e := w.waitFor(t, f.addrs[1], loader.Left, 1); !errors.Is(e.Err, loader.ErrRemovesPolicies) {
-				t.Error(e.Text)
-			}
-			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
-			w.waitFor(t, f.addrs[0], loader.Repaired, 1)
-		})
-		if texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
-			t.Error("the watch removed a policy")
-		}
-		plan, planErr = l.Plan(ctx, tt.after, loader.RemovePolicies())
-		report, err = l.Deploy(ctx, tt.after, loader.RemovePolicies())
+		plan, planErr = l.Plan(ctx, tt.after, loader.Options{RemovePolicies: true})
+		report, err = l.Deploy(ctx, tt.after, loader.Options{RemovePolicies: true})
 		if planErr != nil || plan.Nodes[1].Action != loader.Replace || err != nil || !report.InStep() || report.Changed() != 1 {
 			t.Errorf("%v: %+v; %v\n%s", planErr, plan.Nodes[1], err, states(report))
 		}
@@ -160,7 +147,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		{functions.Policy{Name: "api", Limits: limits}, "canary api removed: 100% of the keys: a: 50/m; b: 8/s>\n"},
 	} {
 		build := must[functions.Build](t)(functions.New(functions.WithPolicies(tt.after)))
-		plan := must[loader.Plan](t)(l.Plan(t.Context(), build))
+		plan := must[loader.Plan](t)(l.Plan(t.Context(), build, loader.Options{}))
 		got := describeChanges(plan.Nodes[0].Node.Changes)
 		if i := strings.Index(got, "policy "); plan.Nodes[0].Action == loader.Load && i >= 0 {
 			got = got[i:] // skip the lines about functions
@@ -168,7 +155,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s\nwant\n%s", got, tt.want)
 		}
-		must[loader.Report](t)(l.Deploy(t.Context(), build))
+		must[loader.Report](t)(l.Deploy(t.Context(), build, loader.Options{}))
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -24,7 +26,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	addr, _ := startRedis(t)
 	rdb := at(t, addr)
 
-	_, err := newLoader(t, at(t, "127.0.0.1:1")).Deploy(ctx, b)
+	_, err := newLoader(t, at(t, "127.0.0.1:1")).Deploy(ctx, b, loader.Options{})
 	want(t, "unreachable", err, loader.ErrUnreachable)
 
 	noHost := func(context.Context, string, string) (net.Conn, error) {
@@ -47,20 +49,20 @@ func TestRealServersThatRefuse(t *testing.T) {
 		return newLoader(t, connect(t, redis.Options{Addr: addr, Username: user, Password: "x"}))
 	}
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "on", ">x", "+ping", "+get")
-	_, err = as("bob").Deploy(ctx, b)
+	_, err = as("bob").Deploy(ctx, b, loader.Options{})
 	lacks("no rights", err, "bob", "FUNCTION STATS")
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "+function|stats")
 	_, err = as("bob").Status(ctx, b)
 	lacks("no list", err, "bob", "FUNCTION LIST")
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "+function|list")
-	report, err := as("bob").Deploy(ctx, b)
+	report, err := as("bob").Deploy(ctx, b, loader.Options{})
 	lacks("no load", err, "bob", "FUNCTION LOAD")
 	if n := report.Nodes[0]; n.State != loader.Absent || n.Changed || n.ServerVersion == "" {
 		t.Errorf("%+v", n)
 	}
 	// The permissions that the error names are enough.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
-	if report, err := as("deployer").Deploy(ctx, b); err != nil || !report.InStep() {
+	if report, err := as("deployer").Deploy(ctx, b, loader.Options{}); err != nil || !report.InStep() {
 		t.Errorf("with the rights in the error: %v\n%s", err, states(report))
 	}
 	_, err = as("nobody").Status(ctx, b)
@@ -78,9 +80,9 @@ func TestRealServersThatRefuse(t *testing.T) {
 	replica, _ := startRedis(t, "--replicaof", host+" "+port)
 	eventually(t, "the replica has the library", func() bool {
 		libraries, err := at(t, replica).FunctionList(ctx, redis.FunctionListQuery{}).Result()
-		return err == nil && len(libraries) == 2
+		return err == nil && len(libraries) == 1
 	})
-	_, err = newLoader(t, at(t, replica)).Deploy(ctx, b)
+	_, err = newLoader(t, at(t, replica)).Deploy(ctx, b, loader.Options{})
 	if e := want(t, "replica", err, loader.ErrReadOnly); e.Primary != addr {
 		t.Errorf("%+v", e)
 	}
@@ -89,14 +91,14 @@ func TestRealServersThatRefuse(t *testing.T) {
 		t.Errorf("status of a replica: %v\n%s", err, states(report))
 	}
 	mustRun(t, at(t, replica), append([]any{"ACL", "SETUSER", "deployer", "on", ">x", "-role"}, words(strings.Replace(rights, " +role", "", 1))...)...)
-	_, err = newLoader(t, connect(t, redis.Options{Addr: replica, Username: "deployer", Password: "x"})).Deploy(ctx, b)
+	_, err = newLoader(t, connect(t, redis.Options{Addr: replica, Username: "deployer", Password: "x"})).Deploy(ctx, b, loader.Options{})
 	if e := want(t, "replica that does not name its primary", err, loader.ErrReadOnly); e.Primary != "" {
 		t.Errorf("%+v", e)
 	}
 
 	mustRun(t, rdb, "FUNCTION", "FLUSH")
 	require(t, rdb.FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('RATELIMIT_peek', function() return 1 end)").Err())
-	report, err = newLoader(t, rdb).Deploy(ctx, b)
+	report, err = newLoader(t, rdb).Deploy(ctx, b, loader.Options{})
 	want(t, "name taken", err, loader.ErrNameTaken)
 	if report.Nodes[0].State != loader.Absent {
 		t.Errorf("%s", states(report))
@@ -104,7 +106,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	mustRun(t, rdb, "FUNCTION", "FLUSH")
 
 	require(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-	_, err = newLoader(t, rdb).Deploy(ctx, b)
+	_, err = newLoader(t, rdb).Deploy(ctx, b, loader.Options{})
 	want(t, "memory", err, loader.ErrOutOfMemory)
 	require(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
 
@@ -116,11 +118,11 @@ func TestRealServersThatRefuse(t *testing.T) {
 		err := rdb.Get(ctx, "k").Err()
 		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 	})
-	_, err = newLoader(t, rdb).Deploy(ctx, b)
+	_, err = newLoader(t, rdb).Deploy(ctx, b, loader.Options{})
 	want(t, "busy", err, loader.ErrBusy)
 	mustRun(t, rdb, "FUNCTION", "KILL")
 	<-ended
-	if report, err := newLoader(t, rdb).Deploy(ctx, b); err != nil || report.Changed() != 1 {
+	if report, err := newLoader(t, rdb).Deploy(ctx, b, loader.Options{}); err != nil || report.Changed() != 1 {
 		t.Errorf("after all that: %v\n%s", err, states(report))
 	}
 
@@ -179,7 +181,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		if strings.HasPrefix(tt.name, "hangs") {
 			opts = append(opts, loader.WithTimeout(100*time.Millisecond))
 		}
-		report, err := newLoader(t, at(t, addr), opts...).Deploy(t.Context(), b)
+		report, err := newLoader(t, at(t, addr), opts...).Deploy(t.Context(), b, loader.Options{})
 		if e := want(t, tt.name, err, tt.class); e.Step != tt.step || e.Addr != addr {
 			t.Errorf("%s: %s at %s, want %s at %s", tt.name, e.Step, e.Addr, tt.step, addr)
 		}
@@ -192,20 +194,29 @@ func TestOtherServersThatRefuse(t *testing.T) {
 // If the reply to the load is lost, the outcome depends on what the server runs afterwards.
 func TestLostReplyOfLoad(t *testing.T) {
 	b := build(t)
-	loaded := false
-	addr := startFake(t, func(command string) string {
+	var libraries sync.Map // by name
+	addr := fakeredis.Run(t, func(words []string) string {
+		command := strings.ToUpper(strings.Join(words, " "))
+		code := words[len(words)-1]
+		name, _, _ := strings.Cut(strings.TrimPrefix(code, "#!lua name="), "\n")
 		switch {
-		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE #!LUA NAME=RATELIMIT\n"):
-			loaded = true
-			return "" // the connection is closed
-		case strings.HasPrefix(command, "FUNCTION LOAD"):
+		case strings.HasPrefix(command, "FUNCTION LOAD") && name == "ratelimit":
+			libraries.Store(name, code)
+			return fakeredis.HangUp
+		case strings.HasPrefix(command, "FUNCTION LOAD #!LUA"):
+			libraries.Store(name, code)
 			return resp("OK")
-		case strings.HasPrefix(command, "FUNCTION LIST") && loaded:
-			return library("ratelimit", b.Text())
+		case strings.HasPrefix(command, "FUNCTION LIST LIBRARYNAME"):
+			var found list
+			libraries.Range(func(name, code any) bool {
+				found = append(found, list{"library_name", name, "engine", "LUA", "functions", list{}, "library_code", code})
+				return true
+			})
+			return resp(found)
 		}
 		return healthy(command)
 	})
-	report, err := newLoader(t, at(t, addr)).Deploy(t.Context(), b)
+	report, err := newLoader(t, at(t, addr)).Deploy(t.Context(), b, loader.Options{})
 	if err != nil || !report.InStep() || report.Changed() != 1 {
 		t.Errorf("%v\n%s", err, states(report))
 	}

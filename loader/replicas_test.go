@@ -39,7 +39,7 @@ func TestReplicasOfEachOther(t *testing.T) {
 			})
 		}
 		l := newLoader(t, at(t, addrs[0]))
-		report, err := l.Deploy(t.Context(), build(t))
+		report, err := l.Deploy(t.Context(), build(t), loader.Options{})
 		if err == nil || len(report.Nodes) != 2 || strings.Count(err.Error(), "read-only replica") == 0 {
 			t.Errorf("%s: deploy: %v\n%s", tt.name, err, states(report))
 		}

@@ -5,8 +5,8 @@ import "strings"
 // This file parses replies itself, because the typed commands of go-redis reject unknown fields and
 // newer servers add fields.
 
-// text returns field's value if it is a string, else "".
-func text(m map[string]any, field string) string {
+// stringOf returns field's value if it is a string, else "".
+func stringOf(m map[string]any, field string) string {
 	s, _ := m[field].(string)
 	return s
 }

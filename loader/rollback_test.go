@@ -18,31 +18,31 @@ func TestRollbackOfAddedPolicies(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m")))
-	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m, search 2/m")))
-	plan, err := l.PlanRollback(ctx)
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m"), loader.Options{}))
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m, search 2/m"), loader.Options{}))
+	plan, err := l.PlanRollback(ctx, loader.Options{})
 	if err != nil || !slices.Contains(plan.Nodes[0].Node.Changes, loader.Change{Kind: "policy", Name: "search", What: "removed", Old: "2/m"}) {
 		t.Errorf("%v: %+v", err, plan)
 	}
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "DELETE", "ratelimit") // a server that lost the library but not its record
-	report, err := l.Rollback(ctx)
+	report, err := l.Rollback(ctx, loader.Options{})
 	if err != nil || report.Changed() != 3 || !report.InStep() {
 		t.Errorf("%v\n%s", err, states(report))
 	}
 
 	// A policy that was loaded by hand was not added by the deployment.
-	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m, search 2/m")))
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m, search 2/m"), loader.Options{}))
 	byHand := set(t, "api 1/m, calc 1/m, search 2/m, mine 3/m").Text()
 	put(t, f.addrs[2], byHand)
-	plan, err = l.PlanRollback(ctx)
+	plan, err = l.PlanRollback(ctx, loader.Options{})
 	if e := want(t, "by hand", err, loader.ErrRemovesPolicies); e.Addr != f.addrs[2] || strings.Join(e.Policies, " ") != "mine search" ||
-		e.Remedy != "see what changes with PlanRollback, and pass the option RemovePolicies" || !strings.Contains(e.Problem, ", which a rollback would bring back, does not have") {
+		e.Remedy != "see what changes with PlanRollback, and set Options.RemovePolicies" || !strings.Contains(e.Problem, ", which a rollback would bring back, does not have") {
 		t.Errorf("%+v", e)
 	}
 	if len(plan.Nodes[2].Node.Changes) == 0 || plan.Nodes[2].Diff == "" {
 		t.Errorf("no changes in %+v", plan.Nodes[2])
 	}
-	_, err = l.Rollback(ctx)
+	_, err = l.Rollback(ctx, loader.Options{})
 	if !errors.Is(err, loader.ErrRemovesPolicies) || texts(t, f.addrs[2])["ratelimit"] != byHand {
 		t.Error(err)
 	}
@@ -51,12 +51,12 @@ func TestRollbackOfAddedPolicies(t *testing.T) {
 func TestRollbackOfPoliciesAddedToANamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, set(t, "api 1/m")))
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, set(t, "api 1/m"), loader.Options{}))
 	team := newLoader(t, f.ring, loader.WithNamespace("team"))
-	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m")))
-	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m, team/b 1/m")))
-	must[loader.Report](t)(newLoader(t, f.ring, loader.WithNamespace("other")).Deploy(ctx, set(t, "other/c 1/m")))
-	report, err := team.Rollback(ctx)
+	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m"), loader.Options{}))
+	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m, team/b 1/m"), loader.Options{}))
+	must[loader.Report](t)(newLoader(t, f.ring, loader.WithNamespace("other")).Deploy(ctx, set(t, "other/c 1/m"), loader.Options{}))
+	report, err := team.Rollback(ctx, loader.Options{})
 	if err != nil || report.Changed() != 3 || !report.InStep() {
 		t.Errorf("%v\n%s", err, states(report))
 	}
@@ -76,7 +76,7 @@ func TestPlanOfARefusedBuild(t *testing.T) {
 	running := strings.Replace(set(t, "api 1/m, calc 1/m").Text(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '9.9.9'", 1)
 	put(t, addr, running)
 	build := set(t, "calc 2/m")
-	plan, err := l.Plan(ctx, build)
+	plan, err := l.Plan(ctx, build, loader.Options{})
 	for _, class := range []error{loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys} {
 		if !errors.Is(err, class) {
 			t.Errorf("%v is not one of the reasons: %v", class, err)
@@ -85,7 +85,7 @@ func TestPlanOfARefusedBuild(t *testing.T) {
 	if strings.Count(err.Error(), addr) != 3 || len(plan.Nodes[0].Node.Changes) == 0 || plan.Nodes[0].Diff == "" || plan.Nodes[0].Action != loader.Refuse {
 		t.Errorf("%v: %+v", err, plan.Nodes[0])
 	}
-	if _, err := l.Deploy(ctx, build, loader.AllowDowngrade(), loader.RemovePolicies()); !errors.Is(err, loader.ErrDeniesKeys) || errors.Is(err, loader.ErrDowngrade) {
+	if _, err := l.Deploy(ctx, build, loader.Options{AllowDowngrade: true, RemovePolicies: true}); !errors.Is(err, loader.ErrDeniesKeys) || errors.Is(err, loader.ErrDowngrade) {
 		t.Error(err)
 	}
 	if texts(t, addr)["ratelimit"] != running {

@@ -2,52 +2,62 @@ package loader
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // session is one call to a method of a Loader, or one watch, with its open connections.
 type session struct {
 	l       *Loader
 	timeout time.Duration
+	who     string
+	token   string // unique to the call, or to a round of a watch
 
 	mu    sync.Mutex
 	conns map[string]*conn
 	seeds []string // the node that replied last, and the primaries that it listed; tried before the caller's addresses
 
-	reads map[string]*lastRead // a watch's last read of each node, by address; nil if this is not a watch
-	last  record               // the last deployment that a watch has seen, even if no node still has its record
-	left  map[string]bool      // addresses of nodes that a watch left unchanged; it may change them only after its build is deployed
-	base  string               // source code of the library that a watch last used as fleet.base
+	lists map[string]*listed // a watch's last read of each node, by address; nil if this is not a watch
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of the old and the new library, and by policy
-
-	// The last call to the method over: its arguments and its result.
-	overOwn, overBase string
-	overWant          artifact
 }
 
-// lastRead holds the source code that a watch has read on a node. Because the source code is
-// several hundred kilobytes long, the watch reuses it for up to usesPerRead rounds, as long as
-// settled is true and the list of libraries stays the same.
-type lastRead struct {
-	list string // the reply to FUNCTION LIST without source code
-	held held
-	uses int // number of rounds that have reused held
-
-	// settled reports whether the record matches the library, or there is no record. Otherwise a
-	// deployment is incomplete, and its next step may leave list unchanged.
-	settled bool
+// listed holds the libraries that a watch has read on a node. Because their source code is several
+// hundred kilobytes long, the watch reuses it as long as the list of libraries stays the same. The
+// list shows the digest of a text with a header. Another text is read again after usesPerRead
+// rounds.
+type listed struct {
+	list      string // the reply to FUNCTION LIST without source code
+	libraries []library
+	uses      int
+	parsed    text.Text
+	source    string
 }
 
 const usesPerRead = 10
 
 func (l *Loader) session() *session {
-	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}, effects: map[[2]string]map[string]functions.Effect{}}
+	s := &session{l: l, timeout: l.timeout, who: whoAmI(), conns: map[string]*conn{}, effects: map[[2]string]map[string]functions.Effect{}}
+	s.begin()
+	return s
+}
+
+// begin draws a new token, for a call or for a round of a watch.
+func (s *session) begin() { s.token = strings.ToLower(rand.Text()) }
+
+func (s *session) tell(step protocol.Step) {
+	if s.l.steps != nil {
+		step.Call = s.token
+		s.l.steps(step)
+	}
 }
 
 func (s *session) conn(addr string) *conn {
@@ -69,39 +79,59 @@ func (s *session) drop(addr string) {
 		c.close()
 		delete(s.conns, addr)
 	}
+	delete(s.lists, addr)
 }
 
-func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
-	if s.reads == nil {
-		return c.readHeld(ctx)
+// prune forgets the nodes that are not among members.
+func (s *session) prune(members []*member) {
+	s.mu.Lock()
+	gone := []string{}
+	for addr := range s.conns {
+		if !slices.ContainsFunc(members, func(m *member) bool { return m.shard.addr == addr }) && !slices.Contains(s.seeds, addr) {
+			gone = append(gone, addr)
+		}
 	}
-	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*")
+	s.mu.Unlock()
+	for _, addr := range gone {
+		s.drop(addr)
+	}
+}
+
+// libraries reads the libraries on a node whose names begin with ratelimit.
+func (s *session) libraries(ctx context.Context, m *member) ([]library, error) {
+	const pattern = functions.Name + "*"
+	if s.lists == nil || m.leased {
+		return m.libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
+	}
+	reply, err := m.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", pattern)
 	if err != nil {
-		return held{}, failure(c, "FUNCTION LIST", err)
+		return nil, failure(m.conn, "FUNCTION LIST", err)
 	}
 	list := fmt.Sprint(reply)
 	s.mu.Lock()
-	known := s.reads[addr]
-	if known != nil && known.list == list && known.uses < usesPerRead && known.settled {
-		known.uses++
-		s.mu.Unlock()
-		return known.held, nil
-	}
+	known := s.lists[m.shard.addr]
 	s.mu.Unlock()
-	found, err := c.readHeld(ctx)
-	if err == nil {
-		s.mu.Lock()
-		s.reads[addr] = &lastRead{list: list, held: found, settled: found.record.deployment == 0 || found.record.deployed == functions.Digest(found.text)}
-		s.mu.Unlock()
+	if known != nil && known.list == list && (strings.Contains(list, " "+text.By) || known.uses < usesPerRead) {
+		known.uses++
+		m.source, m.text = known.source, known.parsed
+		return known.libraries, nil
 	}
-	return found, err
-}
-
-// forget makes the next reads fetch the source code again.
-func (s *session) forget() {
+	found, err := m.libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
+	if err != nil {
+		return nil, err
+	}
+	known = &listed{list: list, libraries: found}
+	for _, l := range found {
+		if l.name == functions.Name {
+			if known.parsed, err = text.Parse(l.code); err == nil {
+				known.source = l.code
+			}
+		}
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.reads)
+	s.lists[m.shard.addr] = known
+	s.mu.Unlock()
+	return found, nil
 }
 
 func (s *session) close() {
@@ -113,63 +143,46 @@ func (s *session) close() {
 	clear(s.conns)
 }
 
-// member is a node in a session, with the libraries found on it.
-type member struct {
-	*conn
-	shard
-	held
-	s    *session
-	node *Node // entry in the fleet's report
-
-	wrote bool // whether a command was sent that changes the node's libraries
-}
-
-// held is the result of reading a node: its library, its record and its leases.
-type held struct {
-	text       string // source code of the library, "" if there is none
-	record     record
-	recordText string // source code of the record's library, "" if there is none
-	leases     []lease
-}
-
-// fleet is all nodes that were inspected, sorted by address.
+// fleet is all primaries, sorted by address, and what a call makes of them.
 type fleet struct {
-	s   *session
-	own owned // the build to deploy or to restore; empty for Delete
-	// base is the source code of the nodes' library. Policies of other namespaces, which own does not
-	// contain, are copied from base to want. base is "" if no node has a library, or if the nodes have
-	// several libraries and the newest is unknown.
-	base    string
-	want    artifact // what each node should run
-	report  Report
+	s       *session
+	goal    goal
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
+	report  Report
+
+	joined text.Text // the join of the members' texts
+	next   text.Text // the same with the parts of the call
+	undone text.Text // the text that an undo writes
+	mine   []string  // the namespaces whose parts differ between the two
+	want   artifact  // the body of next
 }
 
-// look inspects every node, and determines the build that all of them should run. It writes
-// nothing.
-func (s *session) look(ctx context.Context, own owned) *fleet {
-	f := s.inspectFleet(ctx, own)
-	if len(f.members) > 0 {
-		f.compose()
-	}
-	return f
+// goal is what a call wants to change.
+type goal struct {
+	own     artifact                                   // the build to deploy, if there is one
+	values  func(text.Text) (map[string]string, error) // the new values by namespace, for the join of all texts; nil for none
+	fill    func(text.Text) text.Text                  // completes the join, in a watch; or nil
+	foreign bool                                       // whether an unrelated library takes part in the join
+	back    bool                                       // whether the call is a rollback
+	erase   bool                                       // whether the replaced values are not kept
 }
 
-// inspectFleet inspects every node, and compares the node's library with the one in own.
-func (s *session) inspectFleet(ctx context.Context, own owned) *fleet {
-	want := own.artifact
-	f := &fleet{s: s, own: own, want: want, report: Report{Wanted: want.Library}}
+// look inspects every node, and determines what all of them should run. It writes nothing.
+func (s *session) look(ctx context.Context, g goal) *fleet {
+	f := &fleet{s: s, goal: g, want: g.own, report: Report{Wanted: g.own.Library}}
 	var shards []shard
 	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
 		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
 		return f
 	}
-	members := s.inspectAll(ctx, want, shards)
+	members := s.inspectAll(ctx, shards)
 	if f.report.Topology == Cluster {
-		members = s.replaceReplicas(ctx, want, members)
+		members = s.replaceReplicas(ctx, members)
 	}
 	f.set(members)
+	f.compose(0, 0)
+	f.checkNames(ctx, f.members)
 	return f
 }
 
@@ -183,12 +196,12 @@ func (f *fleet) set(members []*member) {
 	f.members, f.report.Nodes = members, nodes
 }
 
-func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard) []*member {
+func (s *session) inspectAll(ctx context.Context, shards []shard) []*member {
 	members := make([]*member, len(shards))
 	for i, at := range shards {
-		members[i] = &member{conn: s.conn(at.addr), shard: at, s: s, node: &Node{}}
+		members[i] = &member{conn: s.conn(at.addr), shard: at, s: s, node: &Node{}, unknown: map[string]bool{}}
 	}
-	each(members, func(m *member) { m.inspect(ctx, want) })
+	each(members, func(m *member) { m.inspect(ctx) })
 	return members
 }
 
@@ -196,7 +209,7 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 // is in the cluster's list of primaries if the list is outdated, for example after a failover. A
 // replica stays if its primary is unknown, or is listed and also reports that it is a replica. The
 // report then shows that the keys have no primary.
-func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
+func (s *session) replaceReplicas(ctx context.Context, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
 		return slices.ContainsFunc(missing, func(m shard) bool { return m.addr == addr }) ||
@@ -217,7 +230,31 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 			missing = append(missing, shard{addr: primary, slots: m.slots})
 		}
 	}
-	return append(kept, s.inspectAll(ctx, want, missing)...)
+	return append(kept, s.inspectAll(ctx, missing)...)
+}
+
+// newcomers rediscovers the primaries of a cluster, adds the new ones to the fleet, and returns
+// them.
+func (f *fleet) newcomers(ctx context.Context) []*member {
+	if f.report.Topology != Cluster {
+		return nil
+	}
+	_, shards, failed := f.s.find(ctx)
+	if len(failed) > 0 {
+		return nil
+	}
+	known := func(addr string) bool {
+		return slices.ContainsFunc(f.members, func(m *member) bool { return m.node.Addr == addr })
+	}
+	shards = slices.DeleteFunc(shards, func(at shard) bool { return known(at.addr) })
+	more := f.s.replaceReplicas(ctx, f.s.inspectAll(ctx, shards))
+	more = slices.DeleteFunc(more, func(m *member) bool { return known(m.node.Addr) })
+	if len(more) > 0 {
+		f.set(append(f.members, more...))
+		f.show(more)
+		f.checkNames(ctx, more)
+	}
+	return more
 }
 
 // err returns a [*PartialError] if any node has an error, or nil.
@@ -228,9 +265,10 @@ func (f *fleet) err(op string) error {
 	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes}
 }
 
-// leader returns the node on which a deployment takes its lease. All deployments must choose the
-// same node. It is the primary of the lowest slot, because in a failover its replica takes over
-// both the slot and the lease. Without slots it is the first node by address.
+// leader returns the node on which a deployment takes its first lease. It is the primary of the
+// lowest slot, because in a failover its replica takes over both the slot and the lease. Without
+// slots it is the first node by address. If two deployments choose different leaders, they still
+// exclude each other, because each takes the leases of all nodes.
 func (f *fleet) leader() *member {
 	return slices.MinFunc(f.members, func(a, b *member) int {
 		if d := a.lowest() - b.lowest(); d != 0 {
@@ -238,35 +276,6 @@ func (f *fleet) leader() *member {
 		}
 		return compareAddrs(a.node.Addr, b.node.Addr)
 	})
-}
-
-// reread reads the nodes again after the lease was taken, and determines again what they should
-// run.
-func (f *fleet) reread(ctx context.Context) {
-	each(f.members, func(m *member) {
-		if err := m.read(ctx, f.want); err != nil {
-			m.node.State, m.node.Err = stateAfter(err), err
-		}
-	})
-	f.compose()
-}
-
-// deployments returns the number of the latest deployment found in the records.
-func (f *fleet) deployments() int64 {
-	most := int64(0)
-	for _, m := range f.members {
-		most = max(most, m.record.deployment)
-	}
-	return most
-}
-
-// deploymentsOf returns the number of the latest deployment of a namespace found in the records.
-func (f *fleet) deploymentsOf(namespace string) int64 {
-	most := int64(0)
-	for _, m := range f.members {
-		most = max(most, m.record.deploymentOf(namespace))
-	}
-	return most
 }
 
 func (f *fleet) filter(keep func(*member) bool) []*member {

@@ -26,29 +26,6 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// A library in a record is read back byte for byte. The tests of Rollback check this on a real
-// server.
-func TestRecord(t *testing.T) {
-	for _, replaced := range []string{
-		"", functions.Source(), "#!lua name=ratelimit\r\n\x00\x001]]\"\\\n\\\r'\t\xff\xfe\nlocal TEXT = \"x\"\n", "\"", "\\", "\n\n",
-	} {
-		want := record{deployment: 7, deployed: functions.Digest("x"), atMS: 1700000000123, namespaces: `{"payments":{"deployment":3}}`, replaced: replaced}
-		if got := readRecord(want.text()); got != want {
-			t.Errorf("%+v\nwant\n%+v", got, want)
-		}
-	}
-	whole := record{deployment: 1, deployed: functions.Digest("x"), replaced: "abc"}.text()
-	for _, code := range []string{
-		"", "#!lua name=ratelimit_previous\nredis.register_function('ratelimit_previous', function() return 1 end)",
-		strings.Replace(whole, "DEPLOYMENT = 1", "DEPLOYMENT = x", 1), strings.Replace(whole, "DEPLOYED = '", "DEPLOYED = 'z", 1),
-		whole[:strings.Index(whole, "abc")], whole[:strings.Index(whole, "abc")] + `abc\`,
-	} {
-		if got := readRecord(code); got != (record{}) {
-			t.Errorf("%q is read as %+v", code, got)
-		}
-	}
-}
-
 func TestLeaseIsOver(t *testing.T) {
 	const at, minute = 1_700_000_000_000, 60_000
 	l := readLease(leasePrefix+"x", lease{name: leasePrefix + "x", who: `ann "the\ admin"`, fromMS: at, untilMS: at + 30_000}.text())
@@ -87,7 +64,7 @@ func TestFunctionsOf(t *testing.T) {
 	var listed []string
 	list, _ := respmap.Of(libraries[0])["functions"].([]any)
 	for _, f := range list {
-		listed = append(listed, text(respmap.Of(f), "name"))
+		listed = append(listed, stringOf(respmap.Of(f), "name"))
 	}
 	slices.Sort(listed)
 	if names := functionsOf(functions.Source()); len(names) == 0 || !slices.Equal(names, listed) {

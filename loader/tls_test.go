@@ -18,7 +18,7 @@ func TestClusterOverTLS(t *testing.T) {
 	certFile, keyFile := redistest.CertificateFiles(t, config.RootCAs, "", "127.0.0.1")
 	addrs, _ := startCluster(t, 2, redis.Options{TLSConfig: config}, "--tls-cert-file", certFile, "--tls-key-file", keyFile,
 		"--tls-ca-cert-file", certFile, "--tls-auth-clients", "no", "--tls-cluster", "yes", "--tls-replication", "yes")
-	report := must[loader.Report](t)(newLoader(t, connect(t, redis.Options{Addr: addrs[1], TLSConfig: config})).Deploy(t.Context(), build(t)))
+	report := must[loader.Report](t)(newLoader(t, connect(t, redis.Options{Addr: addrs[1], TLSConfig: config})).Deploy(t.Context(), build(t), loader.Options{}))
 	if report.Topology != loader.Cluster || len(report.Nodes) != 3 || report.Changed() != 3 || !report.InStep() {
 		t.Errorf("%s\n%s", report.Topology, states(report))
 	}

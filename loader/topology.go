@@ -202,8 +202,8 @@ func readShards(reply any, host string, tls bool) []shard {
 		var replicas []string
 		for _, n := range nodes {
 			node := respmap.Of(n)
-			primary := text(node, "role") == "master"
-			if primary && len(slots) == 0 && strings.HasPrefix(text(node, "health"), "fail") {
+			primary := stringOf(node, "role") == "master"
+			if primary && len(slots) == 0 && strings.HasPrefix(stringOf(node, "health"), "fail") {
 				continue
 			}
 			port, ok := node["port"].(int64)
@@ -216,7 +216,7 @@ func readShards(reply any, host string, tls bool) []shard {
 				}
 				continue
 			}
-			addr := reachable(text(node, "endpoint"), text(node, "ip"), host, port)
+			addr := reachable(stringOf(node, "endpoint"), stringOf(node, "ip"), host, port)
 			if primary {
 				shards = append(shards, shard{addr: addr, slots: slots})
 			} else {

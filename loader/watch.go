@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // EventKind is the kind of an [Event].
@@ -47,17 +51,17 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
-// Watch inspects every primary repeatedly (see [WithInterval]) until ctx is done. It loads build on
-// primaries that lost it or never had it, for example after FUNCTION FLUSH, after a restart without
-// persistence, or on a shard that joined. It rediscovers the primaries each time. It calls report
-// for each node at the beginning, and then for each change that it sees. It never calls report
-// concurrently. It returns ctx.Err(), or an error if build is invalid.
+// Watch inspects every primary repeatedly (see [WithInterval]) until ctx is done. It loads what was
+// deployed last on primaries that lost it or never had it, for example after FUNCTION FLUSH, after
+// a restart without persistence, or on a shard that joined. It rediscovers the primaries each time.
+// It calls report for each node at the beginning, and then for each change that it sees. It never
+// calls report concurrently. It returns ctx.Err(), or an error if build is invalid.
 //
-// A watch repairs and does not deploy. In these cases it leaves a node as it is, and reports the
-// reason: another build was deployed after this one; any node runs a newer version or a higher
-// contract; the node itself runs an unrelated library; a deployment is under way. As long as it
-// runs, a watch remembers the last deployment and the nodes that it left as they are. So a
-// forgotten watch never restores an older build, even if all nodes have lost the newer one.
+// A watch gives no build a new number: it copies the latest deployment that any node has, of each
+// namespace. It therefore completes a deployment whose program died, and never restores an older
+// build. If all nodes have lost everything, it loads the last deployment that it has seen, and
+// otherwise build. It leaves a node as it is, and reports the reason, if the node runs an unrelated
+// library, or if a deployment is under way.
 //
 // The watch repairs each problem once. If the same problem comes back at once, because someone else
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
@@ -68,14 +72,14 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // read the source code in every round. A step takes at most a second, even if [WithTimeout] allows
 // more, so that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
-	want, err := l.readBuild(build)
+	file, err := l.readBuild(build)
 	if err != nil {
 		return err
 	}
 	if report == nil {
 		return errors.New("loader.Watch: the function report is nil; pass one")
 	}
-	w := l.watch(want, report)
+	w := l.watch(file, report)
 	defer w.s.close()
 	for {
 		w.round(ctx)
@@ -87,16 +91,51 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	}
 }
 
-func (l *Loader) watch(want owned, report func(Event)) *watch {
-	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
-	w.s.timeout = min(w.s.timeout, time.Second)
-	w.s.reads, w.s.left = map[string]*lastRead{}, map[string]bool{}
-	return w
+// Repair does one round of a [Loader.Watch]: it loads what was deployed last on servers that lost
+// it, and build if no server has anything. It returns nil if every primary then has the same, and
+// otherwise the errors for the primaries that do not.
+func (l *Loader) Repair(ctx context.Context, build Build) error {
+	file, err := l.readBuild(build)
+	if err != nil {
+		return err
+	}
+	var left []error
+	w := l.watch(file, func(e Event) {
+		if e.Kind == Left || e.Kind == Failed {
+			left = append(left, e.Err)
+		}
+	})
+	defer w.s.close()
+	w.round(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(left...)
+}
+
+// Healer returns a function for client.WithHealer. If a server has lost the library, the function
+// repairs it as [Loader.Repair] does. An application with an old build therefore never replaces a
+// newer one. The function succeeds if that server has the library afterwards, even if another server
+// of the cluster is unreachable.
+func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
+	return func(ctx context.Context, server redis.UniversalClient) error {
+		l, err := New(server, opts...)
+		if err != nil {
+			return err
+		}
+		err = l.Repair(ctx, build)
+		// Another server may be unreachable. The caller asks only for this one.
+		if node, ok := server.(*redis.Client); ok && errors.Is(err, ErrUnreachable) && node.FCallRO(ctx, "ratelimit_info", nil).Err() == nil {
+			return nil
+		}
+		return err
+	}
 }
 
 type watch struct {
 	s      *session
-	want   owned
+	file   goal
+	known  text.Text // what all nodes had when the watch last saw them settled
 	report func(Event)
 	seen   map[string]*sight // what the watch remembers, by address
 }
@@ -109,9 +148,36 @@ type sight struct {
 	notUntil time.Time
 }
 
-// round inspects all nodes once and repairs what may be repaired.
+func (l *Loader) watch(file goal, report func(Event)) *watch {
+	w := &watch{s: l.session(), file: file, report: report, seen: map[string]*sight{}}
+	w.s.timeout = min(w.s.timeout, time.Second)
+	w.s.lists = map[string]*listed{}
+	return w
+}
+
+// fill is the second half of rule 11: a part that no node has with a number is what the watch remembers
+// of it. If it remembers nothing and no node has the part, it is that of its file, with number 0.
+func (w *watch) fill(joined text.Text) text.Text {
+	filled := text.Join(joined, text.Text{})
+	isMissing := func(namespace string) bool { return text.Compare(filled.Parts[namespace], text.Part{}) == 0 }
+	for namespace, part := range w.known.Parts {
+		if filled.Parts[namespace].Number == 0 && part.Number > 0 || isMissing(namespace) {
+			filled.Parts[namespace] = part
+		}
+	}
+	values, _ := w.file.values(filled)
+	for namespace, value := range values {
+		if isMissing(namespace) && value != "" {
+			filled.Parts[namespace] = text.Part{Value: value}
+		}
+	}
+	return filled
+}
+
+// round inspects all nodes once, and makes them equal.
 func (w *watch) round(ctx context.Context) {
-	f := w.s.look(ctx, w.want)
+	w.s.begin()
+	f := w.s.look(ctx, goal{own: w.file.own, fill: w.fill})
 	if ctx.Err() != nil {
 		return
 	}
@@ -121,63 +187,131 @@ func (w *watch) round(ctx context.Context) {
 		}
 		return
 	}
-	var lost []*member
-	f.remember()
-	verdicts := f.judge(ctx, "")
+	w.prune(f.members)
+	var sound []*member // those that the watch can read and write
 	for _, m := range f.members {
 		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
 			w.s.drop(m.shard.addr) // a Sentinel client finds the new primary when it reconnects
 		}
-		if w.sees(m, verdicts[m], f.lacksRecord(m)) {
-			lost = append(lost, m)
+		if m.node.Err == nil && together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})) == nil {
+			sound = append(sound, m)
 		}
 	}
-	if len(lost) == 0 {
-		return
-	}
-	// The lease keeps others from deploying during the repair. If it cannot be taken for a reason
-	// other than ErrLeased, others cannot take it either, so the repair continues without it.
-	lease := w.s.holder(f.leader().conn)
-	if err := lease.take(ctx, 0); err == nil {
-		defer func() { _ = lease.release(ctx) }()
-	} else if errors.Is(err, ErrLeased) {
-		for _, m := range lost {
-			w.say(Event{Kind: Left, Node: *m.node, Err: m.left(ErrLeased, "", err.Error())})
+	if lost := w.due(ctx, f); len(lost) == 0 {
+		if isFree := func(m *member) bool { return len(m.leases()) == 0 && !f.behind(m) }; len(f.filter(isFree)) == len(f.members) {
+			w.known = f.next
 		}
 		return
 	}
-	w.s.forget()
-	f.reread(ctx)
-	f.remember()
-	verdicts = f.judge(ctx, lease.lease.name)
-	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	// f.last cannot be the record of a later build here: judge would have refused every repair.
-	kept := f.last()
-	each(lost, func(m *member) { m.replace(ctx, f.want, kept) })
-	w.s.forget()
+	g := w.lease(ctx, f, sound)
+	if g == nil {
+		return
+	}
+	defer g.release(ctx)
+	each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
+	g.compose(0, 0)
+	g.checkNames(ctx, g.members)
+	w.s.tell(protocol.Step{Op: protocol.Number, Text: protocol.Of(g.next)})
+	lost := w.due(ctx, g)
+	each(lost, func(m *member) {
+		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)
+		if err := m.read(ctx); m.node.Err == nil && err != nil {
+			m.node.Err = err
+		} else if m.node.Err == nil && g.behind(m) {
+			m.node.Err = overwritten(m.conn)
+		}
+	})
+	g.show(g.members)
 	for _, m := range lost {
-		w.account(m, f.want)
+		m.node.Changed = m.node.Err == nil
+		w.account(m, g.want)
+	}
+	if len(failed(g.report.Nodes)) == 0 {
+		w.known = g.next
+	}
+	g.end(protocol.Unknown)
+}
+
+// lease takes the leases of the members, and returns a fleet of those whose lease it got. It returns
+// nil if another call holds one of them, or if it got none. A node on which no lease can be taken,
+// for example because it is out of memory, is reported, and does not keep the others from a repair.
+func (w *watch) lease(ctx context.Context, f *fleet, members []*member) *fleet {
+	for len(members) > 0 {
+		g := &fleet{s: w.s, goal: f.goal}
+		g.set(members)
+		if g.takeLeases(ctx, 0) {
+			return g
+		}
+		members = nil
+		held := false
+		for _, m := range g.members {
+			switch {
+			case errors.Is(m.node.Err, ErrLeased):
+				held = true
+				for _, lost := range g.filter(func(m *member) bool { return !text.Equal(m.text, f.next) }) {
+					w.say(Event{Kind: Left, Node: *lost.node, Err: lost.left(ErrLeased, "", m.node.Err.Error())})
+				}
+			case m.node.Err != nil:
+				w.account(m, f.want)
+			default:
+				members = append(members, m)
+			}
+		}
+		if held {
+			return nil
+		}
+	}
+	return nil
+}
+
+// prune forgets the nodes that are gone.
+func (w *watch) prune(members []*member) {
+	w.s.prune(members)
+	for addr := range w.seen {
+		if !slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr }) {
+			delete(w.seen, addr)
+		}
 	}
 }
 
-// sees reports whether a node should be repaired now. If the node needs no repair or must not be
-// repaired, sees also calls say. verdict is the reason why the node must be left as it is, or nil.
-func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
-	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
-	switch {
-	case n.Err != nil:
-		w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
-	case n.State == Same && !lacksRecord:
+// due returns the members that should be repaired now, and reports what it sees of the others.
+func (w *watch) due(ctx context.Context, f *fleet) []*member {
+	now := w.s.l.clock.now()
+	return f.filter(func(m *member) bool {
+		n, s := m.node, w.sight(m.node.Addr)
+		switch {
+		case errors.Is(n.Err, ErrUnreadable):
+			w.say(Event{Kind: Left, Node: *n, Err: n.Err})
+			return false
+		case n.Err != nil:
+			w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
+			return false
+		}
+		if refusal := together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})); refusal != nil {
+			w.say(Event{Kind: Left, Node: *n, Err: refusal})
+			return false
+		}
+		if f.behind(m) {
+			return !now.Before(s.notUntil)
+		}
 		if now.After(s.notUntil.Add(time.Minute)) {
 			s.loads = 0
 		}
-		w.say(Event{Kind: InStep, Node: *n, Text: n.Addr + " runs build " + n.Running.BuildID})
-	case verdict != nil:
-		w.say(Event{Kind: Left, Node: *n, Err: verdict})
-	default:
-		return !now.Before(s.notUntil)
-	}
-	return false
+		what := n.Addr + " runs build " + n.Running.BuildID
+		if n.Running.Digest == "" {
+			what = n.Addr + " has no library, because it was deleted"
+		}
+		if values, err := w.file.values(f.joined); err == nil {
+			for namespace, value := range values {
+				if (text.Part{Value: value}).Digest() != f.next.Parts[namespace].Digest() {
+					what += ", which was deployed after the build of this watch"
+					break
+				}
+			}
+		}
+		w.say(Event{Kind: InStep, Node: *n, Text: what})
+		return false
+	})
 }
 
 // account reports a repair, and sets when the node may be repaired again.
@@ -200,10 +334,14 @@ func (w *watch) account(m *member, want artifact) {
 	if before.Digest == "" {
 		had = "had no library"
 	} else if before.Digest == want.Digest {
-		had = "had lost its record for a rollback"
+		had = "had lost the record of its deployment"
+	}
+	did := "loaded build " + want.BuildID
+	if want.Digest == "" {
+		did = "deleted the library again"
 	}
 	s.said = ""
-	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + want.BuildID})
+	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": " + did})
 	s.said = string(InStep)
 }
 
@@ -239,108 +377,4 @@ func (m *member) left(class error, remedy, because string) *Error {
 		what = "runs " + m.node.Running.String()
 	}
 	return m.fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
-}
-
-// judge returns for each member the reason why a watch must leave it as it is, or nil if the watch
-// may load the build. lease is the name of the watch's own lease.
-func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
-	const deploy = "call Deploy to load this build"
-	why := map[*member]error{}
-	later, underWay := f.laterBuild(), f.underWay(ctx, lease)
-	for _, m := range f.members {
-		n := m.node
-		if n.State == Same {
-			delete(f.s.left, n.Addr)
-		}
-		if n.Err != nil || n.State == Same {
-			continue
-		}
-		// f.check would also look for lost policies and probe the node. A watch needs neither:
-		// laterBuild reports a later build that the node has lost, and a load fails for the same
-		// reasons as a probe.
-		refusal := together(f.refusals(ctx, m, options{}))
-		switch {
-		case refusal != nil:
-			why[m] = refusal
-		case later != "":
-			why[m] = m.left(ErrLaterBuild, "", later)
-		case underWay != "":
-			why[m] = m.left(ErrLeased, "", underWay)
-			continue
-		case f.adds(m):
-			continue
-		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
-			why[m] = m.left(ErrUnknownOrder, deploy, "it is not known which of the two builds is the later one")
-		case f.s.left[n.Addr] && !f.isDeployed():
-			why[m] = m.left(ErrUnknownOrder, deploy, "this build may not replace what it ran before")
-		}
-		if why[m] != nil && n.Role == Primary && len(n.Taken) == 0 {
-			f.s.left[n.Addr] = true
-		}
-	}
-	return why
-}
-
-// adds reports whether the build only adds policies to the node's library. It does if no record is
-// known, and the library has no policies in the watch's namespace: all servers lost everything, and
-// the watch of another namespace repaired them first.
-func (f *fleet) adds(m *member) bool {
-	namespace := f.s.l.namespace
-	return namespace != "" && m.node.State == Different && f.deployments() == 0 && f.s.last.deployment == 0 && len(policiesIn(m.text, namespace)) == 0
-}
-
-// remember keeps the last deployment found on the nodes. A deployment that was undone is forgotten
-// once all nodes run the watch's build again.
-func (f *fleet) remember() {
-	before := f.s.last
-	f.s.last = record{}
-	if seen := f.last(); seen.deployment > 0 && (f.report.InStep() || seen.atMS >= before.atMS) {
-		before = seen
-	}
-	f.s.last = before
-}
-
-// laterBuild describes a newer version on any node, or a later deployment of another build. It
-// returns "" if there is neither.
-func (f *fleet) laterBuild() string {
-	for _, m := range f.members {
-		switch r := m.node.Running; {
-		case r.Contract > f.want.Contract:
-			return fmt.Sprintf("%s runs version %s with contract %d", m.node.Addr, r.Version, r.Contract)
-		case newer(r.Version, f.want.Version):
-			return m.node.Addr + " runs the newer version " + r.Version
-		}
-	}
-	last := f.last()
-	if last.deployment == 0 || last.deployed == f.want.Digest {
-		return ""
-	}
-	for _, m := range f.members {
-		if m.node.Running.Digest == last.deployed {
-			return m.node.Running.String() + " was deployed after this one"
-		}
-	}
-	return "another build was deployed after this one"
-}
-
-// isDeployed reports whether a record says that this build was deployed.
-func (f *fleet) isDeployed() bool {
-	return f.s.last.deployed == f.want.Digest ||
-		slices.ContainsFunc(f.members, func(m *member) bool { return m.record.deployed == f.want.Digest })
-}
-
-// underWay describes a deployment that holds a lease. It returns "" if there is none. except is the
-// name of a lease to ignore.
-func (f *fleet) underWay(ctx context.Context, except string) string {
-	for _, m := range f.members {
-		for _, l := range m.leases {
-			if l.name == except {
-				continue
-			}
-			if now, err := m.timeMS(ctx); err == nil && !l.isOver(now) {
-				return "a deployment is under way, by " + l.who
-			}
-		}
-	}
-	return ""
 }

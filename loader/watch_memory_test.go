@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -33,8 +32,8 @@ func TestWatchRemembers(t *testing.T) {
 	ctx := t.Context()
 	l := newLoader(t, at(t, addr))
 	one, two := libraryAs("0.1.0", "000000000001"), libraryAs("0.1.0", "000000000002")
-	must[loader.Report](t)(l.Deploy(ctx, two))
-	must[loader.Report](t)(l.Deploy(ctx, one))
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.Options{}))
+	must[loader.Report](t)(l.Deploy(ctx, one, loader.Options{}))
 	round := watchOf(t, addr, one)
 	round(loader.InStep, 1, nil)
 
@@ -43,41 +42,34 @@ func TestWatchRemembers(t *testing.T) {
 	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
 		t.Errorf("the way back got lost: %+v", n)
 	}
-	round(loader.InStep, 1, nil) // the watch reads the source code in this round, and reuses it in the next ones
-	must[loader.Report](t)(l.Deploy(ctx, two))
-	round(loader.Left, 1, loader.ErrLaterBuild)
+	round(loader.InStep, 1, nil)
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.Options{}))
+	round(loader.InStep, 1, nil)
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-	for range looksPerRead {
-		round(loader.Left, 2, loader.ErrLaterBuild)
-	}
-	if found := texts(t, addr); len(found) != 0 {
-		t.Errorf("the watch loaded %d libraries", len(found))
-	}
-	// After the watch's own build is deployed, the watch resumes repairs, although the deployment
-	// numbers have started over.
-	must[loader.Report](t)(l.Deploy(ctx, one))
-	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, nil)
+	if got := builds(t, []string{addr})[addr]; got != "000000000002" {
+		t.Errorf("the watch loaded %s", got)
+	}
+	must[loader.Report](t)(l.Deploy(ctx, one, loader.Options{}))
+	round(loader.InStep, 1, nil)
+	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	round(loader.Repaired, 3, nil)
 }
 
-// A watch that left a server unchanged loads nothing on it, even after FUNCTION FLUSH, until a
-// deployment is recorded.
-func TestWatchLeavesWhatItLeft(t *testing.T) {
-	one := libraryAs("0.1.0", "000000000001")
-	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
-	for _, text := range []string{string(libraryAs("0.2.0", "000000000005")), policies.Text(), otherText} {
-		addr, _ := startRedis(t)
-		put(t, addr, text)
-		round := watchOf(t, addr, one)
-		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		round(loader.Left, 2, loader.ErrUnknownOrder)
-		if found := texts(t, addr); len(found) != 0 {
-			t.Errorf("the watch loaded %d libraries over %.60q", len(found), text)
-		}
-		must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(t.Context(), one))
-		round(loader.InStep, 1, nil)
-		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		round(loader.Repaired, 1, nil)
+// A watch remembers a deletion, and deletes a library again that comes back without a number.
+func TestWatchRemembersADeletion(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := newLoader(t, at(t, addr))
+	must[loader.Report](t)(l.Deploy(t.Context(), buildA, loader.Options{}))
+	must[loader.Report](t)(l.Delete(t.Context(), loader.Options{}))
+	round := watchOf(t, addr, buildA)
+	round(loader.InStep, 1, nil)
+	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+	round(loader.Repaired, 1, nil)
+	put(t, addr, string(buildA))
+	round(loader.Repaired, 2, nil)
+	if got := builds(t, []string{addr})[addr]; got != "-" || len(texts(t, addr)) != 1 {
+		t.Errorf("the watch loaded %s", got)
 	}
 }
 

@@ -23,7 +23,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete",
 		Short: "Delete the library from every primary",
 		Long: `Delete the library from every primary, with its policies and what is kept for a rollback. Calls then return
-"ERR Function not found". The keys stay until they expire. It names the policies and asks for confirmation, unless
+"ERR Function not found". The keys stay until they expire. Each server keeps a small library that says that the
+library was deleted, so that a server that comes back with an old one does not restore it. It names the policies and asks for confirmation, unless
 --yes is given. It asks again before it deletes the policies of namespaces, which are those of other teams; in a script,
 --yes needs --all-namespaces for that.
 
@@ -44,14 +45,7 @@ them back.
 				return err
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				var options []loader.DeleteOption
-				if o.waits(a.namespace) {
-					options = append(options, loader.WaitForLease(o.wait))
-				}
-				if o.replaceForeign {
-					options = append(options, loader.ReplaceForeign())
-				}
-				return l.Delete(ctx, options...)
+				return l.Delete(ctx, o.options())
 			})
 			if err != nil {
 				return err
@@ -88,11 +82,7 @@ func deleted(n loader.Node, _ loader.Library) string {
 // policiesToDelete returns the names of the policies on all servers that a.namespace owns, and of
 // those in other namespaces if a.namespace is "". The names are sorted.
 func (a *app) policiesToDelete(ctx context.Context) (names []string, failed, err error) {
-	build, err := functions.New()
-	if err != nil {
-		return nil, nil, err
-	}
-	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
+	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, nil) })
 	if partial, ok := errors.AsType[*loader.PartialError](failed); ok {
 		partial.Op = "delete"
 	}

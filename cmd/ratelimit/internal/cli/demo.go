@@ -147,7 +147,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	if err != nil {
 		return "", err
 	}
-	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
+	if _, err := l.Plan(ctx, build, loader.Options{AllowDowngrade: true, ReplaceForeign: true}); errors.Is(err, loader.ErrRemovesPolicies) {
 		node, _ := errors.AsType[*loader.Error](err) // the demo's library has no policies, so loading it would remove those of the server
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
@@ -165,7 +165,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 				n.Addr, found, a.again("demo", "--replace"))
 		}
 	}
-	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
+	if report, err = l.Deploy(ctx, build, loader.Options{AllowDowngrade: true, ReplaceForeign: true}); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(report.Changed(), "server")), nil

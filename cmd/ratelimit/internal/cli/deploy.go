@@ -15,8 +15,8 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
-		Long: `Load the library with the policies of --policies on a server, or on every primary of a cluster: on all of them, or on
-none. Before anything is written, it is refused if a server cannot take the build, runs a newer version, has policies
+		Long: `Load the library with the policies of --policies on a server, or on every primary of a cluster. If one
+fails, all get back what they had. Before anything is written, it is refused if a server cannot take the build, runs a newer version, has policies
 that this build does not have, or has keys in use that a changed policy would deny. It prints what has changed;
 "ratelimit plan" shows that beforehand, and "ratelimit rollback" goes back.
 
@@ -34,11 +34,7 @@ policies stay as they are on the servers. Without it, the policies of all namesp
 				return err
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				options := allowed[loader.DeployOption](o)
-				if o.waits(a.namespace) {
-					options = append(options, loader.WaitForLease(o.wait))
-				}
-				return l.Deploy(ctx, build, options...)
+				return l.Deploy(ctx, build, o.options())
 			})
 			if err != nil {
 				return err

@@ -49,34 +49,14 @@ func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	spanVar(cmd, &o.wait, "wait", 0, "wait this long for another deployment under way (with --namespace, default 24 times --timeout)")
 }
 
-// waits reports whether to pass WaitForLease. In a namespace without --wait, the Loader's default
-// applies instead.
-func (o *deployFlags) waits(namespace string) bool {
-	return namespace == "" || o.cmd.Flags().Changed("wait")
-}
-
-// deploying is an option that the methods Deploy, Plan and Rollback of a Loader accept.
-type deploying interface {
-	loader.DeployOption
-	loader.PlanOption
-	loader.RollbackOption
-}
-
-// allowed returns the options for the flags that deploy, plan and rollback share.
-func allowed[O any](o deployFlags) []O {
-	var list []O
-	for _, flag := range []struct {
-		given  bool
-		option deploying
-	}{
-		{o.downgrade, loader.AllowDowngrade()}, {o.removePolicies, loader.RemovePolicies()},
-		{o.denyKeys, loader.DenyKeysInUse()}, {o.replaceForeign, loader.ReplaceForeign()},
-	} {
-		if flag.given {
-			list = append(list, flag.option.(O))
-		}
+// options returns the options that the flags set. In a namespace without --wait, the Loader's default
+// applies.
+func (o *deployFlags) options() loader.Options {
+	wait := o.wait
+	if wait == 0 && o.cmd != nil && o.cmd.Flags().Changed("wait") {
+		wait = -1
 	}
-	return list
+	return loader.Options{AllowDowngrade: o.downgrade, RemovePolicies: o.removePolicies, DenyKeysInUse: o.denyKeys, ReplaceForeign: o.replaceForeign, Wait: wait}
 }
 
 // libraryFlags adds --policies and --library, from which a.wanted makes the build.
@@ -203,7 +183,7 @@ func name(l loader.Library) string {
 
 // refusals are the errors with which a deployment refuses to change a node.
 var refusals = []error{
-	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrNoNewest, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
+	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable, loader.ErrUnreadable,
 }
 
 func loaded(n loader.Node, _ loader.Library) string {

@@ -37,7 +37,7 @@ func (a *app) commandGroups() []commandGroup {
 		{"Choose limits, and measure servers:", []*cobra.Command{a.backtestCommand(), a.loadCommand()}},
 		{"Change what a key may do:", []*cobra.Command{a.blockCommand(), a.unblockCommand(), a.overrideCommand(), a.refundCommand(), a.resetCommand()}},
 		{"Limit how many run at once:", []*cobra.Command{a.acquireCommand(), a.renewCommand(), a.releaseCommand()}},
-		{"Watch and check:", []*cobra.Command{a.dashboardCommand(), a.usageCommand(), a.doctorCommand(), a.verifyCommand()}},
+		{"Watch and check:", []*cobra.Command{a.dashboardCommand(), a.usageCommand(), a.historyCommand(), a.doctorCommand(), a.verifyCommand()}},
 		{"Prepare and remove:", []*cobra.Command{a.aclCommand(), a.buildCommand(), a.deleteCommand()}},
 	}
 }

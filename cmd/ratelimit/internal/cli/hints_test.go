@@ -141,7 +141,6 @@ func TestRefusals(t *testing.T) {
 	do(t, rdb, "FUNCTION", "FLUSH")
 	fine(t, nil, "deploy", "--redis", url, "--policies", file)
 	m.fails(nil, "rollback", "--redis", url)
-	m.fails(nil, "rollback", "--to", "333", "--redis", url)
 	m.fails(nil, "deploy", "--redis", url)
 	if shown := m.failsAfter(nil, "plan", "--redis", url); !strings.Contains(shown, "\n  - policy api: 1/m (track)\n") {
 		t.Errorf("the plan of a refused build shows %s", shown)

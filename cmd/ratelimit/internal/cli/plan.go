@@ -33,7 +33,7 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 				return err
 			}
 			plan, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
-				return l.Plan(ctx, build, allowed[loader.PlanOption](o)...)
+				return l.Plan(ctx, build, o.options())
 			})
 			if err != nil {
 				return err

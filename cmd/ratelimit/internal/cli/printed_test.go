@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // evil is text that a malicious server might send. It contains 7-bit and 8-bit escape sequences,
@@ -44,9 +45,9 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	lists := map[string]any{
 		"ours": []any{[]any{"library_name", "ratelimit", "engine", "LUA", "functions", []any{}, "library_code", library}},
 		"with a record": []any{
-			[]any{"library_name", "ratelimit", "engine", "LUA", "functions", []any{}, "library_code", functions.Source()},
-			[]any{"library_name", "ratelimit_previous", "engine", "LUA", "functions", []any{}, "library_code", "local DEPLOYMENT = 1\nlocal DEPLOYED = '" +
-				functions.Digest(functions.Source()) + "'\nlocal POLICIES = 'a" + evil + "'\nlocal AT_MS = 1\nlocal TEXT = " + string(luastring.Append(nil, library)) + "\n"},
+			[]any{"library_name", "ratelimit", "engine", "LUA", "functions", []any{}, "library_code", must[string](t)(text.Text{}.With(map[string]text.Part{
+				"": {Number: 1, Value: functions.Source(), Replaced: library, Log: []text.Entry{{Number: 1, Who: evil, Changed: []string{evil}, Back: true}}},
+			}).Render("x", evil))},
 		},
 		"under a lease": []any{
 			[]any{"library_name", "ratelimit_lease_" + evil, "engine", "LUA", "functions", []any{[]any{"name", "ratelimit_lease"}}, "library_code",
@@ -85,7 +86,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	}
 	commands := [][]string{
 		{"status"}, {"plan", "--diff"}, {"doctor"}, {"load", "--limit", "5/m", "--iterations", "2"}, {"top"}, {"override"}, {"usage", "user:1"}, {"policies"}, {"take", "k", "5/m"},
-		{"take", "k", "5/m", "--dry-run"}, {"rollback"}, {"delete", "--yes"}, {"deploy", "--replace-foreign", "--allow-downgrade", "--remove-policies"}, {"deploy"},
+		{"take", "k", "5/m", "--dry-run"}, {"rollback"}, {"history"}, {"delete", "--yes"}, {"deploy", "--replace-foreign", "--allow-downgrade", "--remove-policies"}, {"deploy"},
 	}
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())

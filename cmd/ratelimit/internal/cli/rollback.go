@@ -10,7 +10,6 @@ import (
 
 func (a *app) rollbackCommand() *cobra.Command {
 	var o deployFlags
-	var to string
 	var plan bool
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "rollback",
@@ -29,23 +28,15 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 ` + deployerHelp,
 		Example: `  ratelimit rollback --redis redis://127.0.0.1:6379
   ratelimit rollback --plan
-  ratelimit rollback --namespace payments --remove-policies
-  ratelimit rollback --to 1f2e3d4c5b6a`,
+  ratelimit rollback --namespace payments --remove-policies`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.back = true
-			options := allowed[loader.RollbackOption](o)
-			if o.waits(a.namespace) {
-				options = append(options, loader.WaitForLease(o.wait))
-			}
-			if to != "" {
-				options = append(options, loader.To(to))
-			}
 			if a.reads = plan; plan {
-				return a.planRollback(cmd.Context(), options)
+				return a.planRollback(cmd.Context(), o.options())
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				return l.Rollback(ctx, options...)
+				return l.Rollback(ctx, o.options())
 			})
 			if err != nil {
 				return err
@@ -60,15 +51,13 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 	a.namespaceFlag(cmd)
 	cmd.Flags().BoolVar(&plan, "plan", false, "show what the rollback would change, and change nothing")
 	o.flags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "ID of the build to go back to, if the servers keep different ones")
 	o.waitFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("to", "namespace") // for a namespace, only one earlier set of policies is kept, and it has no build ID
 	return cmd
 }
 
-func (a *app) planRollback(ctx context.Context, options []loader.RollbackOption) error {
+func (a *app) planRollback(ctx context.Context, options loader.Options) error {
 	plan, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
-		return l.PlanRollback(ctx, options...)
+		return l.PlanRollback(ctx, options)
 	})
 	if err != nil {
 		return err

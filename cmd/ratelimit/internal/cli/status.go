@@ -23,10 +23,9 @@ func (a *app) statusCommand() *cobra.Command {
 if they have no record, with the library in this program. It changes nothing.
 
 With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION FLUSH,
-after a restart without persistence. The build is always that of the files, or the library in this program without
-policies. It never replaces a build that was deployed later, or a newer version. Each event is a line, with --json a
-JSON object. With --namespace and files it compares, and restores, the policies of that namespace; a lost library comes
-back with the policies of all namespaces, as the other servers have it.
+after a restart without persistence. It loads what was deployed last, for all namespaces: what any server has or, if all
+lost it, what it has seen. Only if there is neither, it loads the build of the files, or the library in this program
+without policies. Each event is a line, with --json a JSON object.
 
 The user needs the rights that "ratelimit acl planner" prints, and for --watch those of "ratelimit acl deployer".
 
@@ -46,7 +45,10 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 			}
 			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				if a.library == "" && len(a.policies) == 0 {
-					return l.Drift(ctx, build)
+					report, err := l.Status(ctx, nil)
+					if err != nil || report.Wanted.Digest != "" {
+						return report, err
+					}
 				}
 				return l.Status(ctx, build)
 			})

@@ -57,15 +57,15 @@ type artifact struct {
 
 // readBuild describes a Build, and returns an error if it is not the ratelimit library or has
 // policies outside the Loader's namespace.
-func (l *Loader) readBuild(build Build) (owned, error) {
+func (l *Loader) readBuild(build Build) (goal, error) {
 	const remedy = "make one with functions.New"
 	if build == nil || build.Text() == "" {
-		return owned{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
+		return goal{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
 	}
 	a := artifact{text: build.Text()}
 	a.Library = describe(a.text)
 	if first, _, _ := strings.Cut(a.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !a.ours() {
-		return owned{}, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
+		return goal{}, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
 	}
 	return l.owns(a)
 }

@@ -1,0 +1,227 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
+)
+
+// WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
+// and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
+// policies. The library's code and all other policies stay as they are on the nodes. If no node has
+// the library, Deploy also loads the code of the build.
+//
+// Without WithNamespace, a Loader works for the code and the policies that have no namespace, and
+// keeps the policies of all namespaces.
+//
+// In a namespace, Deploy and Rollback wait for another deployment to finish, unless Options.Wait
+// says otherwise.
+func WithNamespace(name string) Option {
+	return func(l *Loader) error {
+		l.namespace = name
+		return functions.CheckNamespace(name)
+	}
+}
+
+// compose joins the texts of the members, and determines the text that all of them should have.
+// number and atMS are those of the deployment, or 0 if it has not begun.
+func (f *fleet) compose(number, atMS int64) {
+	f.joined = text.Text{}
+	for _, m := range f.members {
+		if m.node.Err == nil && (m.source == "" || m.isOurs() || f.goal.foreign) {
+			f.joined = text.Join(f.joined, m.text)
+		}
+	}
+	f.next, f.mine = f.joined, nil
+	if f.goal.fill != nil {
+		f.next = f.goal.fill(f.joined)
+	}
+	values, err := map[string]string(nil), error(nil)
+	if f.goal.values != nil {
+		values, err = f.goal.values(f.joined)
+	}
+	parts := map[string]text.Part{}
+	for namespace, value := range values {
+		old, part := f.joined.Parts[namespace], text.Part{Number: max(number, f.joined.Highest+1), Value: value}
+		if old.Digest() == part.Digest() {
+			continue
+		}
+		entry := text.Entry{Number: part.Number, AtMS: atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
+		entry.Changed, entry.More = changedNames(namespace, old.Value, value)
+		part.Log = append([]text.Entry{entry}, old.Log[:min(len(old.Log), text.MaxLog-1)]...)
+		if !f.goal.erase {
+			part.Replaced = old.Value
+		}
+		parts[namespace], f.mine = part, append(f.mine, namespace)
+	}
+	if len(parts) > 0 {
+		slices.Sort(f.mine)
+		f.next = f.joined.With(parts)
+	}
+	var body string
+	if err == nil {
+		body, err = f.next.Body()
+	}
+	if err != nil {
+		f.uncomposed(err)
+		return
+	}
+	f.want = f.goal.own
+	if body != f.want.text {
+		f.want = artifact{describe(body), body}
+	}
+	f.report.Wanted = f.want.Library
+	f.show(f.members)
+}
+
+// uncomposed sets the error that there is no text for all nodes. The nodes that have policies of
+// several namespaces get it, or else all.
+func (f *fleet) uncomposed(err error) {
+	members := f.filter(func(m *member) bool { return m.node.Err == nil && len(m.text.Parts) > 1 })
+	if len(members) == 0 {
+		members = f.filter(func(m *member) bool { return m.node.Err == nil })
+	}
+	for _, m := range members {
+		m.node.Err = uncomposed(m.conn, err)
+	}
+	f.show(f.members)
+}
+
+func (m *member) isOurs() bool {
+	return len(m.text.Parts) > 0 && (m.text.Highest > 0 || describe(text.Body(m.source)).ours())
+}
+
+// show sets whether each member runs the build, another library, or none.
+func (f *fleet) show(members []*member) {
+	described := map[string]Library{f.want.text: f.want.Library, "": {}}
+	for _, m := range members {
+		if stateOf := m.node.State; stateOf == Unreachable || stateOf == Unknown {
+			continue
+		}
+		body := text.Body(m.source)
+		running, known := described[body]
+		if !known {
+			running = describe(body)
+			described[body] = running
+		}
+		m.node.Running, m.node.State = running, Different
+		if f.s.lists == nil {
+			m.node.Previous = f.s.previous(m.text)
+		}
+		switch running.Digest {
+		case "":
+			m.node.State = Absent
+		case f.want.Digest:
+			m.node.State, m.node.Taken = Same, nil
+		}
+	}
+}
+
+// checkNames looks for other libraries that register function names of the wanted one.
+func (f *fleet) checkNames(ctx context.Context, members []*member) {
+	names := functionsOf(f.want.text)
+	each(members, func(m *member) {
+		if m.node.Err != nil || m.node.State == Same {
+			return
+		}
+		if taken, err := m.taken(ctx, names); err != nil {
+			m.node.State, m.node.Err = stateAfter(err), err
+		} else {
+			m.node.Taken = taken
+		}
+	})
+}
+
+// behind reports whether the node has another text than all nodes should have.
+func (f *fleet) behind(m *member) bool { return !text.Equal(m.text, f.next) }
+
+// previous returns the library that a rollback would load on a node with the text t.
+func (s *session) previous(t text.Text) Library {
+	part := t.Parts[s.l.namespace]
+	if part.Replaced == "" || s.l.namespace != "" && t.Parts[""].Value == "" {
+		return Library{}
+	}
+	body, err := t.With(map[string]text.Part{s.l.namespace: {Value: part.Replaced}}).Body()
+	if err != nil {
+		return Library{}
+	}
+	return describe(body)
+}
+
+func namesIn(body string) (names []string) {
+	list, _ := functions.ReadPolicies(body) // an error means that it is another library, or one without policies
+	for _, p := range list {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// owns returns the values that a deployment of a build sets. It returns an error if a policy of the
+// build does not belong to the Loader's namespace.
+func (l *Loader) owns(build artifact) (goal, error) {
+	list, err := functions.ReadPolicies(build.text)
+	if err != nil && l.namespace != "" {
+		return goal{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	}
+	for _, p := range list {
+		switch found := p.Namespace(); {
+		case found == l.namespace:
+		case l.namespace == "":
+			return goal{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
+				Remedy: "deploy the policies of a namespace with WithNamespace, and the library without them"}
+		default:
+			return goal{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.namespace),
+				Remedy: "deploy it without the policies of others"}
+		}
+	}
+	g := goal{own: build}
+	if l.namespace == "" {
+		g.values = func(text.Text) (map[string]string, error) { return map[string]string{"": build.text}, nil }
+		return g, nil
+	}
+	code, err := functions.Rebuild(build.text, nil)
+	if err != nil {
+		return goal{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	}
+	g.values = func(joined text.Text) (map[string]string, error) {
+		values := map[string]string{l.namespace: text.ValueOf(list)}
+		if joined.Parts[""].Value == "" {
+			values[""] = code
+		}
+		return values, nil
+	}
+	return g, nil
+}
+
+// changedNames returns the names of the policies that differ between two values of a namespace, and
+// "code" if the code differs. It returns at most ten names, and the number of the others.
+func changedNames(namespace, before, after string) (names []string, more int) {
+	if namespace == "" && before != "" && after != "" && !sameCode(before, after) {
+		names = append(names, "code")
+	}
+	read := func(value string) map[string]string {
+		list, _ := text.Policies(value)
+		if namespace == "" {
+			list, _ = functions.ReadPolicies(value)
+		}
+		found := map[string]string{}
+		for _, p := range list {
+			found[p.Name] = text.ValueOf([]functions.Policy{p})
+		}
+		return found
+	}
+	for _, c := range differences("policy", read(before), read(after)) {
+		names = append(names, c.Name)
+	}
+	const most = 10
+	return names[:min(most, len(names))], max(0, len(names)-most)
+}
+
+func uncomposed(c *conn, err error) *Error {
+	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
+}
