@@ -23,8 +23,8 @@ mutate: ## change the library's Lua in one place at a time, and list changes tha
 mutate-go: ## change the Go code in one place at a time, and list changes that no test detects; PACKAGE=client FILES="lease.go hold.go"
 	@tools/mutate-go.sh
 
-model: ## check the protocol of batches with Spin (Debian: spin), and check that Spin finds each faulty variant; two minutes
-	@tools/batches/check.sh
+model: ## check the protocols of batches and of deployments with Spin (Debian: spin), and that Spin finds each faulty variant; five minutes
+	@tools/batches/check.sh && tools/deployments/check.sh
 
 scale: ## run the simulations for docs/scale.md, and update its tables and its plot; ten seconds
 	@go run ./tools/scale -write docs

@@ -64,7 +64,7 @@ func overview() (string, error) {
 		{servers + 10, 408, small("One server, Sentinels, or a cluster: each key is")},
 		{servers + 10, 428, small("on one primary, with the other keys of its call.")},
 		{servers + 10, 466, small("A deployment puts its build on every primary,")},
-		{servers + 10, 486, small("or on none.")},
+		{servers + 10, 486, small("or undoes it.")},
 	}
 	for i := range 3 {
 		y := shardsFrom + shard*float64(i)
