@@ -23,6 +23,8 @@ var pictures = []picture{
 	{"once.svg", "../functions/CALLS.md", once},
 	{"breaker.svg", "operating.md", breaker},
 	{"batch.svg", "scale.md", batch},
+	{"deploy.svg", "deploying.md", deploy},
+	{"deploy-dies.svg", "deploying.md", deployDies},
 }
 
 func main() {

@@ -89,16 +89,16 @@ func TestOnce(t *testing.T) {
 		t.Errorf("the picture does not show %q three times", got)
 	}
 	var first int
-	scan(t, "repeat.go", `pauses = \[...\]time.Duration\{(\d+) \* time.Millisecond`, &first)
+	scan(t, "client/repeat.go", `pauses = \[...\]time.Duration\{(\d+) \* time.Millisecond`, &first)
 	shows(t, once, fmt.Sprintf("waits for %d to %d ms", first/2, first))
 }
 
 // TestBreaker checks the numbers in the picture of the breaker.
 func TestBreaker(t *testing.T) {
 	var failures, openFor, timeout int
-	scan(t, "breaker.go", `failuresToOpen = (\d+)`, &failures)
-	scan(t, "breaker.go", `openFor        = (\d+) \* time.Millisecond`, &openFor)
-	scan(t, "bounded.go", `defaultTimeout = (\d+) \* time.Millisecond`, &timeout)
+	scan(t, "client/breaker.go", `failuresToOpen = (\d+)`, &failures)
+	scan(t, "client/breaker.go", `openFor        = (\d+) \* time.Millisecond`, &openFor)
+	scan(t, "client/bounded.go", `defaultTimeout = (\d+) \* time.Millisecond`, &timeout)
 	shows(t, breaker, fmt.Sprintf("After %d calls in a row", failures), fmt.Sprintf("After %d ms", openFor),
 		fmt.Sprintf("After another %d ms", openFor), fmt.Sprintf("timeout of %d ms", timeout))
 }
@@ -131,13 +131,13 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// scan reads a number in a file of package client.
+// scan reads a number in a source file.
 func scan(t *testing.T, file, pattern string, number *int) {
 	t.Helper()
-	text := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", "client", file)))
+	text := redistest.Must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", file)))
 	match := regexp.MustCompile(pattern).FindSubmatch(text)
 	if match == nil {
-		t.Fatalf("no %s in client/%s", pattern, file)
+		t.Fatalf("no %s in %s", pattern, file)
 	}
 	if _, err := fmt.Sscan(string(match[1]), number); err != nil {
 		t.Fatal(err)
