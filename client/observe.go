@@ -22,8 +22,8 @@ type Observer struct {
 	// [SourceMemory], if the limit denies a caller ahead of it for too long.
 	Call func(ctx context.Context, o Observation)
 
-	// Breaker is called when the circuit breaker of a node changes its state, perhaps in the
-	// goroutine of another call. Other calls do not wait for it.
+	// Breaker is called when the circuit breaker of a node changes its state. It can run in the
+	// goroutine of any call. Only that call waits for it.
 	Breaker func(change BreakerChange)
 
 	fallbacks *fallbackLog // used by LogTo

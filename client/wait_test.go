@@ -291,7 +291,7 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 
 				// With an OnceKey, the call is repeated until a server decides, and is charged once.
 				must[int64](t)(plain.Reset(ctx, "{k}"))
-				v.set(func() { clear(v.calls); v.refuse = losing(9) }) // Take itself makes 4 attempts
+				v.set(func() { clear(v.calls); v.refuse = losing(9) }) // more than the 4 attempts of one Take
 				req.OnceKey, req.OnceTTL = "{k}:once", time.Minute
 				if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || v.seen("take") < 10 {
 					t.Errorf("with an OnceKey: %v after %d takes", err, v.seen("take"))

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2431ec05941b'
+local BUILD_ID = 'c4e58cb5ad58'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -749,7 +749,7 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- unmarked returns a value without the mark of a debt, or nil if it has none.
+-- unmarked returns a value without its suffix "-debt", or nil if it has no such suffix.
 local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
@@ -1093,8 +1093,7 @@ do
 -- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are in the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
---   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
---           calendar
+--   shift   ms to add to a time to find its window; nil if the rate needs no calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
@@ -2453,7 +2452,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- index, from the end of the set, of the first lease that record_given records
+local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
 
 -- read_override returns the override in a member, or nil.
@@ -3402,7 +3401,7 @@ local function charge(state, units)
   if units > 0 then
     if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
-      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- with an offset, loading has already counted these bytes
       if err then return err end
       state.before = before
     end

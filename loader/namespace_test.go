@@ -188,8 +188,8 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 	}
 }
 
-// In a namespace, Delete removes the policies of that namespace, and Rollback brings them back. It
-// loads nothing on a server without the library.
+// In a namespace, Delete removes the policies of that namespace, and loads nothing on a server
+// without the library. Rollback brings the policies back.
 func TestDeleteOfANamespace(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -83,8 +83,8 @@ func (f *File) twice() Problems {
 }
 
 // In returns a copy of f in which each policy's name begins with namespace and a slash, as in a
-// deployment of the namespace. If namespace is "", it is the one that the files name. If there is
-// none, In returns f itself. In does not change f. It returns an error if the files name another
+// deployment of the namespace. If namespace is "", In uses the one that the files name. If they
+// name none, In returns f itself. In does not change f. It returns an error if the files name another
 // namespace.
 func (f *File) In(namespace string) (*File, error) {
 	if f.Namespace != "" && namespace != "" && namespace != f.Namespace {

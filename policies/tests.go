@@ -148,7 +148,7 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 
 func (s *source) tests(n *yaml.Node, file *File) []test {
 	policies := map[string]*Policy{}
-	for i := range file.Policies { // a file of tests names policies without the namespace
+	for i := range file.Policies { // test files name policies without the namespace
 		_, name, inNamespace := strings.Cut(file.Policies[i].Name, "/")
 		if !inNamespace {
 			name = file.Policies[i].Name

@@ -98,7 +98,7 @@ func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...
 	return c, nil
 }
 
-// Check returns nil if the servers are ready and accept the limit of NewClient, as
+// Check returns nil if the servers are ready and accept the limit passed to NewClient, as
 // [client.Client.Check] does. Call it when the program starts, because NewClient does not contact a
 // server. Check does not check limits that only [Change] sets: pass them to client.Client.Check.
 func (c *Client) Check(ctx context.Context) error { return c.calls.Check(ctx) }

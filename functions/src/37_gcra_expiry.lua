@@ -14,7 +14,7 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- unmarked returns a value without the mark of a debt, or nil if it has none.
+-- unmarked returns a value without its suffix "-debt", or nil if it has no such suffix.
 local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
 -- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.

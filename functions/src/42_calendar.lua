@@ -1,8 +1,7 @@
 -- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
 -- mo and y, and the options zone and from. Dates are in the proleptic Gregorian calendar.
 -- calendar.complete sets two fields of a rate:
---   shift   ms to add to the time before windows are counted from the epoch; nil if the rate needs no
---           calendar
+--   shift   ms to add to a time to find its window; nil if the rate needs no calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms

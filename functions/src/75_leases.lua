@@ -31,7 +31,7 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- index, from the end of the set, of the first lease that record_given records
+local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
 
 -- read_override returns the override in a member, or nil.

@@ -114,7 +114,7 @@ func (e *Event) String() string {
 	return text
 }
 
-// History is what is known about the keys of one episode. The keys were empty at its begin.
+// History is what is known about the keys of one episode. The keys were empty at its start.
 type History struct {
 	Ops     []*Op
 	Events  []*Event

@@ -99,8 +99,8 @@ func (f *File) Save(path string) error {
 }
 
 // Fatal returns the reason why the case must not run on the named server, or "" if it may run. A
-// case must not run on a server that it crashes. If recorded is false, no replies from this server
-// are recorded, and the case must not run if it crashes any of the recorded servers.
+// case must not run on a server that it crashes. recorded says whether the file has replies from this
+// server. If it has none, the case must not run if it crashes any of the recorded servers.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {

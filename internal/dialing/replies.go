@@ -221,7 +221,7 @@ func (r *replies) complete() {
 	r.close()
 }
 
-// count subtracts a value from those that its array, map or set still needs.
+// count notes that one more value of the innermost open array, map or set is complete.
 func (r *replies) count() {
 	if r.open > 0 {
 		r.missing[r.open-1]--

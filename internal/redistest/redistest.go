@@ -66,7 +66,7 @@ func start(path string, args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.Index(args, "--port"); i >= 0 { // restarts a stopped server on its port
+	if i := slices.Index(args, "--port"); i >= 0 { // the caller restarts a stopped server on its old port
 		port = args[i+1]
 	}
 	listen := []string{"--port", port}

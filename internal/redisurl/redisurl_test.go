@@ -76,7 +76,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A server that announces a huge reply does not make a client of any kind allocate it.
+// No kind of client allocates memory for a huge reply that a server announces.
 func TestRepliesAreLimited(t *testing.T) {
 	ln := redistest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = ln.Close() }()

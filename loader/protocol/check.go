@@ -167,7 +167,7 @@ func higher(list []Part, part Part) []Part {
 	return list
 }
 
-// isKnown reports whether a text has nothing that the call did not read or write.
+// isKnown reports whether the call has read or written each part of a text, or a newer version of it.
 func (c *call) isKnown(t map[string]Part) bool {
 	if same(t, c.number.Text) || c.undo != nil && same(t, c.undo.Text) {
 		return true

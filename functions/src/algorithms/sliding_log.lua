@@ -135,7 +135,7 @@ local function charge(state, units)
   if units > 0 then
     if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
-      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- otherwise, loading has already added them
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- with an offset, loading has already counted these bytes
       if err then return err end
       state.before = before
     end

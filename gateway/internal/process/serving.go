@@ -83,8 +83,8 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 
 // admit is called with the header of each gRPC request, before a goroutine serves the request. It
 // limits the time of requests that have no limit of their own, and refuses requests if too many are
-// in progress. Health and reflection streams last until their connection ends. The rate limit
-// service calls begin and end itself, because that takes less time.
+// in progress. Health and reflection streams last until their connection ends. The handler of the
+// rate limit service calls g.begin and g.end itself, which takes less time than here.
 func (g *Gateway) admit(ctx context.Context, request *tap.Info) (context.Context, error) {
 	method := request.FullMethodName
 	end := context.CancelFunc(func() {})
