@@ -53,7 +53,7 @@ func TestRestartWithoutPersistence(t *testing.T) {
 
 // A server with an append-only file keeps the library and all units if its process is killed.
 func TestRestartWithAppendOnlyFile(t *testing.T) {
-	args := []string{"--appendonly", "yes", "--dir", t.TempDir()}
+	args := []string{"--appendonly", "yes", "--appendfsync", "always", "--dir", t.TempDir()}
 	server := redistest.Run(t, args...)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
 	c := open(t, "redis://"+server.Addr, client.WithTimeout(slow))
