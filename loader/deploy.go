@@ -180,7 +180,7 @@ func (f *fleet) readAll(ctx context.Context, op string, o Options) {
 	f.compose(number, clockMS)
 	f.checkNames(ctx, f.members)
 	each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: protocol.Of(f.next)})
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: f.s.parts(f.next)})
 	mine := f.s.l.namespace
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
@@ -306,7 +306,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: old.Value, Replaced: old.Replaced, Log: old.Log}
 	}
 	f.undone = f.joined.With(parts)
-	f.s.tell(protocol.Step{Op: protocol.Undo, Text: protocol.Of(f.undone)})
+	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.s.parts(f.undone)})
 	f.newcomers(ctx) // a replica that became a primary meanwhile may have the build
 	sent := f.filter(func(m *member) bool { return m.wrote })
 	found := make([]error, len(f.members))

@@ -65,7 +65,7 @@ func (m *member) read(ctx context.Context) error {
 			return unreadable(m.conn, err)
 		}
 	}
-	m.tell(protocol.Step{Op: protocol.Read, Text: protocol.Of(m.text), Highest: m.text.Highest})
+	m.tell(protocol.Step{Op: protocol.Read, Text: m.s.parts(m.text), Highest: m.text.Highest})
 	return nil
 }
 
@@ -187,7 +187,7 @@ func (m *member) write(ctx context.Context, next text.Text, name string) error {
 		return uncomposed(m.conn, err)
 	}
 	m.unknown[name] = true
-	m.tell(protocol.Step{Op: protocol.Write, Name: name, Text: protocol.Of(next)})
+	m.tell(protocol.Step{Op: protocol.Write, Name: name, Text: m.s.parts(next)})
 	if err = m.loadAndWait(ctx, source); err == nil || replyText(err) != "" {
 		delete(m.unknown, name)
 	}

@@ -60,6 +60,15 @@ func (s *session) tell(step protocol.Step) {
 	}
 }
 
+// parts returns the parts of a text for a step, or nil if nobody wants to see the steps: it computes
+// several digests of whole texts.
+func (s *session) parts(t text.Text) map[string]protocol.Part {
+	if s.l.steps == nil {
+		return nil
+	}
+	return protocol.Of(t)
+}
+
 func (s *session) conn(addr string) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

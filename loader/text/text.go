@@ -73,7 +73,6 @@ func Compare(a, b Part) int {
 var (
 	versionLine  = regexp.MustCompile(`(?m)^local VERSION = '([^']*)'`)
 	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
-	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '[^']*'`)
 )
 
 func compareVersions(a, b string) int {
@@ -259,7 +258,12 @@ func withoutBuildID(value string) string {
 	if !strings.Contains(value, "\nlocal POLICIES = {") {
 		return value // it cannot take policies
 	}
-	return buildIDLine.ReplaceAllLiteralString(value, "")
+	before, rest, _ := strings.Cut(value, "\nlocal BUILD_ID = '")
+	_, after, found := strings.Cut(rest, "'")
+	if !found {
+		return value
+	}
+	return before + "\n" + after
 }
 
 // ID returns a text that is equal for equal parts.
