@@ -91,7 +91,8 @@ func TestLostReplyIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// If a fallback decided and no server was reached, nothing is corrected, even of an estimate of 0.
+// If a fallback decided, because no server made a decision, Settle corrects nothing, even if the
+// estimate was 0.
 func TestSettleOfNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
 		c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(client.FailOpen))

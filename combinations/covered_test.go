@@ -46,8 +46,8 @@ func (c *covered) begin() {
 	c.scenarios++
 }
 
-// add counts the pairs of a step, whose features are in fired. It reports whether the pair set, if it
-// is one, is among them.
+// add counts each pair of features that took effect in this step (fired), or in this step and the
+// previous one. It reports whether set is one of these pairs; a set of another size never is.
 func (c *covered) add(fired map[string]bool, set []feature) bool {
 	c.steps++
 	hit := false

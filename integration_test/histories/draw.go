@@ -155,7 +155,7 @@ func (e *episode) call() model.Call {
 	return e.decision(of(e, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Peek, model.Refund, model.Usage))
 }
 
-// decision draws a take, a peek or a refund, or the usage that takes have left.
+// decision draws a call of the verb: take, peek, refund, or usage, which reads what takes have counted.
 func (e *episode) decision(verb string) model.Call {
 	c := model.Call{Verb: verb}
 	if verb == model.Usage {

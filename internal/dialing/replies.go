@@ -96,8 +96,8 @@ type limitedSocket struct {
 
 func (c *limitedSocket) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
 
-// replies checks a stream of replies in RESP2 or RESP3. It parses as much as go-redis: it rejects
-// every length that go-redis could read as another number.
+// replies checks a stream of replies in RESP2 or RESP3. It is at least as strict as
+// go-redis about lengths: it rejects any that go-redis might read as a different number.
 type replies struct {
 	failed error
 

@@ -149,7 +149,8 @@ func Parse(source string) (Text, error) {
 	return t, nil
 }
 
-// parseHeader returns the records of a header by their lines, and the values in it by namespace.
+// parseHeader parses the header of source. It returns two maps: the records, whose keys are the
+// packed texts of the lines, and the values, whose keys are the namespaces.
 func (t *Text) parseHeader(source string) (map[string]record, map[string]string, error) {
 	_, rest, _ := strings.Cut(source, "\n")
 	if !strings.HasPrefix(rest, begins) {

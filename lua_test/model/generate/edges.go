@@ -49,7 +49,7 @@ func large(t *rapid.T) model.Policy {
 func largeRate(t *rapid.T, algorithm string) model.Rate {
 	const longest = model.MaxPeriodMS
 	switch pick(t, "any", "parts", "periods") {
-	case "parts": // debts of gcra are close to 2^53 parts of a ms
+	case "parts": // gcra counts a debt in fractions of a ms; here the count comes close to 2^53
 		ms := longest - pick(t, 1, between(t, 1, longest/3))
 		b := model.MaxCount / 2 / ms
 		return model.Rate{N: b + between(t, 0, b/10), Period: fmt.Sprintf("%dms", ms), Options: burstOf(algorithm, b)}
