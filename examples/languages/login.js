@@ -26,7 +26,7 @@ function within(ms, call) {
 async function take(client, request) {
   for (let attemptsLeft = 2; ; attemptsLeft--) {
     try {
-      return await within(500, client.fCall('ratelimit_take', { keys: [ADDRESS, request], arguments: ['@login', 'ONCE', '60000'] }))
+      return await within(2000, client.fCall('ratelimit_take', { keys: [ADDRESS, request], arguments: ['@login', 'ONCE', '60000'] }))
     } catch (error) {
       if (/Function not found|RATELIMIT NOPOLICY/.test(error.message)) {
         throw new Error(`${error.message}\nrun: ratelimit deploy --policies examples/policies.yaml`)
