@@ -3,6 +3,7 @@ package loader_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -45,6 +46,25 @@ func TestRepairOnce(t *testing.T) {
 	if err := loader.Healer(loader.Text("no library"))(ctx, rdb); !errors.Is(err, loader.ErrBadBuild) {
 		t.Errorf("with no build: %v", err)
 	}
+}
+
+// A Healer does not restore a library that was deleted, and says so: if it succeeded, each call of a
+// client would start another repair.
+func TestHealingAfterDelete(t *testing.T) {
+	ctx := t.Context()
+	addr, _ := startRedis(t)
+	rdb := at(t, addr)
+	l := newLoader(t, rdb)
+	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
+	must[loader.Report](t)(l.Delete(ctx, loader.Options{}))
+	heal := loader.Healer(build(t))
+	for range 2 {
+		if err := heal(ctx, rdb); !errors.Is(err, loader.ErrNoLibrary) || !strings.Contains(err.Error(), "call Deploy") {
+			t.Errorf("%v, want that the library was deleted", err)
+		}
+	}
+	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
+	require(t, heal(ctx, rdb))
 }
 
 // A Healer of one primary succeeds while another primary is dead.

@@ -116,7 +116,7 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 // Healer returns a function for client.WithHealer. If a server has lost the library, the function
 // repairs it as [Loader.Repair] does. An application with an old build therefore never replaces a
 // newer one. The function succeeds if that server has the library afterwards, even if another server
-// of the cluster is unreachable.
+// of the cluster is unreachable. It fails with [ErrNoLibrary] if [Loader.Delete] has deleted the library.
 func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
 		l, err := New(server, opts...)
@@ -124,8 +124,15 @@ func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalCl
 			return err
 		}
 		err = l.Repair(ctx, build)
+		if err != nil && !errors.Is(err, ErrUnreachable) {
+			return err
+		}
+		found := server.FCallRO(ctx, "ratelimit_info", nil).Err()
+		if err == nil && isReply(found, "ERR Function not found") {
+			return &Error{Class: ErrNoLibrary, Problem: "the library was deleted from the servers, and a healer does not bring it back", Remedy: "call Deploy"}
+		}
 		// Another server may be unreachable. The caller asks only for this one.
-		if node, ok := server.(*redis.Client); ok && errors.Is(err, ErrUnreachable) && node.FCallRO(ctx, "ratelimit_info", nil).Err() == nil {
+		if _, ok := server.(*redis.Client); ok && found == nil {
 			return nil
 		}
 		return err
