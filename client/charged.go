@@ -49,8 +49,8 @@ func (r Result) Charged(req Request) ([]int64, error) {
 		copy(units, r.charged)
 		return units, nil
 	}
-	// The enforced limits allowed the call, so the binding key belongs to a shadow policy. If that is
-	// the only policy, each of its keys was charged the same.
+	// The enforced limits allowed the call, so Shadow.Index is a key of a shadow policy. If the call names
+	// no other policy, all keys of that policy were charged the same number of units.
 	first, end := r.Shadow.Index-1, r.Shadow.Index
 	if req.policies() == 1 {
 		first = slices.IndexFunc(req.Limits, isPolicy)

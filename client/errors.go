@@ -153,8 +153,9 @@ var refusals = map[string]error{
 }
 
 // replies classifies the server's own errors, and five of the library's, by prefix. A prefix of one
-// word is the whole first word. The first match applies. Each error means that nothing was changed, except the two with noCommand: the function
-// may have run other commands before the one that the server refused.
+// word is the whole first word. The first match applies. Each error means that nothing was changed,
+// except the two with noCommand: the function may have run other commands before the one that the
+// server refused.
 var replies = []struct {
 	prefix           string
 	class            error

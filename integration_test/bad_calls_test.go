@@ -32,7 +32,7 @@ func TestErrorsOfBadCalls(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: node.Options().Addr})
 			t.Cleanup(func() { _ = rdb.Close() })
 			rdb.AddHook(sendsInstead(tt.words))
-			c := must[*client.Client](t)(client.New(rdb))
+			c := newLimiter(t, rdb)
 			_, err := c.Allow(ctx, "k", "5/m")
 			if !errors.Is(err, tt.class) || errors.Is(err, client.ErrOutcomeUnknown) {
 				t.Errorf("%v: %v, want %v", tt.words, err, tt.class)

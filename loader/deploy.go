@@ -129,17 +129,12 @@ type holding struct {
 // tryLeases takes the leases of the members. It returns the first one that another call holds, or
 // nil. Other failures are errors of the nodes.
 func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
-	found := make([]*holding, len(members))
-	indexes := make([]int, len(members))
-	for i := range indexes {
-		indexes[i] = i
-	}
-	each(indexes, func(i int) {
-		m := members[i]
+	found := results(members, func(m *member) *holding {
 		other, err := m.takeLease(ctx)
-		if m.node.Err = err; other != nil {
-			found[i] = &holding{m, *other}
+		if m.node.Err = err; other == nil {
+			return nil
 		}
+		return &holding{m, *other}
 	})
 	for _, held := range found {
 		if held != nil {
@@ -274,11 +269,7 @@ func (f *fleet) has(m *member, t text.Text) bool {
 // informative one.
 func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 	failures = map[*member]error{}
-	found := make([]error, len(f.members))
-	for i := range f.members {
-		f.members[i].index = i
-	}
-	each(f.members, func(m *member) { found[m.index] = m.read(ctx) })
+	found := results(f.members, func(m *member) error { return m.read(ctx) })
 	for i, m := range f.members {
 		m.node.State = Different
 		if err := found[i]; err != nil {
@@ -309,19 +300,14 @@ func (f *fleet) undo(ctx context.Context) bool {
 	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.s.parts(f.undone)})
 	f.newcomers(ctx) // a replica that became a primary meanwhile may have the build
 	sent := f.filter(func(m *member) bool { return m.wrote })
-	found := make([]error, len(f.members))
-	for i := range f.members {
-		f.members[i].index = i
-	}
-	each(f.members, func(m *member) {
+	found := results(f.members, func(m *member) error {
 		if m.refused {
-			return
+			return nil
 		}
-		err := m.fence(ctx, f.s.token)
-		if err == nil {
-			err = f.writeOne(ctx, m, f.undone, f.s.token+protocol.UndoSuffix)
+		if err := m.fence(ctx, f.s.token); err != nil {
+			return err
 		}
-		found[m.index] = err
+		return f.writeOne(ctx, m, f.undone, f.s.token+protocol.UndoSuffix)
 	})
 	failures := f.readAgain(ctx)
 	all := true
@@ -361,11 +347,7 @@ func (f *fleet) note(class error, problem, remedy string) {
 
 // release is rule 10: it releases the leases.
 func (f *fleet) release(ctx context.Context) {
-	notes := make([][]*Error, len(f.members))
-	for i := range f.members {
-		f.members[i].index = i
-	}
-	each(f.members, func(m *member) { notes[m.index] = m.releaseLease(ctx) })
+	notes := results(f.members, func(m *member) []*Error { return m.releaseLease(ctx) })
 	f.report.Notes = append(f.report.Notes, slices.Concat(notes...)...)
 }
 

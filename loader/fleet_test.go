@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// version returns a stub of the library with the given version and build ID. It loads much faster
-// than the library, for tests that only check which build each server runs.
+// version returns a small library with the given version and build ID. Tests that only check which
+// build each server runs use it, because it loads much faster than the real one.
 func version(v, id string) loader.Text {
 	return loader.Text("#!lua name=ratelimit\nlocal VERSION = '" + v + "'\nlocal CONTRACT = 1\nlocal BUILD_ID = '" + id + "'\n" +
 		"redis.register_function{function_name = 'ratelimit_take', callback = function() return VERSION end}\n" +

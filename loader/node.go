@@ -34,7 +34,6 @@ type member struct {
 	unknown map[string]bool // the names of writes whose outcome is not known
 	wrote   bool            // whether a text was sent that the node did not refuse
 	refused bool            // whether it appeared during the call and cannot take the build
-	index   int             // in fleet.members
 }
 
 const (
@@ -222,7 +221,7 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 	return err
 }
 
-// fence makes the node refuse a write with this name that may still arrive.
+// fence makes the node refuse a text that was sent under this name and may arrive later.
 func (m *member) fence(ctx context.Context, name string) error {
 	now, err := m.timeMS(ctx)
 	if err != nil {

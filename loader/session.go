@@ -296,14 +296,24 @@ const most = 16
 
 // each calls f for every item, several at a time, and waits until all calls have returned.
 func each[T any](items []T, f func(T)) {
+	results(items, func(item T) struct{} {
+		f(item)
+		return struct{}{}
+	})
+}
+
+// results is like each. It returns what f returned, in the order of items.
+func results[T, R any](items []T, f func(T) R) []R {
+	list := make([]R, len(items))
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, most)
-	for _, item := range items {
+	for i, item := range items {
 		turn <- struct{}{}
 		wg.Go(func() {
-			f(item)
+			list[i] = f(item)
 			<-turn
 		})
 	}
 	wg.Wait()
+	return list
 }

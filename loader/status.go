@@ -44,9 +44,9 @@ type Deployment struct {
 	text.Entry
 }
 
-// History returns the last deployments, the latest first: those of the Loader's namespace or,
-// without one, of all. The nodes remember ten of each namespace. It fails if a node cannot be
-// inspected.
+// History returns the last deployments, the latest first. With [WithNamespace], these are the
+// deployments of that namespace, otherwise those of all. The nodes remember the last ten of each
+// namespace. History fails if a node cannot be inspected.
 func (l *Loader) History(ctx context.Context) ([]Deployment, error) {
 	s := l.session()
 	defer s.close()

@@ -58,7 +58,7 @@ func sources() (list []*source) {
 	return list
 }
 
-// calls makes the calls that are due at a time since the start, for the tenth of a second before it.
+// calls makes the calls of one tenth of a second, which ends at the given time since the start.
 func (s *source) calls(t *testing.T, c *client.Client, since time.Duration) {
 	s.due += s.mean / 10 * (1 + 0.6*math.Sin(since.Seconds()/12+s.mean))
 	for ; s.due >= 1; s.due-- {

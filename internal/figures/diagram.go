@@ -34,7 +34,7 @@ func NewDiagram(title string, width float64) *Picture {
 	return &Picture{title: title, width: width, diagram: true}
 }
 
-// A Label is a line of text. Class is as in Text; "small" and "code" are further classes.
+// A Label is one line of text in a box. Class is a class of Text, or "small" or "code".
 type Label struct{ Class, Text string }
 
 // Box draws a rectangle with rounded corners, and lines of text in it, from its top. The class is

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSequence checks where the arrows of messages begin and end, and that a lost message does not
-// arrive.
+// TestSequence checks where the arrows of messages begin and end, and that the arrow of a lost message
+// ends before it reaches the receiver.
 func TestSequence(t *testing.T) {
 	s := Sequence{"a < b", 200, []string{"c", "d"}, []Step{{Call, 0, 1, "`e & f`"}, {Reply, 1, 0, "g"}, {Lost, 0, 1, "h"}, {Note, 1, 0, "a longer note"}, {Later, 0, 0, "i"}}}
 	svg, err := s.SVG()

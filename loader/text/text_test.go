@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-const stub = "#!lua name=ratelimit\nlocal VERSION = '0.1.0'\nlocal CONTRACT = 1\nlocal BUILD_ID = '000000000000'\nlocal POLICIES = {}\n"
+// small is a library without functions, which is enough for a text.
+const small = "#!lua name=ratelimit\nlocal VERSION = '0.1.0'\nlocal CONTRACT = 1\nlocal BUILD_ID = '000000000000'\nlocal POLICIES = {}\n"
 
 func policy(name, limit string) functions.Policy {
 	return functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: limit}}}
@@ -36,7 +37,7 @@ func texts(t *rapid.T) Text {
 			case n == 0:
 				return ""
 			case namespace == "":
-				return rebuilt(t, strings.Replace(stub, "0.1.0", fmt.Sprintf("0.%d.0", n), 1), policy("own", fmt.Sprintf("%d/m", n)))
+				return rebuilt(t, strings.Replace(small, "0.1.0", fmt.Sprintf("0.%d.0", n), 1), policy("own", fmt.Sprintf("%d/m", n)))
 			}
 			return ValueOf([]functions.Policy{policy(namespace+"/x", fmt.Sprintf("%d/m", n))})
 		}
@@ -118,7 +119,7 @@ func TestDifference(t *testing.T) {
 
 // What is edited by hand counts as number 0, and what a header says of it is not believed.
 func TestEdited(t *testing.T) {
-	whole := Text{}.With(map[string]Part{"": {Number: 7, Value: rebuilt(t, stub, policy("own", "1/m"))}, "a": {Number: 8, Value: ValueOf([]functions.Policy{policy("a/x", "1/m")})}})
+	whole := Text{}.With(map[string]Part{"": {Number: 7, Value: rebuilt(t, small, policy("own", "1/m"))}, "a": {Number: 8, Value: ValueOf([]functions.Policy{policy("a/x", "1/m")})}})
 	source, err := whole.Render("n", "ann")
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func header(lines ...string) string {
 
 func TestHeadersThatCannotBe(t *testing.T) {
 	raw := func(text string) string { return aPart + pack(text) }
-	good := Text{}.With(map[string]Part{"": {Number: 7, Value: stub, Replaced: stub + "x"}, "a": {Number: 8}})
+	good := Text{}.With(map[string]Part{"": {Number: 7, Value: small, Replaced: small + "x"}, "a": {Number: 8}})
 	source, err := good.Render("n", "ann")
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestHeadersThatCannotBe(t *testing.T) {
 		"too large":         header(strings.Split(strings.Repeat(raw(`{"namespace":"a"}`)+"\n", 60000), "\n")...),
 		"a bomb":            header(raw(strings.Repeat(" ", mostInflated+1))),
 		"no writer":         strings.Replace(source, By, "other_", 1),
-		"unreadable":        stub[:len(stub)-2] + "\n  ['a/x'] = {'1/m'},\n}\n",
+		"unreadable":        small[:len(small)-2] + "\n  ['a/x'] = {'1/m'},\n}\n",
 	} {
 		if got, err := Parse(bad); err == nil || !reflect.DeepEqual(got, Text{}) || len(err.Error()) > 300 {
 			t.Errorf("%s: %.300v, %+v", name, err, got)
@@ -246,13 +247,13 @@ func TestSizeOfAHeader(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	good := Text{}.With(map[string]Part{"": {Number: 7, Value: stub, Replaced: stub + "x"}, "a": {Number: 8, Value: ValueOf([]functions.Policy{policy("a/x", "1/m")})}})
+	good := Text{}.With(map[string]Part{"": {Number: 7, Value: small, Replaced: small + "x"}, "a": {Number: 8, Value: ValueOf([]functions.Policy{policy("a/x", "1/m")})}})
 	source, err := good.Render("n", "ann")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(source)
-	f.Add(stub)
+	f.Add(small)
 	f.Add(header(aPart + pack(`{"namespace":"a","number":7,"digest":""}`)))
 	f.Fuzz(func(t *testing.T, source string) {
 		got, err := Parse(source)
