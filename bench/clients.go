@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/sharing"
 	"github.com/redis/go-redis/v9"
 	"github.com/throttled/throttled/v2"
 	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
@@ -50,7 +52,7 @@ var (
 // clientContenders lists the contenders in the order of the report.
 var clientContenders = []clientContender{
 	{oursName, "ratelimit", false, openOurs()},
-	{aloneName, "by itself", false, openOurs(client.WithoutSharedRoundTrips())},
+	{aloneName, "by itself", false, openAlone},
 	{bareName, "bare FCall", false, plain(openBare)},
 	{redisRateName, "redis_rate", false, plain(openRedisRate)},
 	{throttledName, "throttled", false, plain(openThrottled)},
@@ -73,6 +75,14 @@ func openOurs(options ...client.Option) func(string, workload) (asker, error) {
 			return result.Allowed, err
 		}}, nil
 	}
+}
+
+// openAlone is openOurs with a client whose calls never share round trips.
+func openAlone(url string, w workload) (asker, error) {
+	above := sharing.Above
+	defer func() { sharing.Above = above }()
+	sharing.Above = math.MaxInt64
+	return openOurs()(url, w)
 }
 
 // plain returns a function that opens a limiter on a go-redis client with default options.

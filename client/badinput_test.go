@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -33,23 +34,23 @@ func TestBadInputChangesNothing(t *testing.T) {
 			n     int64
 			class error
 		}{
-			{"k", client.PerMinute(0).WithBurst(5), 1, client.ErrBadLimit},
-			{"k", "0/m, 5/s", 1, client.ErrBadLimit},
-			{"k", "each", 1, client.ErrBadLimit},
-			{"k", "5/0s", 1, client.ErrBadLimit},
-			{"k", client.PerMinute(5).WithBurst(0), 1, client.ErrBadLimit},
-			{"k", client.PerMinute(-5), 1, client.ErrBadLimit},
-			{"k", "", 1, client.ErrBadLimit},
-			{"k", "5/m", -1, client.ErrBadCost},
-			{"k", "5/m", -1 << 63, client.ErrBadCost},
-			{"k", "5/m", 1<<53 + 1, client.ErrBadCost},
-			{"", "5/m", 1, client.ErrBadKeys},
+			{"k", limits.WithBurst(limits.PerMinute(0), 5), 1, typed("bad_limit")},
+			{"k", "0/m, 5/s", 1, typed("bad_limit")},
+			{"k", "each", 1, typed("bad_limit")},
+			{"k", "5/0s", 1, typed("bad_limit")},
+			{"k", limits.WithBurst(limits.PerMinute(5), 0), 1, typed("bad_limit")},
+			{"k", limits.PerMinute(-5), 1, typed("bad_limit")},
+			{"k", "", 1, typed("bad_limit")},
+			{"k", "5/m", -1, typed("bad_cost")},
+			{"k", "5/m", -1 << 63, typed("bad_cost")},
+			{"k", "5/m", 1<<53 + 1, typed("bad_cost")},
+			{"", "5/m", 1, typed("bad_keys")},
 		} {
 			for call, err := range map[string]error{
 				"AllowN":      second(c.AllowN(t.Context(), bad.key, bad.limit, bad.n)),
-				"AllowAtMost": second(c.AllowAtMost(t.Context(), bad.key, bad.limit, bad.n)),
-				"PeekN":       second(c.PeekN(t.Context(), bad.key, bad.limit, bad.n)),
-				"RefundN":     second(c.RefundN(t.Context(), bad.key, bad.limit, bad.n)),
+				"AllowAtMost": second(c.Take(t.Context(), upTo(bad.key, bad.limit, bad.n))),
+				"PeekN":       second(c.Peek(t.Context(), client.For(bad.key, bad.limit, bad.n))),
+				"RefundN":     second(c.Refund(t.Context(), client.For(bad.key, bad.limit, bad.n))),
 			} {
 				wantClasses(t, fmt.Sprintf("%s: %s(%q, %q, %d)", name, call, bad.key, bad.limit, bad.n), err, bad.class)
 			}
@@ -65,7 +66,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	keys := []string{"user:{42", "user:}42", "}user:{42", "user:{}42", "user:{{42}", "{", "}", "{}", "a{b}c}", "user:{42}{"}
-	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": nil, "batches": {client.WithBatches(2, ttl)}} {
+	for name, opts := range map[string][]client.Option{"plain": {client.Alone()}, "shared": nil, "batches": {client.WithBatches(2, ttl)}} {
 		c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, append(opts, client.WithTimeout(slow), client.WithPrefix(name+":"))...)
 		for _, key := range keys {
 			for n := range int64(3) {
@@ -99,13 +100,11 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 				server.Advance(30 * time.Millisecond)
 			}
 		}
-		for i, opt := range []client.Option{client.WithTimeout(slow), client.WithBatches(4, ttl), client.WithDenialMemory(time.Second)} {
-			c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), opt)
-			client.SetClock(c, now)
+		for i, opt := range []client.Option{client.WithObserver(client.LogTo(nil)), client.WithBatches(4, ttl), client.WithDenialMemory(time.Second)} {
+			c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithClock(now), opt)
 			ask(c, fmt.Sprint("k", i))
 		}
-		c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithFallback(client.LocalLimiter(1)))
-		client.SetClock(c, now)
+		c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithClock(now), client.WithFallback(client.LocalLimiter(1)))
 		ask(c, "local")
 		eventually(t, "the client knows the limit", func() bool { return client.Knows(c, "6/s") })
 		check(t, server.Close())

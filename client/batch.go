@@ -9,7 +9,7 @@ import (
 )
 
 // WithBatches makes the client take up to n units of a key at once and spend them itself, so that
-// most calls for a busy key need no request. Result.Source is then [SourceBatch]. n is at least 2
+// most calls for a busy key need no request. Result.Source is then "batch". n is at least 2
 // and ttl at least 1 ms; 100 ms is a good ttl.
 //
 // Units are charged before they are spent. They expire after ttl, counted from just before their
@@ -49,27 +49,33 @@ import (
 // its units are already charged. The client measures time by the process's monotonic clock. The
 // client keeps batches for up to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
-	return func(c *Client) error {
+	return option("WithBatches", []any{n, ttl}, func(c *config) error {
 		switch {
 		case n < 2 || n > mostCost:
 			return fmt.Errorf("batches of %d units; give WithBatches a number from 2 to %d", n, int64(mostCost))
 		case ttl < time.Millisecond:
 			return fmt.Errorf("batches that last %v; give WithBatches a time of 1ms or more, such as 100ms", ttl)
 		}
-		c.batches.most, c.batches.ttl = n, ttl
+		c.batchSize, c.batchTTL = n, ttl
 		return nil
-	}
+	})
 }
 
-// batches is the decider that holds, by key, the units that a client has taken but not yet spent.
+// batches is the layer that spends units which a server has charged before: those of a key that a
+// request of this client has taken, and that are younger than ttl. In any time span L, it admits no
+// more units than the limit allows in L + ttl. The methods of nil batches do nothing.
 type batches struct {
-	server *server
+	*common
 	parsed *parsedLimits
-	memory *memory
-	next   decider // memory or server
-	most   int64   // maximum size of a batch; 0 disables batches
+	recall func(single) (Result, bool) // returns a denial that the next layer would repeat
+	next   Limiter
+	most   int64 // maximum size of a batch
 	ttl    time.Duration
 	table[string, *keyBatch]
+}
+
+func newBatches(shared *common, parsed *parsedLimits, recall func(single) (Result, bool), next Limiter, most int64, ttl time.Duration, size int) *batches {
+	return &batches{common: shared, parsed: parsed, recall: recall, next: next, most: most, ttl: ttl, table: newTable[string, *keyBatch](size)}
 }
 
 type keyBatch struct {
@@ -90,21 +96,29 @@ type keyBatch struct {
 	denied    *request   // the last denied request
 }
 
-func (b *batches) decide(ctx context.Context, req *Request) (Result, error) {
-	a, ok := b.server.single(ctx, req)
+// Take implements [Limiter].
+func (b *batches) Take(ctx context.Context, req Request) (Result, error) {
+	a, ok := b.single(ctx, &req)
 	if !ok || !b.covers(ctx, a) {
-		return b.next.decide(ctx, req)
+		return b.next.Take(ctx, req)
 	}
 	if res, ok := b.spend(a); ok {
 		return res, nil
 	}
 	if a.cost > 1 {
-		return b.next.decide(ctx, req)
+		return b.next.Take(ctx, req)
 	}
-	if res, ok := b.memory.recall(a); ok { // do not make the caller wait for another caller's request
+	if res, ok := b.recall(a); ok { // do not make the caller wait for another caller's request
 		return res, nil
 	}
 	return b.takeShared(ctx, req, a)
+}
+
+// forget ends the batches of keys.
+func (b *batches) forget(keys []string) {
+	if b != nil {
+		b.drop(keys)
+	}
 }
 
 // covers reports whether a call may use units from a batch.
@@ -167,7 +181,7 @@ func (k *keyBatch) reserved(now time.Time) (Result, bool) {
 // received at the time read.
 func (k *keyBatch) result(res Result, read, now time.Time) Result {
 	k.used = now
-	res.Source = SourceBatch
+	res.Source = sourceBatch
 	res.ResetAfter = countedDown(res.ResetAfter, now.Sub(read))
 	return res
 }
@@ -189,5 +203,5 @@ func (b *batches) spend(a single) (Result, bool) {
 	if !ok || found.limit != a.limit {
 		return Result{}, false
 	}
-	return found.spend(a.cost, b.server.now())
+	return found.spend(a.cost, b.now())
 }

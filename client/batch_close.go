@@ -20,10 +20,13 @@ type leftover struct {
 }
 
 func (b *batches) close() []leftover {
+	if b == nil {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []leftover
-	now := b.server.now()
+	now := b.now()
 	for _, key := range b.entries.Keys() {
 		if k, _ := b.entries.Peek(key); k.has(1, now) {
 			used, refilled := float64(k.last.Limit-k.last.Remaining), max(k.last.ResetAfter, time.Millisecond)
@@ -41,7 +44,7 @@ func (c *Client) refundBatches() {
 	if len(all) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(toReturn(context.Background()), c.server.timeout)
+	ctx, cancel := context.WithTimeout(toReturn(context.Background()), c.timeout)
 	defer cancel()
 	perSecond := map[limitOn]float64{} // refill rates by limit
 	var requests []Request
@@ -56,7 +59,7 @@ func (c *Client) refundBatches() {
 		// not refunded. Under an override, units may refill faster than under the limit, so the
 		// higher rate applies.
 		rate = max(rate, l.rate)
-		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
+		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
 		}
 	}

@@ -167,15 +167,16 @@ func TestCloseDoesNotGuess(t *testing.T) {
 }
 
 // A unit from a batch can be refunded like any other.
-func TestReservationFromABatchIsGivenBack(t *testing.T) {
+func TestUnitFromABatchIsGivenBack(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
-	r := must[*client.Reservation](t)(c.Reserve(t.Context(), "k", wide))
-	if !r.OK() || r.Result().Source != client.SourceBatch {
-		t.Fatalf("%+v", r.Result())
+	res := must[client.Result](t)(c.Allow(t.Context(), "k", wide))
+	charged, err := res.Charged(client.For("k", wide))
+	if !res.Allowed || res.Source != "batch" || err != nil {
+		t.Fatalf("%+v, %v", res, err)
 	}
 	s.sent()
-	check(t, r.Cancel(t.Context()))
+	must[client.Result](t)(c.Refund(t.Context(), client.For("k", wide, charged...)))
 	s.wantSent(t, "=1")
 }
 
@@ -201,7 +202,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	for _, ended := range []chan error{first, second} {
 		check(t, <-ended)
 	}
-	if got := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), "k", "100/h", 0)); got.Remaining < 80 {
+	if got := must[client.Result](t)(newClient(t, direct).Peek(t.Context(), client.For("k", "100/h", 0))); got.Remaining < 80 {
 		t.Errorf("%d are left of 100 after 16 calls, so nothing was given back", got.Remaining)
 	}
 }

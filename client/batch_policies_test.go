@@ -60,7 +60,7 @@ func TestPoliciesAreBatched(t *testing.T) {
 	s.sent()
 	batched := 0
 	for range 1 + 2 + 4 + 8 + 1 {
-		if res := allow(t, c, "@p", 1); res.Source == client.SourceBatch {
+		if res := allow(t, c, "@p", 1); res.Source == "batch" {
 			batched++
 		}
 	}
@@ -107,7 +107,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 			learns(t, changed, "k")
 			allow(t, changed, "@p", 1)
 			allow(t, changed, "@p", 1)
-			if res := allow(t, changed, "@p", 1); res.Source != client.SourceBatch {
+			if res := allow(t, changed, "@p", 1); res.Source != "batch" {
 				t.Fatalf("%+v, before the deployment", res)
 			}
 			deployPolicy(t, s.rdb, policy)
@@ -116,14 +116,14 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 				for _, c := range []*client.Client{direct, changed} {
 					res := allow(t, c, "@p", 1)
 					shadow := policy.Shadow || policy.Canary != nil && policy.Canary.Shadow
-					if res.Source != client.SourceServer || shadow != (res.Shadow != nil) {
+					if res.Source != "server" || shadow != (res.Shadow != nil) {
 						t.Fatalf("%+v, ttl after the deployment", res)
 					}
 				}
 				s.pass(ttl / 50)
 			}
 			learns(t, changed, "k")
-			wantSource(t, changed, "@p", 1, client.SourceServer)
+			wantSource(t, changed, "@p", 1, "server")
 		})
 	}
 }
@@ -138,7 +138,7 @@ func TestShadowUnitsAreNotSpent(t *testing.T) {
 	allow(t, c, "@p", 1)
 	deployPolicy(t, s.rdb, shadowOf("100000/m"))
 	for range 20 {
-		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer || res.Shadow == nil || res.Shadow.Taken != 0 {
+		if res := allow(t, c, "@p", 1); res.Source != "server" || res.Shadow == nil || res.Shadow.Taken != 0 {
 			t.Fatalf("%+v", res)
 		}
 	}
@@ -161,7 +161,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 		if res.RetryAfter == 0 { // the unit is from an earlier batch
 			continue
 		}
-		if res.Source != client.SourceServer || turns[res.RetryAfter] {
+		if res.Source != "server" || turns[res.RetryAfter] {
 			t.Fatalf("%+v, after the turns %v", res, turns)
 		}
 		turns[res.RetryAfter] = true
@@ -201,7 +201,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 			learns(t, c, "k")
 			s.sent()
 			for range 100 {
-				if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+				if res := allow(t, c, "@p", 1); res.Source != "server" {
 					t.Fatalf("%+v", res)
 				}
 				s.pass(ttl / 4)
@@ -233,7 +233,7 @@ func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 			for _, c := range clients {
 				if res := must[client.Result](t)(c.Allow(t.Context(), "k", "@p")); res.Allowed {
 					admitted = append(admitted, admission{1, s.now()})
-					if res.Source == client.SourceBatch {
+					if res.Source == "batch" {
 						batched++
 					}
 				}
@@ -292,7 +292,7 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 	batched := map[string]int{}
 	for range 8 {
 		for _, key := range []string{lowKey, highKey} {
-			if res := must[client.Result](t)(c.Allow(t.Context(), key, "@p")); res.Source == client.SourceBatch {
+			if res := must[client.Result](t)(c.Allow(t.Context(), key, "@p")); res.Source == "batch" {
 				batched[key]++
 			}
 		}

@@ -50,8 +50,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 		processes := make([]*process, rapid.IntRange(1, 5).Draw(r, "processes"))
 		start := func(i int) {
 			p := &process{ahead: rapid.SampledFrom([]time.Duration{0, 24 * time.Hour, -24 * time.Hour}).Draw(r, "clock")}
-			p.Client = newClient(t, s.rdb, client.WithBatches(16, ttl))
-			client.SetClock(p.Client, func() time.Time { return s.now().Add(p.ahead) })
+			p.Client = newClient(t, s.rdb, client.WithBatches(16, ttl), client.WithClock(func() time.Time { return s.now().Add(p.ahead) }))
 			processes[i] = p
 		}
 		for i := range processes {
@@ -96,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 				return
 			}
 			at := decided // the server admits a call's units when it decides on the call
-			if res.Source == client.SourceBatch {
+			if res.Source == "batch" {
 				at = s.now()
 			}
 			p.admitted += cost

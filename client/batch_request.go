@@ -48,7 +48,7 @@ type caller struct {
 
 // takeShared decides a call with cost 1 for which the batch has no units: one caller requests
 // units, and other callers of the key wait for it.
-func (b *batches) takeShared(ctx context.Context, req *Request, a single) (Result, error) {
+func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result, error) {
 	c := caller{single: a}
 	var limited *bounded
 	for {
@@ -57,12 +57,12 @@ func (b *batches) takeShared(ctx context.Context, req *Request, a single) (Resul
 		case decided:
 			return res, err
 		case askServer:
-			return b.next.decide(ctx, req)
+			return b.next.Take(ctx, req)
 		case sendRequest:
 			return b.lead(ctx, req, c.batch, c.request)
 		}
 		if limited == nil {
-			limited = b.server.bounded(ctx)
+			limited = b.bounded(ctx)
 			defer limited.release()
 			ctx = limited
 		}
@@ -89,7 +89,7 @@ const (
 func (b *batches) enter(c *caller) (Result, step, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.server.now()
+	now := b.now()
 	waited := c.batch != nil
 	if waited {
 		if res, ok := c.batch.reserved(now); ok {
@@ -97,7 +97,7 @@ func (b *batches) enter(c *caller) (Result, step, error) {
 		}
 		switch {
 		case c.late != nil:
-			return Result{}, decided, waitedInVain(b.server.keys([]string{c.key}), c.late)
+			return Result{}, decided, waitedInVain(b.keys([]string{c.key}), c.late)
 		case c.request.err != nil && !c.request.own:
 			return Result{}, decided, c.request.err
 		}
@@ -149,9 +149,9 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 
 // lead sends r, which requests units for the call req and for other calls on its key, and returns
 // the result of req.
-func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *request) (Result, error) {
+func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
 	// Close waits until the units are in the batch, where it finds them.
-	defer b.server.lifetime.hold()()
+	defer b.lifetime.hold()()
 	defer func() { // ends the request even if Observer.Breaker panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -160,11 +160,9 @@ func (b *batches) lead(ctx context.Context, req *Request, k *keyBatch, r *reques
 		}
 	}()
 	if r.want > 1 {
-		batch := *req
-		batch.Costs, batch.UpTo = []int64{r.want}, true
-		req = &batch
+		req.Costs, req.UpTo = []int64{r.want}, true
 	}
-	res, err := b.next.decide(ctx, req)
+	res, err := b.next.Take(ctx, req)
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +188,7 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	if !res.Allowed {
 		k.denied = r
 	}
-	k.last, k.read = *res, b.server.now()
+	k.last, k.read = *res, b.now()
 	k.size = max(1, min(k.size, units))
 	// If an allowed call has to wait, the key now has a leaky_bucket. If Shadow is set, the policy
 	// has just become a shadow policy. In both cases, the units must not be batched.
@@ -220,7 +218,7 @@ func (k *keyBatch) finish(r *request) {
 // request.
 func waitedInVain(keys []string, cause error) error {
 	return &Error{
-		Op: "take", Keys: keys, Err: cause, class: ErrUnavailable,
+		Op: "take", Keys: keys, Err: cause, Type: typeUnavailable,
 		sentence: fmt.Sprintf("not sent, nothing was counted: the request of another call for this key is still under way (%v)", cause),
 	}
 }

@@ -24,7 +24,7 @@ import (
 func TestBatchAfterAnObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, &fake{err: io.EOF}, client.WithBatches(16, ttl),
-			client.WithObserver(client.Observer{Breaker: func(client.BreakerChange) { panic("of an observer") }}))
+			client.WithObserver(client.Observer{Breaker: func(_, _, _ string) { panic("of an observer") }}))
 		panics := 0
 		call := func() (err error) {
 			defer func() {
@@ -52,7 +52,7 @@ func TestBatchIsShared(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
 	wantAllowed(t, others, 40)
-	if o := <-leader; o.err != nil || !o.res.Allowed || o.res.Source != client.SourceServer {
+	if o := <-leader; o.err != nil || !o.res.Allowed || o.res.Source != "server" {
 		t.Error(o)
 	}
 	sent := s.sent()
@@ -72,7 +72,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 40, tight)
 	release()
 	for range 40 {
-		if o := <-others; o.err != nil || o.res.Allowed || o.res.RetryAfter != 6*time.Second || o.res.Source != client.SourceServer {
+		if o := <-others; o.err != nil || o.res.Allowed || o.res.RetryAfter != 6*time.Second || o.res.Source != "server" {
 			t.Error(o)
 		}
 	}
@@ -167,7 +167,7 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
 	}
 	for range asked { // the remaining units
-		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
+		if res := allow(t, c, wide, 1); res.Source != "batch" {
 			break
 		}
 		allowed++
@@ -186,12 +186,12 @@ func TestBatchIsReservedForWaitingCallers(t *testing.T) {
 	release()
 	<-leader
 	for i := range 6 { // the first caller and the ten waiting callers get 11 of 16 units
-		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
+		if res := allow(t, c, wide, 1); (res.Source == "batch") != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
 	}
 	for range 10 {
-		if o := <-others; o.err != nil || o.res.Source != client.SourceBatch {
+		if o := <-others; o.err != nil || o.res.Source != "batch" {
 			t.Error(o)
 		}
 	}
@@ -207,7 +207,7 @@ func TestReservedUnitsExpire(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	s.pass(ttl) // the reply takes ttl to arrive
 	release()
-	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
+	if o := <-leader; o.err != nil || o.res.Source != "server" {
 		t.Error(o)
 	}
 	wantAllowed(t, others, 10)
@@ -236,7 +236,7 @@ func TestBatchAfterAPanic(t *testing.T) {
 	}()
 	_, err := c.Allow(t.Context(), "k", wide)
 	for _, err := range []error{err, <-ended} {
-		wantClasses(t, "panic", err, client.ErrBadReply, client.ErrOutcomeUnknown)
+		wantClasses(t, "panic", err, typed("bad_reply"), client.ErrOutcomeUnknown)
 		if err == nil || !strings.Contains(err.Error(), "panicked: of a hook") {
 			t.Error(err)
 		}
@@ -252,7 +252,9 @@ func TestBatchAfterAPanic(t *testing.T) {
 func TestBatchArrivesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
-		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
+		"block": func(ctx context.Context, c *client.Client) error {
+			return c.Block(ctx, client.Block{For: time.Millisecond}, "k")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestbed(t)
@@ -269,7 +271,7 @@ func TestBatchArrivesTooLate(t *testing.T) {
 				t.Errorf("%d batches are kept", n)
 			}
 			s.pass(2 * time.Millisecond)
-			if res, err := c.Allow(t.Context(), "k", wide); err == nil && res.Source == client.SourceBatch {
+			if res, err := c.Allow(t.Context(), "k", wide); err == nil && res.Source == "batch" {
 				t.Error("spent what came too late")
 			}
 		})
@@ -282,12 +284,12 @@ func TestBatchArrivesInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t) // has 15 units
 	for range 15 {
-		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceBatch {
+		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != "batch" {
 			t.Errorf("%+v", res)
 		}
 	}
 	s.wantSent(t, "")
-	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceServer {
+	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != "server" {
 		t.Errorf("the 16th of 15: %+v", res)
 	}
 }
@@ -298,7 +300,7 @@ func TestBatchReplacedInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 1, wide)
-	require(t, c.Block(t.Context(), time.Minute, "k"))
+	require(t, c.Block(t.Context(), client.Block{For: time.Minute}, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Error(res)
 	}
@@ -329,7 +331,7 @@ func TestBatchWaiterAfterALaterDenial(t *testing.T) {
 	s.wantSent(t, "=1 2 =1")
 	s.pass(time.Millisecond)
 	res, ok, err := waiter.Wake()
-	want := client.Result{Allowed: true, Limit: 10, ResetAfter: time.Minute - time.Millisecond, Index: 1, Source: client.SourceBatch}
+	want := client.Result{Allowed: true, Limit: 10, ResetAfter: time.Minute - time.Millisecond, Index: 1, Source: "batch"}
 	if !ok || err != nil || !reflect.DeepEqual(res, want) {
 		t.Errorf("got  %+v, %v, %v\nwant %+v", res, ok, err, want)
 	}
@@ -366,7 +368,6 @@ func TestBatchWaitersInAnyOrder(t *testing.T) {
 		limit := client.Limit("fixed_window " + strconv.FormatInt(n, 10) + "/d")
 		expire := rapid.Bool().Draw(r, "units expire")
 		c := s.client(t, client.WithBatches(rapid.Int64Range(2, 16).Draw(r, "most"), ttl), client.WithTimeout(patient))
-		client.SetClock(c, s.now)
 		var waiting []*client.BatchCaller
 		var admitted, denied int64
 		s.hook = func(redis.Cmder) {
@@ -413,11 +414,11 @@ func TestBatchWaitersInAnyOrder(t *testing.T) {
 		if n := client.WaitingForBatch(c, key); n != 0 {
 			r.Fatalf("%d still wait", n)
 		}
-		charged := n - must[client.Result](t)(c.PeekN(t.Context(), key, limit, 0)).Remaining
+		charged := n - must[client.Result](t)(c.Peek(t.Context(), client.For(key, limit, 0))).Remaining
 		left := int64(0)
 		for {
 			res := must[client.Result](t)(c.Allow(t.Context(), key, limit))
-			if res.Source != client.SourceBatch {
+			if res.Source != "batch" {
 				break
 			}
 			left++

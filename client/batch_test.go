@@ -23,8 +23,8 @@ func TestBatchResult(t *testing.T) {
 	s.pass(5 * time.Millisecond)
 	got := allow(t, c, wide, 1)
 	s.pass(-5 * time.Millisecond)
-	server := must[client.Result](t)(c.PeekN(t.Context(), "k", wide, 0))
-	want := client.Result{Allowed: true, Limit: 100000, Remaining: server.Remaining + 14, ResetAfter: server.ResetAfter - 5*time.Millisecond, Index: 1, Source: client.SourceBatch}
+	server := must[client.Result](t)(c.Peek(t.Context(), client.For("k", wide, 0)))
+	want := client.Result{Allowed: true, Limit: 100000, Remaining: server.Remaining + 14, ResetAfter: server.ResetAfter - 5*time.Millisecond, Index: 1, Source: "batch"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -38,16 +38,16 @@ func TestBatchIsLetGo(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
 	s.pass(ttl - 1)
-	wantSource(t, c, wide, 1, client.SourceBatch)
+	wantSource(t, c, wide, 1, "batch")
 	s.pass(1)
-	wantSource(t, c, wide, 1, client.SourceServer)
+	wantSource(t, c, wide, 1, "server")
 	for _, late := range []time.Duration{ttl - 1, ttl} { // how long the request takes
 		s.pass(time.Minute)
 		s.calls(t, c, 3, 0) // batches of 1 and 2, all spent
 		s.hook = func(redis.Cmder) { s.pass(late) }
 		s.calls(t, c, 1, 0)
 		s.hook = nil
-		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (late < ttl) {
+		if res := allow(t, c, wide, 1); (res.Source == "batch") != (late < ttl) {
 			t.Errorf("after a request of %v by %v", late, res.Source)
 		}
 	}
@@ -58,8 +58,8 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 	c := s.warm(t) // has 15 units
 	for _, tt := range []struct {
 		cost int64
-		from client.Source
-	}{{16, client.SourceServer}, {17, client.SourceServer}, {10, client.SourceBatch}, {6, client.SourceServer}, {5, client.SourceBatch}, {2, client.SourceServer}} {
+		from string
+	}{{16, "server"}, {17, "server"}, {10, "batch"}, {6, "server"}, {5, "batch"}, {2, "server"}} {
 		if res := allow(t, c, wide, tt.cost); res.Source != tt.from || !res.Allowed {
 			t.Errorf("cost %d: %+v, want it from the %v", tt.cost, res, tt.from)
 		}
@@ -90,7 +90,7 @@ func TestNotBatched(t *testing.T) {
 			s.clear(t)
 			c := s.client(t, client.WithBatches(16, ttl))
 			for range 5 {
-				if res, err := c.Take(t.Context(), req); err == nil && res.Source != client.SourceServer {
+				if res, err := c.Take(t.Context(), req); err == nil && res.Source != "server" {
 					t.Errorf("by %v", res.Source)
 				}
 			}
@@ -110,9 +110,9 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
 	for range 3 {
-		wantSource(t, c, "90000/m", 1, client.SourceServer)
+		wantSource(t, c, "90000/m", 1, "server")
 	}
-	wantSource(t, c, wide, 1, client.SourceBatch)
+	wantSource(t, c, wide, 1, "batch")
 	s.wantSent(t, "=1 =1 =1")
 	s.pass(ttl) // the units of the first limit expire
 	for range 1 + 2 + 4 {
@@ -134,11 +134,11 @@ func TestBatchOfALostReply(t *testing.T) {
 		t.Error(err)
 	}
 	s.wantSent(t, "16")
-	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != client.SourcePolicy {
+	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != "policy" {
 		t.Errorf("%+v", res)
 	}
 	s.lose = nil
-	wantSource(t, c, wide, 1, client.SourceServer)
+	wantSource(t, c, wide, 1, "server")
 }
 
 // If a client resets or blocks a key, it drops the key's batch.
@@ -146,10 +146,10 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithPrefix("p:"))
 	must[int64](t)(c.Reset(t.Context(), "k"))
-	wantSource(t, c, wide, 1, client.SourceServer)
+	wantSource(t, c, wide, 1, "server")
 	s = newTestbed(t)
 	c = s.warm(t)
-	require(t, c.Block(t.Context(), time.Minute, "k"))
+	require(t, c.Block(t.Context(), client.Block{For: time.Minute}, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Errorf("after a block %+v", res)
 	}
@@ -164,13 +164,13 @@ func TestBatchOptions(t *testing.T) {
 		"remembered for 0s":           client.WithDenialMemory(0),
 		"remembered for 1.001s":       client.WithDenialMemory(1001 * time.Millisecond),
 	} {
-		if _, err := client.New(&fake{}, opt); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; give With") {
+		if _, err := client.New((&fake{}).client(), opt); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; give With") {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	for _, opt := range []client.Option{
 		client.WithBatches(2, time.Millisecond), client.WithBatches(1<<53, time.Hour), client.WithDenialMemory(1), client.WithDenialMemory(time.Second),
 	} {
-		check(t, second(client.New(&fake{}, opt)))
+		check(t, second(client.New((&fake{}).client(), opt)))
 	}
 }

@@ -5,25 +5,49 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // defaultTimeout is the timeout of calls if WithTimeout is not given.
 const defaultTimeout = 500 * time.Millisecond
+
+// common is what all layers of a Client share.
+type common struct {
+	prefix   string
+	timeout  time.Duration
+	now      func() time.Time // the clock for decisions without a server
+	opened   bool             // the Client was made by Open
+	timers   sharedTimers
+	lifetime *lifetime
+}
+
+func (c *common) keys(given []string) []string {
+	if c.prefix == "" {
+		return given
+	}
+	keys := make([]string, len(given))
+	for i, key := range given {
+		keys[i] = c.prefix + key
+	}
+	return keys
+}
+
+// refused returns the error for a take rejected before sending.
+func (c *common) refused(req *Request, err error) error {
+	return refused("take", c.keys(req.keys("take")), err)
+}
 
 // WithTimeout sets the maximum duration of a call, even if the server does not reply. The default
 // is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait for a
 // connection or for another call may share a timer, and then end up to d/20 later. d must be above
 // 0.
 func WithTimeout(d time.Duration) Option {
-	return func(c *Client) error {
+	return option("WithTimeout", d, func(c *config) error {
 		if d <= 0 {
 			return fmt.Errorf("the timeout %v is not above 0; give one such as 500ms", d)
 		}
-		c.server.timeout = d
+		c.timeout = d
 		return nil
-	}
+	})
 }
 
 // bounded is a context with the deadline of a call: the caller's or the client's, whichever is
@@ -42,24 +66,22 @@ type bounded struct {
 
 	mu      sync.Mutex
 	stopped bool            // see stop
-	looks   int             // how many of the next calls to Done need no timer
+	look    bool            // the next call to Done needs no timer
 	done    <-chan struct{} // nil until Done needs a timer
 	cancel  context.CancelFunc
 }
 
 // bounded returns the context of a call that begins now. The caller must release it.
-func (s *server) bounded(ctx context.Context) *bounded {
+func (c *common) bounded(ctx context.Context) *bounded {
 	now := time.Now()
-	b := &bounded{Context: ctx, began: now, deadline: now.Add(s.timeout), timeout: s.timeout, timers: &s.timers}
+	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout, timers: &c.timers}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(b.deadline) {
 		b.deadline, b.timeout = deadline, 0
 	}
-	if s.opened {
-		// With Open, the first call to Done comes from go-redis, which only checks whether the
-		// context has ended, so it needs no timer. With New, hooks or a dialer of the application
-		// may call Done first and wait on the channel.
-		b.looks = 1
-	}
+	// With Open, the first call to Done comes from go-redis, which only checks whether the context has
+	// ended, so it needs no timer. With New, hooks or a dialer of the application may call Done first
+	// and wait on the channel.
+	b.look = c.opened
 	return b
 }
 
@@ -70,9 +92,8 @@ func (b *bounded) Deadline() (time.Time, bool) {
 	return b.deadline, true
 }
 
-// Done returns a channel that is closed when the caller's context ends or the deadline passes. The
-// first b.looks calls only check whether the caller's context is done, so they return that
-// context's channel, which is not closed at the deadline.
+// Done returns a channel that is closed when the caller's context ends or the deadline passes. While
+// b.look is set, it returns the channel of the caller's context, which is not closed at the deadline.
 func (b *bounded) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,8 +103,8 @@ func (b *bounded) Done() <-chan struct{} {
 	if b.timeout == 0 { // the caller's context has the deadline and its timer
 		return b.Context.Done()
 	}
-	if b.looks > 0 {
-		b.looks--
+	if b.look {
+		b.look = false
 		return b.Context.Done()
 	}
 	switch {
@@ -133,11 +154,10 @@ func (t *sharedTimers) at(deadline time.Time, timeout time.Duration) <-chan stru
 	return t.done
 }
 
-// wait is like Done, but first sets b.looks to 0, so the returned channel is always closed at the
-// deadline.
+// wait is like Done, but the returned channel is always closed at the deadline.
 func (b *bounded) wait() <-chan struct{} {
 	b.mu.Lock()
-	b.looks = 0
+	b.look = false
 	b.mu.Unlock()
 	return b.Done()
 }
@@ -207,47 +227,4 @@ func ended(ctx context.Context) error {
 		return context.DeadlineExceeded
 	}
 	return ctx.Err()
-}
-
-// punctual reports whether every call through rdb ends at its context's deadline.
-func punctual(rdb redis.UniversalClient) bool {
-	switch rdb := rdb.(type) {
-	case *redis.Client:
-		o := rdb.Options()
-		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
-	case *redis.ClusterClient:
-		// To choose a replica, go-redis first sends COMMAND to a server. It waits up to 5 s for the
-		// reply, and ignores the context.
-		o := rdb.Options()
-		return o.ContextTimeoutEnabled && !o.ReadOnly && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
-	case *redis.Ring:
-		o := rdb.Options()
-		return o.ContextTimeoutEnabled && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
-	}
-	return false
-}
-
-// setsDeadlines reports whether go-redis sets deadlines on connections with the given configured
-// timeouts. With a timeout of -1, it sets only the context's deadline. Below -1, it sets none.
-func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
-
-// sendAside sends cmd through a Redis client that ignores deadlines. It sends in a goroutine, and
-// waits for that goroutine only until the call's deadline. The goroutine ends when go-redis gives
-// up, after the timeouts of rdb, or when rdb is closed.
-func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, cmd *command) (any, bool, error) {
-	var reply any
-	var err error
-	done, over := make(chan struct{}), ctx.wait()
-	if !s.lifetime.run(func() {
-		defer close(done)
-		reply, err = cmd.send(ctx, rdb)
-	}) {
-		return nil, false, errClosed
-	}
-	select {
-	case <-done:
-		return reply, cmd.written(), err
-	case <-over:
-		return nil, cmd.abandon(), ended(ctx)
-	}
 }

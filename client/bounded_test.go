@@ -37,32 +37,12 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	"Client": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow})
 	}),
-	"Client without timeouts": over(func(t *testing.T, addr string) redis.UniversalClient {
-		return connect(t, redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1, DialTimeout: slow, PoolSize: 1})
-	}),
-	"Client that honours deadlines": over(func(t *testing.T, addr string) redis.UniversalClient {
-		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: true})
-	}),
-	"Client that honours deadlines, without any on its connections": over(func(t *testing.T, addr string) redis.UniversalClient {
-		return connect(t, redis.Options{Addr: addr, ReadTimeout: -2, WriteTimeout: -2, DialTimeout: slow, PoolSize: 1, ContextTimeoutEnabled: true})
-	}),
-	"Ring without deadlines on its connections": over(func(t *testing.T, addr string) redis.UniversalClient {
-		ring := redis.NewRing(&redis.RingOptions{
-			Addrs: map[string]string{"one": addr}, ReadTimeout: -2, WriteTimeout: -2, DialTimeout: slow, ContextTimeoutEnabled: true,
-		})
-		t.Cleanup(func() { _ = ring.Close() })
-		return ring
-	}),
 	"Ring": over(func(t *testing.T, addr string) redis.UniversalClient {
-		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}, ReadTimeout: slow, DialTimeout: slow})
+		ring := redis.NewRing(&redis.RingOptions{ContextTimeoutEnabled: true, Addrs: map[string]string{"one": addr}, ReadTimeout: slow, DialTimeout: slow})
 		t.Cleanup(func() { _ = ring.Close() })
 		return ring
 	}),
-	"ClusterClient":                        over(func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, false) }),
-	"ClusterClient that honours deadlines": over(func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, true) }),
-	"one that ignores contexts": over(func(t *testing.T, addr string) redis.UniversalClient {
-		return deaf{connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow})}
-	}),
+	"ClusterClient": over(func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr) }),
 }
 
 // over returns a function that makes a Client for an address. The Client uses the go-redis client
@@ -80,11 +60,10 @@ func open(t testing.TB, url string, opts ...client.Option) *client.Client {
 	return c
 }
 
-// ofOneNode returns a cluster client that treats a single server as its whole cluster. The client
-// obeys the deadlines of contexts only if honours is true.
-func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
+// ofOneNode returns a cluster client that treats a single server as its whole cluster.
+func ofOneNode(t *testing.T, addr string) redis.UniversalClient {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: honours,
+		ContextTimeoutEnabled: true, Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 		},
@@ -137,7 +116,7 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	return server, direct
 }
 
-// With any options of the go-redis client, every call to a server that hangs is ended by the
+// Every call to a server that hangs is ended by the
 // client's timeout or by the deadline of its context.
 func TestEveryCallIsBounded(t *testing.T) {
 	for name, kind := range kinds {

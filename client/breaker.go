@@ -38,7 +38,7 @@ type breakers struct {
 	ready     atomic.Bool // whether go-redis knows the nodes; the function node then needs no round trip
 	first     *breaker    // for the only node, or while go-redis does not know the nodes
 	nodes     sync.Map    // *breaker by address
-	onChange  []func(BreakerChange)
+	onChange  []func(node, from, to string)
 	sweeping  atomic.Bool // whether a sweep is due
 }
 
@@ -47,7 +47,7 @@ type breaker struct {
 	key  string // a key that the node held when the breaker was made; "" if unknown
 	all  *breakers
 
-	gate   atomic.Pointer[gobreaker.CircuitBreaker[any]]
+	gate   atomic.Pointer[gobreaker.TwoStepCircuitBreaker[any]]
 	open   atomic.Bool           // open or half-open
 	probed atomic.Int64          // when the last probe was sent, in Unix nanoseconds
 	named  atomic.Int64          // when a redirection last named the node, in Unix nanoseconds
@@ -71,7 +71,7 @@ func (s *server) clientOf(b *breaker) redis.UniversalClient {
 	return s.rdb
 }
 
-func newBreakers(rdb redis.UniversalClient, onChange []func(BreakerChange)) *breakers {
+func newBreakers(rdb redis.UniversalClient, onChange []func(node, from, to string)) *breakers {
 	b := &breakers{onChange: onChange}
 	address := ""
 	switch rdb := rdb.(type) {
@@ -135,25 +135,69 @@ func (b *breakers) newBreaker(address, key string) *breaker {
 	return made
 }
 
-// execute calls send, unless the node is left alone. It reports whether it did. send returns the
-// error to count; see breakerError.
-func (b *breaker) execute(send func() (any, error)) bool {
-	defer b.changes.tell()
+// through sends a call, unless the breaker of its node is open, and reports the outcome to the
+// breaker. A call without keys has no known node and no breaker. A node of a cluster may redirect the
+// call to another node, whose breaker then counts. If that one is open, the call can probe it.
+func (s *server) through(ctx *bounded, call *call) (any, error) {
+	node := s.breakers.of(ctx, call.keys)
+	if node == nil {
+		s.send(ctx, nil, nil, call)
+		return ctx.sent.reply, ctx.sent.err
+	}
+	for gate := node; ; gate = ctx.sent.at {
+		count, ok := gate.enter()
+		if !ok {
+			s.reload(ctx) // the keys may be on another node by now
+			ctx.sent.at = gate
+			return nil, gate.openError(call)
+		}
+		s.send(ctx, gate, node, call)
+		at, err := ctx.sent.at, ctx.sent.err
+		switch {
+		case at == gate:
+			count(s.breakerError(ctx, gate, err))
+		case gate == node: // it replied with the redirection
+			count(s.breakerError(ctx, gate, nil))
+		default:
+			count(errSaysNothing)
+		}
+		gate.changes.tell()
+		switch {
+		case !ctx.sent.stopped:
+			if at != gate {
+				if count, ok := at.enter(); ok {
+					count(s.breakerError(ctx, at, err))
+					at.changes.tell()
+				}
+			}
+			return ctx.sent.reply, err
+		case gate != node:
+			return nil, at.openError(call)
+		}
+	}
+}
+
+// enter returns a function to which the caller of a call gives its error, as breakerError returns
+// it. It returns false if the node is left alone.
+func (b *breaker) enter() (count func(error), ok bool) {
 	gate := b.gate.Load()
-	switch _, err := gate.Execute(send); err {
-	case gobreaker.ErrOpenState:
-		return false
+	count, err := gate.Allow()
+	switch err {
+	case nil:
+		return count, true
 	case gobreaker.ErrTooManyRequests: // a probe waits for its reply
 		last := b.probed.Load()
 		now := time.Now().UnixNano()
-		if now-last < int64(probeFor) || !b.probed.CompareAndSwap(last, now) {
-			return false
-		}
-		if _, err := send(); replied(err) {
-			b.changes.shut(gate)
+		if now-last >= int64(probeFor) && b.probed.CompareAndSwap(last, now) {
+			return func(err error) {
+				if replied(err) {
+					b.changes.shut(gate)
+				}
+			}, true
 		}
 	}
-	return true
+	b.changes.tell()
+	return nil, false
 }
 
 const sweepEvery = time.Second
@@ -255,7 +299,7 @@ func (b *bounded) saysNothing(err error) bool {
 
 // openError returns the error for a call that is not sent because the breaker of its node is open.
 func (b *breaker) openError(call *call) *Error {
-	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
+	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, Type: typeUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()

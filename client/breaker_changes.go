@@ -17,11 +17,13 @@ type changes struct {
 	mu      sync.Mutex
 	shown   gobreaker.State // the state that the observers know, or will know
 	ended   bool            // the breaker is out of use, and nothing changes any more
-	queue   []BreakerChange
+	queue   []breakerChange
 	telling bool
 
 	waiting atomic.Bool // whether queue has changes
 }
+
+type breakerChange struct{ node, from, to string }
 
 // init gives b its first gate.
 func (c *changes) init(b *breaker) {
@@ -30,9 +32,9 @@ func (c *changes) init(b *breaker) {
 }
 
 // newGate returns a closed circuit breaker of gobreaker.
-func (c *changes) newGate() *gobreaker.CircuitBreaker[any] {
-	var gate *gobreaker.CircuitBreaker[any]
-	gate = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
+func (c *changes) newGate() *gobreaker.TwoStepCircuitBreaker[any] {
+	var gate *gobreaker.TwoStepCircuitBreaker[any]
+	gate = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      openFor,
 		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
@@ -57,7 +59,7 @@ func (c *changes) set(to gobreaker.State) {
 	}
 	b := c.of
 	if len(b.all.onChange) > 0 {
-		c.queue = append(c.queue, BreakerChange{Node: b.node, From: c.shown.String(), To: to.String()})
+		c.queue = append(c.queue, breakerChange{b.node, c.shown.String(), to.String()})
 		c.waiting.Store(true)
 	}
 	c.shown = to
@@ -71,7 +73,7 @@ func (c *changes) set(to gobreaker.State) {
 }
 
 // shut closes the breaker, although a probe that gate let pass still waits for its reply.
-func (c *changes) shut(gate *gobreaker.CircuitBreaker[any]) {
+func (c *changes) shut(gate *gobreaker.TwoStepCircuitBreaker[any]) {
 	func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -115,7 +117,7 @@ func (c *changes) tellOne() bool {
 		c.mu.Unlock()
 	}()
 	for _, f := range c.of.all.onChange {
-		f(change)
+		f(change.node, change.from, change.to)
 	}
 	return true
 }

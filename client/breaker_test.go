@@ -91,7 +91,7 @@ func TestAnotherProbeIsSent(t *testing.T) {
 		for range 3 {
 			check(t, second(c.Allow(t.Context(), "k", perDay)))
 		}
-		want := []client.BreakerChange{{From: "closed", To: "open"}, {From: "open", To: "half-open"}, {From: "half-open", To: "closed"}}
+		want := changesOf("localhost:6379")
 		if !slices.Equal(h.changes, want) {
 			t.Errorf("%+v, want %+v", h.changes, want)
 		}
@@ -106,9 +106,9 @@ func TestAnObserverOfBreakersDelaysNobody(t *testing.T) {
 	var c *client.Client
 	var mu sync.Mutex
 	var changes []string
-	c = newClient(t, rdb, client.WithTimeout(20*time.Millisecond), client.WithObserver(client.Observer{Breaker: func(change client.BreakerChange) {
+	c = newClient(t, rdb, client.WithTimeout(20*time.Millisecond), client.WithObserver(client.Observer{Breaker: func(_, from, to string) {
 		mu.Lock()
-		changes = append(changes, change.From+" "+change.To)
+		changes = append(changes, from+" "+to)
 		first := len(changes) == 1
 		mu.Unlock()
 		if first {
@@ -164,9 +164,9 @@ func newMoving(t *testing.T, addr string) *moving {
 	t.Helper()
 	m := &moving{}
 	m.primary.Store(&addr)
-	m.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+	m.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: true, ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: *m.primary.Load()}}}}, nil
-	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	}, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = m.Close() })
 	return m
 }
@@ -177,14 +177,14 @@ func TestBreakersOfNodesThatLeft(t *testing.T) {
 	m := newMoving(t, server.Addr)
 	var mu sync.Mutex
 	open := map[string]int{} // by port, because go-redis leaves out the host
-	c := newClient(t, m.ClusterClient, client.WithObserver(client.Observer{Breaker: func(change client.BreakerChange) {
-		_, port, _ := net.SplitHostPort(change.Node)
+	c := newClient(t, m.ClusterClient, client.WithObserver(client.Observer{Breaker: func(node, from, to string) {
+		_, port, _ := net.SplitHostPort(node)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case change.From == "closed":
+		case from == "closed":
 			open[port]++
-		case change.To == "closed":
+		case to == "closed":
 			open[port]--
 		}
 	}}))
@@ -261,7 +261,7 @@ func TestSharedBreakerIsOpenWhenTheNodesAreKnown(t *testing.T) {
 	m, f := newMoving(t, server.Addr), &firstAfter{release: make(chan struct{})}
 	m.AddHook(f)
 	var state atomic.Pointer[string]
-	c := newClient(t, m.ClusterClient, client.WithObserver(client.Observer{Breaker: func(change client.BreakerChange) { state.Store(&change.To) }}))
+	c := newClient(t, m.ClusterClient, client.WithObserver(client.Observer{Breaker: func(_, _, to string) { state.Store(&to) }}))
 	var first sync.WaitGroup
 	first.Go(func() { check(t, second(c.Allow(t.Context(), "k", plenty))) })
 	eventually(t, "the first call is sent", func() bool { return f.n.Load() == 1 })

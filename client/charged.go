@@ -63,7 +63,7 @@ func (r Result) Charged(req Request) ([]int64, error) {
 }
 
 // byFallback reports whether a Fallback decided.
-func (r Result) byFallback() bool { return r.Source == SourceLocal || r.Source == SourcePolicy }
+func (r Result) byFallback() bool { return r.Source == sourceLocal || r.Source == sourcePolicy }
 
 func isPolicy(limit Limit) bool { return strings.HasPrefix(string(limit), "@") }
 

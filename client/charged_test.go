@@ -14,10 +14,10 @@ import (
 )
 
 func TestCharged(t *testing.T) {
-	lost := &client.Result{Source: client.SourcePolicy, Allowed: true, Err: client.ErrOutcomeUnknown}
-	down := &client.Result{Source: client.SourceLocal, Allowed: true, Err: client.ErrUnavailable}
+	lost := &client.Result{Source: "policy", Allowed: true, Err: client.ErrOutcomeUnknown}
+	down := &client.Result{Source: "local", Allowed: true, Err: client.ErrUnavailable}
 	denied := func(index int) *client.Result {
-		return &client.Result{Allowed: true, Shadow: &client.Shadow{Index: index}}
+		return &client.Result{Allowed: true, Shadow: &client.Result{Index: index}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -31,35 +31,35 @@ func TestCharged(t *testing.T) {
 	}{
 		{"allowed", "1/s 1/s", 2, []int64{3, 5}, false, &client.Result{Allowed: true}, []int64{3, 5}, nil},
 		{"one", "1/s", 1, nil, false, &client.Result{Allowed: true}, []int64{1}, nil},
-		{"from a batch", "1/s", 1, nil, false, &client.Result{Allowed: true, Source: client.SourceBatch}, []int64{1}, nil},
+		{"from a batch", "1/s", 1, nil, false, &client.Result{Allowed: true, Source: "batch"}, []int64{1}, nil},
 		{"denied", "1/s", 1, nil, false, &client.Result{}, []int64{0}, nil},
-		{"from memory", "1/s", 1, nil, false, &client.Result{Source: client.SourceMemory}, []int64{0}, nil},
+		{"from memory", "1/s", 1, nil, false, &client.Result{Source: "memory"}, []int64{0}, nil},
 		{"no server", "1/s", 1, nil, false, down, []int64{0}, nil},
 		{"lost", "1/s", 1, nil, false, lost, []int64{0}, client.ErrOutcomeUnknown},
-		{"lost and denied", "1/s", 1, nil, false, &client.Result{Source: client.SourceLocal, Err: client.ErrOutcomeUnknown}, []int64{0}, client.ErrOutcomeUnknown},
+		{"lost and denied", "1/s", 1, nil, false, &client.Result{Source: "local", Err: client.ErrOutcomeUnknown}, []int64{0}, client.ErrOutcomeUnknown},
 		{"up to", "1/s", 1, []int64{9}, true, &client.Result{Allowed: true, Taken: 4}, []int64{4}, nil},
-		{"not the request", "1/s", 2, nil, false, &client.Result{Allowed: true}, nil, client.ErrBadKeys},
+		{"not the request", "1/s", 2, nil, false, &client.Result{Allowed: true}, nil, typed("bad_keys")},
 
-		{"shadow that allows", "@a", 1, nil, false, &client.Result{Allowed: true, Shadow: &client.Shadow{Allowed: true, Index: 1}}, []int64{1}, nil},
+		{"shadow that allows", "@a", 1, nil, false, &client.Result{Allowed: true, Shadow: &client.Result{Allowed: true, Index: 1}}, []int64{1}, nil},
 		{"shadow", "@a", 2, []int64{3, 5}, false, denied(2), []int64{0, 0}, nil},
 		{"between limits", "1/s @a 1/s", 4, []int64{2}, false, denied(3), []int64{2, 0, 0, 2}, nil},
 		{"first of two", "@a @b", 2, nil, false, denied(1), []int64{0, 1}, nil},
 		{"second of two", "@a @b", 2, nil, false, denied(2), []int64{1, 0}, nil},
-		{"up to, shadow", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Shadow{Allowed: true, Taken: 2, Index: 2}}, []int64{4, 2}, nil},
-		{"up to, shadow that denies", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Shadow{Index: 2}}, []int64{4, 0}, nil},
+		{"up to, shadow", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Result{Allowed: true, Taken: 2, Index: 2}}, []int64{4, 2}, nil},
+		{"up to, shadow that denies", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Result{Index: 2}}, []int64{4, 0}, nil},
 	} {
 		req := client.Request{Keys: []string{"a", "b", "c", "d"}[:tt.keys], Costs: tt.costs, UpTo: tt.upTo}
 		for limit := range strings.FieldsSeq(tt.limits) {
 			req.Limits = append(req.Limits, client.Limit(limit))
 		}
-		if got, err := tt.res.Charged(req); !slices.Equal(got, tt.want) || !errors.Is(err, tt.err) {
+		if got, err := tt.res.Charged(req); !slices.Equal(got, tt.want) || !is(err, tt.err) {
 			t.Errorf("%s: %v, %v; want %v, %v", tt.name, got, err, tt.want, tt.err)
 		}
 	}
 }
 
-// If a fallback decided because a reply was lost, a Hold and a Reservation give nothing back, and
-// say that the units may have been charged.
+// If a fallback decided because a reply was lost, an Estimate gives nothing back, and says that the
+// units may have been charged, as Charged does.
 func TestLostReplyIsNotGivenBack(t *testing.T) {
 	for name, fallback := range map[string]client.Fallback{"FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1)} {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestLostReplyIsNotGivenBack(t *testing.T) {
 				ctx, h := t.Context(), &heard{}
 				c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(fallback), client.WithObserver(h.observer()))
 				v.refuse = func(string, int) (error, error) { return nil, context.DeadlineExceeded }
-				hold := must[*client.Hold](t)(c.Hold(ctx, "k", "100/d", 40))
-				r := must[*client.Reservation](t)(c.ReserveN(ctx, "r", "100/d", 40))
+				hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", "100/d", 40)))
+				taken := must[client.Result](t)(c.AllowN(ctx, "r", "100/d", 40))
 				v.refuse = nil
 				h.calls = nil
 				want := `ratelimit: refund "rl:k": not sent, since the units may not have been taken: the outcome of the take is unknown (ratelimit: take "rl:k": sent, but the reply was lost;`
@@ -78,10 +78,10 @@ func TestLostReplyIsNotGivenBack(t *testing.T) {
 							t.Errorf("settled with %d: %v", actual, err)
 						}
 					}
-					wantClasses(t, "canceled", r.Cancel(ctx), client.ErrOutcomeUnknown, client.ErrUnavailable)
+					wantClasses(t, "charged", second(taken.Charged(client.For("r", "100/d", 40))), client.ErrOutcomeUnknown, client.ErrUnavailable)
 				}
-				if len(h.calls) != 8 {
-					t.Errorf("observed %d calls, want 8", len(h.calls))
+				if len(h.calls) != 6 {
+					t.Errorf("observed %d calls, want 6", len(h.calls))
 				}
 				if n, m := left(t, plain, "k", "100/d"), left(t, plain, "r", "100/d"); n != 60 || m != 60 || v.seen("refund") != 0 {
 					t.Errorf("%d and %d are left after %d refunds", n, m, v.seen("refund"))
@@ -97,9 +97,9 @@ func TestSettleOfNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
 		c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(client.FailOpen))
 		v.refuse = func(string, int) (error, error) { return answered("LOADING"), nil }
-		hold := must[*client.Hold](t)(c.Hold(t.Context(), "k", "100/d", 0))
+		hold := must[*client.Estimate](t)(c.Estimate(t.Context(), client.For("k", "100/d", 0)))
 		v.refuse = nil
-		if res, err := hold.Settle(t.Context(), 5); err != nil || res.Source != client.SourcePolicy || left(t, plain, "k", "100/d") != 100 {
+		if res, err := hold.Settle(t.Context(), 5); err != nil || res.Source != "policy" || left(t, plain, "k", "100/d") != 100 {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
@@ -127,31 +127,26 @@ func TestShadowIsNotGivenBack(t *testing.T) {
 			must[client.Result](t)(c.AllowN(ctx, key, day, 30))
 		}
 		// Under the shadow policy alone.
-		r := must[*client.Reservation](t)(c.ReserveN(ctx, keys[0], "@new", 20))
-		if err := r.Cancel(ctx); err != nil || !r.OK() {
-			t.Error(err)
-		}
-		want("a reservation", 30)
-		hold := must[*client.Hold](t)(c.Hold(ctx, keys[0], "@new", 20))
+		hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For(keys[0], "@new", 20)))
 		if res, err := hold.Settle(ctx, 5); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v", res, err)
 		}
 		want("a hold", 30)
-		hold = must[*client.Hold](t)(c.Hold(ctx, keys[0], "@new", 10))
+		hold = must[*client.Estimate](t)(c.Estimate(ctx, client.For(keys[0], "@new", 10)))
 		must[client.Result](t)(hold.Settle(ctx, 2))
 		want("a hold that it allows", 32)
-		must[client.Result](t)(c.RefundN(ctx, keys[0], "@new", 2))
+		must[client.Result](t)(c.Refund(ctx, client.For(keys[0], "@new", 2)))
 
 		// Beside an enforced limit, and two of them at once.
 		for _, actual := range []int64{5, 25} {
-			hold = must[*client.Hold](t)(c.HoldRequest(ctx, client.Request{Keys: keys, Limits: []client.Limit{"@new", day, "@more"}, Costs: []int64{20}}))
+			hold = must[*client.Estimate](t)(c.Estimate(ctx, client.Request{Keys: keys, Limits: []client.Limit{"@new", day, "@more"}, Costs: []int64{20}}))
 			want("an estimate", 30, 50, 30)
-			if res := hold.Result(); res.Each != nil || res.Shadow == nil || res.Shadow.Allowed {
+			if res := hold.Result; res.Each != nil || res.Shadow == nil || res.Shadow.Allowed {
 				t.Errorf("%+v", res)
 			}
 			must[client.Result](t)(hold.Settle(ctx, actual))
 			want("a settlement", 30, 30+actual, 30)
-			must[client.Result](t)(c.RefundN(ctx, keys[1], day, actual))
+			must[client.Result](t)(c.Refund(ctx, client.For(keys[1], day, actual)))
 		}
 	}, embedded.WithLibrary(build.Text()))
 }
@@ -205,7 +200,7 @@ func TestChargedBySeveralShadows(t *testing.T) {
 			n, err := must[client.Result](t)(c.Take(ctx, each)).Charged(each)
 			took("Take", n, err)
 			must[int64](t)(c.Reset(ctx, keys...))
-			hold := must[*client.Hold](t)(c.HoldRequest(ctx, req))
+			hold := must[*client.Estimate](t)(c.Estimate(ctx, req))
 			took("Hold", tt.want, nil)
 			must[client.Result](t)(hold.Settle(ctx, 0))
 			if got := all(); slices.Max(got) > 0 {
@@ -227,8 +222,8 @@ func TestChargedBySeveralShadows(t *testing.T) {
 		must[client.Result](t)(c.Take(ctx, client.Request{Keys: queue, Limits: []client.Limit{"@queue"}}))
 		must[client.Result](t)(c.Take(ctx, client.Request{Keys: keys[:2], Limits: []client.Limit{"@two"}, Costs: []int64{5}}))
 		turn := client.Request{Keys: append(keys[:3:3], queue...), Limits: []client.Limit{"@two", "@one", "@queue"}, Costs: []int64{5, 70, 5, 1, 1}}
-		var limited *client.LimitedError
-		if err := c.WaitRequest(ctx, turn, time.Now().Add(time.Second)); !errors.As(err, &limited) {
+		var limited *client.Error
+		if err := c.Wait(ctx, until(turn, time.Now().Add(time.Second))); !asLimited(err, &limited) {
 			t.Error(err)
 		}
 		if got := all()[:3]; !slices.Equal(got, []int64{5, 5, 0}) || left(t, c, queue[1], "fixed_window 20/d") != 19 {

@@ -27,52 +27,38 @@ const contract = 1
 // such as a missing library, does not end by itself.
 //
 // In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
-// limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed],
-// [ErrNoPermission], [ErrBadReply] or, for wrong limits, [ErrMisconfigured] with [ErrBadLimit] or
-// [ErrNoPolicy]. Like any call, it returns within the client's timeout.
+// limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed] or,
+// for wrong limits, [ErrMisconfigured], or its Type is "no_permission" or "bad_reply". Like any call,
+// it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
 	if err := c.server.ready(ctx, &call{verb: "check"}); err != nil {
 		return err
 	}
-	limited := c.server.bounded(ctx)
+	limited := c.bounded(ctx)
 	defer limited.release()
-	found := make(chan error, 1)
-	// Some Redis clients ignore deadlines. Check is rarely called, so an extra goroutine is cheap
-	// enough.
-	if !c.server.lifetime.run(func() {
-		var mu sync.Mutex
-		var faults []*Error
-		err := c.server.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
-			fault := checkOne(ctx, rdb, limits)
-			if _, single := c.server.rdb.(*redis.Client); single && fault == nil {
-				fault = inCluster(ctx, rdb)
-			}
-			if fault != nil {
-				fault.Op = "check"
-				fault.sentence = name + fault.sentence
-				mu.Lock()
-				defer mu.Unlock()
-				faults = append(faults, fault)
-			}
-		})
-		switch {
-		case len(faults) > 0:
-			found <- slices.MinFunc(faults, func(a, b *Error) int { return cmp.Compare(a.sentence, b.sentence) })
-		case err != nil:
-			found <- newError(limited, "check", nil, err, false)
-		default:
-			found <- nil
+	var mu sync.Mutex
+	var faults []*Error
+	err = c.server.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
+		fault := checkOne(ctx, rdb, limits)
+		if _, single := c.server.rdb.(*redis.Client); single && fault == nil {
+			fault = inCluster(ctx, rdb)
 		}
-	}) {
-		return afterClose("check", nil)
+		if fault != nil {
+			fault.Op = "check"
+			fault.sentence = name + fault.sentence
+			mu.Lock()
+			defer mu.Unlock()
+			faults = append(faults, fault)
+		}
+	})
+	switch {
+	case len(faults) > 0:
+		return slices.MinFunc(faults, func(a, b *Error) int { return cmp.Compare(a.sentence, b.sentence) })
+	case err != nil:
+		return newError(limited, "check", nil, err, false)
 	}
-	select {
-	case err := <-found:
-		return err
-	case <-limited.wait():
-		return newError(limited, "check", nil, ended(limited), false)
-	}
+	return nil
 }
 
 // eachPrimary calls f for every primary, concurrently. name is the beginning of errors about the
@@ -109,7 +95,7 @@ func inCluster(ctx context.Context, node redis.UniversalClient) *Error {
 	}
 	shards = slices.DeleteFunc(shards, func(shard redis.ClusterShard) bool { return len(shard.Slots) == 0 })
 	if len(shards) > 1 {
-		return fault(ErrUnavailable, "the server has only part of the keys of a cluster of %d shards; %s", len(shards), useCluster)
+		return fault(typeUnavailable, "the server has only part of the keys of a cluster of %d shards; %s", len(shards), useCluster)
 	}
 	return nil
 }
@@ -133,9 +119,9 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	}
 	switch {
 	case got.Contract < contract:
-		return fault(ErrNotDeployed, "the library speaks contract %d, and this client contract %d; deploy the library of this client's version", got.Contract, contract)
+		return fault(typeNotDeployed, "the library speaks contract %d, and this client contract %d; deploy the library of this client's version", got.Contract, contract)
 	case got.Contract > contract:
-		return fault(ErrBadReply, "the library speaks contract %d, and this client contract %d; build the program with a newer client", got.Contract, contract)
+		return fault(typeBadReply, "the library speaks contract %d, and this client contract %d; build the program with a newer client", got.Contract, contract)
 	}
 	var wrong []*Error
 	for i, limit := range limits {
@@ -150,7 +136,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	for i, err := range wrong {
 		all[i], texts[i] = err, err.sentence
 	}
-	return &Error{Err: errors.Join(all...), class: wrong[0].class, sentence: strings.Join(texts, "; and ")}
+	return &Error{Err: errors.Join(all...), Type: wrong[0].Type, sentence: strings.Join(texts, "; and ")}
 }
 
 func infoCommand(ctx context.Context, args ...any) *command {
@@ -182,7 +168,7 @@ func sendTogether(ctx context.Context, rdb redis.UniversalClient, calls []*comma
 func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Error {
 	name, isPolicy := strings.CutPrefix(string(limit), "@")
 	if isPolicy && !slices.Contains(info.Policies, name) {
-		return fault(ErrNoPolicy, "the library has no policy %s, it has %s; deploy a build that has it", limit, listed(info.Policies))
+		return fault(typeNoPolicy, "the library has no policy %s, it has %s; deploy a build that has it", limit, listed(info.Policies))
 	}
 	err := asked.Err()
 	if err == nil {
@@ -190,18 +176,18 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	}
 	e := newError(ctx, "info", nil, err, false)
 	switch {
-	case e.class == ErrBadLimit && strings.HasSuffix(e.sentence, forLeases):
+	case e.Type == typeBadLimit && strings.HasSuffix(e.sentence, forLeases):
 		// ratelimit_info rejects every limit for leases, even a valid one.
 		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
 			return nil
 		} else if err != nil {
-			return fault(ErrBadLimit, "BADLIMIT %q: %v", string(limit), err)
+			return fault(typeBadLimit, "BADLIMIT %q: %v", string(limit), err)
 		}
-	case e.class == ErrBadArgs: // an older library, whose ratelimit_info does not accept a limit
+	case e.Type == typeBadArgs: // an older library, whose ratelimit_info does not accept a limit
 		if isPolicy {
 			return nil
 		}
-		return fault(ErrNotDeployed, "the library is too old to check %q; deploy the library of this client's version", string(limit))
+		return fault(typeNotDeployed, "the library is too old to check %q; deploy the library of this client's version", string(limit))
 	}
 	return e
 }
@@ -221,7 +207,7 @@ func listed(names []string) string {
 	return "@" + strings.Join(names, ", @")
 }
 
-func fault(class error, format string, args ...any) *Error {
+func fault(kind string, format string, args ...any) *Error {
 	text := fmt.Sprintf(format, args...)
-	return &Error{Err: errors.New(text), class: class, sentence: text}
+	return &Error{Err: errors.New(text), Type: kind, sentence: text}
 }

@@ -61,7 +61,7 @@ func BenchmarkSharedRoundTrips(b *testing.B) {
 	b.Cleanup(server.Stop)
 	deploy(b, connect(b, redis.Options{Addr: server.Addr}))
 	clients := [2]*client.Client{}
-	for i, opts := range [2][]client.Option{{client.WithoutSharedRoundTrips()}, nil} {
+	for i, opts := range [2][]client.Option{{client.Alone()}, nil} {
 		clients[i] = must[*client.Client](b)(client.Open("redis://"+server.Addr, append(opts, client.WithTimeout(slow))...))
 		defer func() { _ = clients[i].Close() }()
 	}

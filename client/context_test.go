@@ -14,15 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
-
-// deaf is a custom client that ignores contexts.
-type deaf struct{ redis.UniversalClient }
-
-func (d deaf) Process(_ context.Context, cmd redis.Cmder) error {
-	return d.UniversalClient.Process(context.Background(), cmd)
-}
 
 // startSentinel starts a Sentinel that monitors the primary "main" at addr, and returns its
 // address.
@@ -37,7 +31,7 @@ func startSentinel(t *testing.T, addr string) string {
 // behindSentinel returns a failover client that finds the primary at addr through a Sentinel.
 func behindSentinel(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{startSentinel(t, addr)}})
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{ContextTimeoutEnabled: true, MasterName: "main", SentinelAddrs: []string{startSentinel(t, addr)}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
@@ -63,13 +57,9 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 		},
 		"Ring": func(t *testing.T) (redis.UniversalClient, *proxy) {
 			p := startProxy(t, server.Addr)
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
+			ring := redis.NewRing(&redis.RingOptions{ContextTimeoutEnabled: true, Addrs: map[string]string{"one": p.addr()}})
 			t.Cleanup(func() { _ = ring.Close() })
 			return ring, p
-		},
-		"one that ignores contexts": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.Addr)
-			return deaf{connect(t, redis.Options{Addr: p.addr()})}, p
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,28 +104,18 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
 	once := req
 	once.OnceKey, once.OnceTTL, once.UsageKey = key+":once", time.Minute, key+":usage"
-	lease := c.Lease(key+":lease", client.Concurrency(1, time.Minute), "id")
+	lease := c.Lease(key+":lease", limits.Concurrency(1, time.Minute), "id")
 	return map[string]func() error{
 		"Allow":           func() error { return second(c.Allow(ctx, key, perDay)) },
 		"AllowN":          func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
-		"AllowAtMost":     func() error { return second(c.AllowAtMost(ctx, key, perDay, 2)) },
-		"Wait":            func() error { return c.Wait(ctx, key, perDay) },
-		"WaitN":           func() error { return c.WaitN(ctx, key, perDay, 2) },
-		"WaitRequest":     func() error { return c.WaitRequest(ctx, req, time.Time{}) },
-		"Reserve":         func() error { return second(c.Reserve(ctx, key, perDay)) },
-		"ReserveN":        func() error { return second(c.ReserveN(ctx, key, perDay, 2)) },
-		"Hold":            func() error { return second(c.Hold(ctx, key, perDay, 2)) },
-		"HoldRequest":     func() error { return second(c.HoldRequest(ctx, req)) },
+		"Wait":            func() error { return c.Wait(ctx, client.For(key, perDay)) },
+		"Estimate":        func() error { return second(c.Estimate(ctx, req)) },
 		"Take":            func() error { return second(c.Take(ctx, req)) },
 		"Take with a key": func() error { return second(c.Take(ctx, once)) },
-		"Peek":            func() error { return second(c.Peek(ctx, key, perDay)) },
-		"PeekN":           func() error { return second(c.PeekN(ctx, key, perDay, 2)) },
-		"PeekRequest":     func() error { return second(c.PeekRequest(ctx, req)) },
+		"Peek":            func() error { return second(c.Peek(ctx, client.For(key, perDay))) },
 		"Refund":          func() error { return second(c.Refund(ctx, req)) },
-		"RefundN":         func() error { return second(c.RefundN(ctx, key, perDay, 2)) },
 		"Reset":           func() error { return second(c.Reset(ctx, key)) },
-		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
-		"BlockAtLeast":    func() error { return c.BlockAtLeast(ctx, time.Minute, key) },
+		"Block":           func() error { return c.Block(ctx, client.Block{For: time.Minute}, key) },
 		"Unblock":         func() error { return second(c.Unblock(ctx, key)) },
 		"Override":        func() error { return c.Override(ctx, perDay, time.Minute, key) },
 		"EndOverride":     func() error { return second(c.EndOverride(ctx, key)) },
@@ -144,7 +124,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Info":            func() error { return second(c.Info(ctx)) },
 		"Lease.Acquire":   func() error { return second(lease.Acquire(ctx)) },
 		"Lease.Wait":      func() error { return lease.Wait(ctx) },
-		"Lease.Hold":      func() error { return lease.Hold(ctx, func(context.Context) error { return errors.New("held") }) },
+		"Lease.Run":       func() error { return lease.Run(ctx, func(context.Context) error { return errors.New("held") }) },
 		"Lease.Renew":     func() error { return second(lease.Renew(ctx)) },
 		"Lease.Release":   func() error { return second(lease.Release(ctx)) },
 	}

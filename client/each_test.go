@@ -19,7 +19,7 @@ func eachOf(costs ...int64) client.Request {
 	return client.Request{Keys: []string{"{a}:user", "{a}"}, Limits: []client.Limit{"2/10s", "100/m"}, Costs: costs, Each: true}
 }
 
-func wantEach(t *testing.T, name string, got client.Result, err error, want ...client.KeyResult) {
+func wantEach(t *testing.T, name string, got client.Result, err error, want ...client.Result) {
 	t.Helper()
 	if err != nil || !reflect.DeepEqual(got.Each, want) {
 		t.Errorf("%s: %+v, %v\nwant %+v", name, got.Each, err, want)
@@ -32,18 +32,18 @@ func TestEach(t *testing.T) {
 	ctx := t.Context()
 	upTo := eachOf(5)
 	upTo.UpTo = true
-	full := client.KeyResult{Allowed: true, Limit: 100, Remaining: 98, ResetAfter: 1200 * time.Millisecond}
+	full := client.Result{Allowed: true, Limit: 100, Remaining: 98, ResetAfter: 1200 * time.Millisecond}
 	for _, step := range []struct {
 		name string
 		call func(context.Context, client.Request) (client.Result, error)
 		req  client.Request
-		want []client.KeyResult
+		want []client.Result
 	}{
-		{"up to", c.Take, upTo, []client.KeyResult{{Allowed: true, Limit: 2, ResetAfter: 10 * time.Second}, full}},
-		{"denied by one", c.Take, eachOf(), []client.KeyResult{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
-		{"never", c.PeekRequest, eachOf(3, 1), []client.KeyResult{{Limit: 2, RetryAfter: client.Never, ResetAfter: 10 * time.Second}, full}},
-		{"up to, denied", c.Take, upTo, []client.KeyResult{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
-		{"refund", c.Refund, eachOf(1, 98), []client.KeyResult{{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 5 * time.Second}, {Allowed: true, Limit: 100, Remaining: 100}}},
+		{"up to", c.Take, upTo, []client.Result{{Allowed: true, Limit: 2, ResetAfter: 10 * time.Second}, full}},
+		{"denied by one", c.Take, eachOf(), []client.Result{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
+		{"never", c.Peek, eachOf(3, 1), []client.Result{{Limit: 2, RetryAfter: client.Never, ResetAfter: 10 * time.Second}, full}},
+		{"up to, denied", c.Take, upTo, []client.Result{{Limit: 2, RetryAfter: 5 * time.Second, ResetAfter: 10 * time.Second}, full}},
+		{"refund", c.Refund, eachOf(1, 98), []client.Result{{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 5 * time.Second}, {Allowed: true, Limit: 100, Remaining: 100}}},
 	} {
 		got, err := step.call(ctx, step.req)
 		wantEach(t, step.name, got, err, step.want...)
@@ -57,7 +57,7 @@ func TestEach(t *testing.T) {
 // A newer library may add elements to a reply. They do not change Result.Each.
 func TestEachOfANewerLibrary(t *testing.T) {
 	each := []any{integers(1, 2, 1, 0, 5000), integers(1, 100, 99, 0, 600)}
-	want := []client.KeyResult{
+	want := []client.Result{
 		{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 5 * time.Second},
 		{Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 600 * time.Millisecond},
 	}
@@ -81,7 +81,7 @@ func TestEachOnce(t *testing.T) {
 		must[client.Result](t)(c.Take(t.Context(), req))
 		req.Each = true
 		got, err := c.Take(t.Context(), req)
-		want := []client.KeyResult{{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Second}}
+		want := []client.Result{{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Second}}
 		if !first {
 			want = nil
 		}
@@ -101,8 +101,8 @@ func TestEachUnderAShadow(t *testing.T) {
 	req := one("k", "@try", 2)
 	req.Each = true
 	got, err := c.Take(t.Context(), req)
-	wantResult(t, "over the shadow", got, err, client.WithCharged(client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1, Source: client.SourceServer,
-		Shadow: &client.Shadow{RetryAfter: client.Never, Index: 1}, Each: []client.KeyResult{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}}, 0))
+	wantResult(t, "over the shadow", got, err, client.WithCharged(client.Result{Allowed: true, Limit: 1, Remaining: 1, Index: 1, Source: "server",
+		Shadow: &client.Result{RetryAfter: client.Never, Index: 1}, Each: []client.Result{{Limit: 1, Remaining: 1, RetryAfter: client.Never}}}, 0))
 }
 
 // A server decides a request with Each even if the client has units in a batch or remembers a
@@ -115,17 +115,17 @@ func TestEachAsksTheServer(t *testing.T) {
 	}
 	req := one("k", "100000/m")
 	req.Each = true
-	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != client.SourceServer || len(got.Each) != 1 {
+	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != "server" || len(got.Each) != 1 {
 		t.Errorf("beside a batch: %+v", got)
 	}
 	must[client.Result](t)(c.AllowN(t.Context(), "j", "2/h", 2))
 	must[client.Result](t)(c.Allow(t.Context(), "j", "2/h"))
-	if got := must[client.Result](t)(c.Allow(t.Context(), "j", "2/h")); got.Source != client.SourceMemory {
+	if got := must[client.Result](t)(c.Allow(t.Context(), "j", "2/h")); got.Source != "memory" {
 		t.Errorf("a remembered denial: %+v", got)
 	}
 	req = one("j", "2/h")
 	req.Each = true
-	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != client.SourceServer || len(got.Each) != 1 {
+	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != "server" || len(got.Each) != 1 {
 		t.Errorf("beside a denial: %+v", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestEachOfAnOlderLibrary(t *testing.T) {
 		_, err := c.Take(t.Context(), req)
 		wantClasses(t, "older library", err, client.ErrNotDeployed)
 	}
-	if got := must[client.Result](t)(c.PeekN(t.Context(), "k", "5/m", 0)); got.Remaining != 5 {
+	if got := must[client.Result](t)(c.Peek(t.Context(), client.For("k", "5/m", 0))); got.Remaining != 5 {
 		t.Errorf("%d are left of 5: something was counted", got.Remaining)
 	}
 }

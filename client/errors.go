@@ -5,51 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// Classes of errors, for errors.Is. Unless an error is also [ErrOutcomeUnknown], nothing was
-// counted or changed.
+// Errors to which a program may react, for errors.Is. [Error.Type] is finer. Unless an error is also
+// ErrOutcomeUnknown, nothing was counted or changed.
 var (
-	// ErrBadLimit means that the server cannot parse the limit.
-	ErrBadLimit = errors.New("bad limit")
-
-	// ErrBadCost means that a cost is not an integer from 0 to 2^53.
-	ErrBadCost = errors.New("bad cost")
-
-	// ErrBadKeys means that there is no key, a key is empty or given twice, or the number of keys
-	// does not match the limits.
-	ErrBadKeys = errors.New("bad keys")
-
-	// ErrBadArgs means that arguments contradict each other, for example two costs for three keys
-	// or an OnceKey without an OnceTTL, or that a duration or the id of a lease is out of range.
-	ErrBadArgs = errors.New("bad arguments")
-
-	// ErrBadState means that a key stores a value that the library did not write, or one of another
-	// kind, such as leases where the call needs counts.
-	ErrBadState = errors.New("bad state")
-
-	// ErrNoPolicy means that the library on the server has no policy of this name.
-	ErrNoPolicy = errors.New("no such policy")
-
-	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster, or have
-	// different hash tags in a call through a Ring.
-	ErrCrossSlot = errors.New("keys in different hash slots")
-
 	// ErrNotDeployed means that the server does not have the library, or that the library is too
 	// old for the call. Deploy the library with package loader.
 	ErrNotDeployed = errors.New("library not deployed")
-
-	// ErrNoPermission means that the server denies this user the login, the function, a command
-	// within the function, or the key. If it denies a command within the function, earlier commands
-	// of the function remain in effect; the error from a call that writes is then also
-	// ErrOutcomeUnknown.
-	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
 	// server cannot serve calls now (READONLY, OOM, BUSY, LOADING, CLUSTERDOWN and the like; see
@@ -59,49 +28,94 @@ var (
 
 	// ErrOutcomeUnknown means that the call may have been executed. Usually it was sent and no
 	// reply came. The error is then also [ErrUnavailable], and the call took effect once or not at
-	// all. Otherwise a reply came that does not say whether the call was executed. The error is
-	// then also [ErrBadReply], [ErrNoPermission] for a command within the function, or a server
-	// error that this package does not know. Calls that write nothing (Peek, Usage, Info) never
-	// return it.
+	// all. Otherwise a reply came that does not say whether the call was executed. Its Type is then
+	// "bad_reply", "no_permission" for a command within the function, or "" for a server error that
+	// this package does not know. Calls that write nothing (Peek, Usage, Info) never return it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
 	// ErrMisconfigured means that the call is wrong, and that no retry helps: the program or the
-	// deployed policies must be corrected. The error is also [ErrBadLimit], [ErrBadCost],
-	// [ErrBadKeys], [ErrBadArgs], [ErrBadState], [ErrNoPolicy] or [ErrCrossSlot]. A [Fallback] never
-	// replaces it. [Client.Check] finds wrong limits when the program starts.
+	// deployed policies must be corrected. The Type is "bad_limit", "bad_cost", "bad_keys",
+	// "bad_args", "bad_state", "no_policy" or "cross_slot". A [Fallback] never replaces it.
+	// [Client.Check] finds wrong limits when the program starts.
 	ErrMisconfigured = errors.New("misconfigured")
 
-	// ErrBadReply means that the server sent a reply that the library never sends, or one that is
-	// too large to be read. The function is not from this library, or not from this version, and
-	// its effect is not known: the error from a call that writes is also [ErrOutcomeUnknown].
-	ErrBadReply = errors.New("bad reply")
+	// ErrLimited means that a limit or a block prevents the operation for longer than the caller can
+	// wait: RetryAfter says for how long. It is the error of [Client.Wait], [Lease.Wait], [Lease.Run]
+	// and [Denied]. Nothing was taken, unless Error says that units could not be given back or are kept
+	// under an OnceKey. If the error matches ErrOutcomeUnknown, the units may have been taken, at most
+	// once.
+	ErrLimited = errors.New("limited")
 )
 
-// Error is the type of all errors that calls in this package return, except the [LimitedError] of a
-// failed wait. errors.Is matches it against the Err values above. errors.Is and errors.As also find
-// the error from go-redis, the network or the context. An Error is not modified after it is
-// returned, and is safe to share.
+// The values of Error.Type.
+const (
+	typeBadLimit     = "bad_limit"
+	typeBadCost      = "bad_cost"
+	typeBadKeys      = "bad_keys"
+	typeBadArgs      = "bad_args"
+	typeBadState     = "bad_state"
+	typeNoPolicy     = "no_policy"
+	typeCrossSlot    = "cross_slot"
+	typeNotDeployed  = "not_deployed"
+	typeNoPermission = "no_permission"
+	typeUnavailable  = "unavailable"
+	typeBadReply     = "bad_reply"
+	typeLimited      = "limited"
+)
+
+// Error is the type of all errors that calls in this package return. errors.Is matches it against
+// the Err values above. errors.Is and errors.As also find the error from go-redis, the network or
+// the context. An Error is not modified after it is returned, and is safe to share.
 type Error struct {
-	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",
+	// Op is the operation: "take" (Allow, AllowN, Take, Wait), "peek", "refund", "reset", "block",
 	// "unblock", "override", "override_end", "acquire", "renew", "release", "usage", "info" or "check".
 	Op string
+
+	// Type says what is wrong:
+	//   - "bad_limit": the server cannot parse the limit.
+	//   - "bad_cost": a cost is not an integer from 0 to 2^53.
+	//   - "bad_keys": there is no key, a key is empty or given twice, or the number of keys does not
+	//     match the limits.
+	//   - "bad_args": arguments contradict each other, for example two costs for three keys or an
+	//     OnceKey without an OnceTTL, or a duration or the id of a lease is out of range.
+	//   - "bad_state": a key stores a value that the library did not write, or one of another kind, such
+	//     as leases where the call needs counts.
+	//   - "no_policy": the library on the server has no policy of this name.
+	//   - "cross_slot": the keys of one call are in different hash slots of a cluster, or have different
+	//     hash tags in a call through a Ring.
+	//   - "not_deployed", "unavailable", "limited": see [ErrNotDeployed], [ErrUnavailable], [ErrLimited].
+	//   - "no_permission": the server denies this user the login, the function, a command within the
+	//     function, or the key. If it denies a command within the function, earlier commands of the
+	//     function remain in effect; the error from a call that writes is then also [ErrOutcomeUnknown].
+	//   - "bad_reply": the server sent a reply that the library never sends, or one that is too large to
+	//     be read. The function is not from this library, or not from this version, and its effect is
+	//     not known: the error from a call that writes is also [ErrOutcomeUnknown].
+	//   - "": the server's error is not known to this package.
+	Type string
 
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
 	// no error reply: the connection failed, or the reply was malformed.
 	Code string
 
-	// Keys are the keys of the call as sent, including the prefix.
+	// Keys are the keys of the call as sent, including the prefix. For an [ErrLimited], it is the key
+	// that denied or, if that is unknown, the first of them.
 	Keys []string
 
+	// RetryAfter is for an [ErrLimited]: a lower bound on the time until the operation can succeed. It
+	// is 0 if this is unknown, and [Never] if the operation needs more units than the limit can ever
+	// have.
+	RetryAfter time.Duration
+
 	// Err is the underlying error: the server's reply as a redis.Error, or the error from the
-	// connection or the context.
+	// connection or the context. For an [ErrLimited] it can be nil, or wrap several of these:
+	// context.DeadlineExceeded if the wait would outlast the context, the error of a context that ended
+	// during the wait, and the reason why no server decided (see Result.Err).
 	Err error
 
 	// Remedy is what a Go program or its operator can do. It is empty if no remedy is known, or if
 	// the server's reply contains it.
 	Remedy string
 
-	class    error  // one of the Err values except ErrOutcomeUnknown and ErrMisconfigured, or nil
 	unknown  bool   // whether the error also matches ErrOutcomeUnknown
 	sentence string // the problem: the part of Error() after the operation and the keys
 }
@@ -126,30 +140,36 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the class of the error, ErrOutcomeUnknown or ErrMisconfigured if it applies, and
-// the cause.
+// Unwrap returns the Err values that apply, and the cause.
 func (e *Error) Unwrap() []error {
-	all := []error{e.class, nil, e.Err}
-	switch {
-	case e.unknown:
-		all[1] = ErrOutcomeUnknown
-	case slices.Contains(misconfigured, e.class):
-		all[1] = ErrMisconfigured
+	all := make([]error, 0, 3)
+	switch e.Type {
+	case typeBadLimit, typeBadCost, typeBadKeys, typeBadArgs, typeBadState, typeNoPolicy, typeCrossSlot:
+		all = append(all, ErrMisconfigured)
+	case typeNotDeployed:
+		all = append(all, ErrNotDeployed)
+	case typeUnavailable:
+		all = append(all, ErrUnavailable)
+	case typeLimited:
+		all = append(all, ErrLimited)
 	}
-	return slices.DeleteFunc(all, func(err error) bool { return err == nil })
+	if e.unknown {
+		all = append(all, ErrOutcomeUnknown)
+	}
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
 }
 
-// misconfigured holds the classes of errors that are also ErrMisconfigured.
-var misconfigured = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
-
-// refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to classes.
-var refusals = map[string]error{
-	"BADARGS":  ErrBadArgs,
-	"BADLIMIT": ErrBadLimit,
-	"BADCOST":  ErrBadCost,
-	"BADKEYS":  ErrBadKeys,
-	"BADSTATE": ErrBadState,
-	"NOPOLICY": ErrNoPolicy,
+// refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to types.
+var refusals = map[string]string{
+	"BADARGS":  typeBadArgs,
+	"BADLIMIT": typeBadLimit,
+	"BADCOST":  typeBadCost,
+	"BADKEYS":  typeBadKeys,
+	"BADSTATE": typeBadState,
+	"NOPOLICY": typeNoPolicy,
 }
 
 // replies classifies the server's own errors, and five of the library's, by prefix. A prefix of one
@@ -157,39 +177,37 @@ var refusals = map[string]error{
 // except the two with noCommand: the function may have run other commands before the one that the
 // server refused.
 var replies = []struct {
-	prefix           string
-	class            error
-	sentence, remedy string
+	prefix, kind, sentence, remedy string
 }{
-	{"ERR Function not found", ErrNotDeployed, "the server does not have the library", deployIt},
-	{`RATELIMIT BADCOST "UPTO"`, ErrNotDeployed, "the library on the server is too old for UpTo", deployIt},
-	{`RATELIMIT BADLIMIT "EACH"`, ErrNotDeployed, "the library on the server is too old for Each", deployIt},
-	{`RATELIMIT BADCOST "FORCE"`, ErrNotDeployed, "the library on the server is too old for Force", deployIt},
-	{`RATELIMIT BADARGS "ONCE": not an option here`, ErrNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},
-	{`RATELIMIT BADARGS "EXTEND"`, ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
-	{"ERR unknown command", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
-	{"ERR Can not execute a script with write flag", ErrNotDeployed, "the function on the server writes, so it is not the library's", deployIt},
-	{"ERR wrong number of arguments for", ErrBadArgs, badForm, ""},
-	{"ERR Bad number of keys", ErrBadArgs, badForm, ""},
-	{"ERR Number of keys", ErrBadArgs, badForm, ""},
-	{"CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
-	{"NOPERM", ErrNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
-	{"ERR The user executing the script", ErrNoPermission, noCommand, grant},
-	{"ERR ACL failure in script", ErrNoPermission, noCommand, grant},
-	{"NOAUTH", ErrNoPermission, "the server requires a password", "write redis://:PASSWORD@host:port, or set Password in the options of the Redis client"},
-	{"WRONGPASS", ErrNoPermission, "the server refuses the login", "check the user name and the password"},
-	{"READONLY", ErrUnavailable, "the server is a read-only replica", "connect to its primary"},
-	{"OOM", ErrUnavailable, "the server is out of memory", "raise its maxmemory or free memory"},
-	{"BUSY", ErrUnavailable, "the server is busy with a script", tryLater},
-	{"LOADING", ErrUnavailable, "the server is still loading its data", tryLater},
-	{"MASTERDOWN", ErrUnavailable, "the server has lost its primary", tryLater},
-	{"NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes", tryLater},
-	{"CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now", tryLater},
-	{"TRYAGAIN", ErrUnavailable, "the cluster is moving these keys", tryLater},
-	{"MOVED", ErrUnavailable, redirected, useCluster},
-	{"ASK", ErrUnavailable, redirected, useCluster},
-	{"MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes", "read its log"},
-	{"ERR max number of clients reached", ErrUnavailable, "the server has too many connections", "raise its maxclients or use fewer connections"},
+	{"ERR Function not found", typeNotDeployed, "the server does not have the library", deployIt},
+	{`RATELIMIT BADCOST "UPTO"`, typeNotDeployed, "the library on the server is too old for UpTo", deployIt},
+	{`RATELIMIT BADLIMIT "EACH"`, typeNotDeployed, "the library on the server is too old for Each", deployIt},
+	{`RATELIMIT BADCOST "FORCE"`, typeNotDeployed, "the library on the server is too old for Force", deployIt},
+	{`RATELIMIT BADARGS "ONCE": not an option here`, typeNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},
+	{`RATELIMIT BADARGS "EXTEND"`, typeNotDeployed, "the library on the server is too old for a Block with Extend", deployIt},
+	{"ERR unknown command", typeNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
+	{"ERR Can not execute a script with write flag", typeNotDeployed, "the function on the server writes, so it is not the library's", deployIt},
+	{"ERR wrong number of arguments for", typeBadArgs, badForm, ""},
+	{"ERR Bad number of keys", typeBadArgs, badForm, ""},
+	{"ERR Number of keys", typeBadArgs, badForm, ""},
+	{"CROSSSLOT", typeCrossSlot, "the keys are in different hash slots", sameTag},
+	{"NOPERM", typeNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
+	{"ERR The user executing the script", typeNoPermission, noCommand, grant},
+	{"ERR ACL failure in script", typeNoPermission, noCommand, grant},
+	{"NOAUTH", typeNoPermission, "the server requires a password", "write redis://:PASSWORD@host:port, or set Password in the options of the Redis client"},
+	{"WRONGPASS", typeNoPermission, "the server refuses the login", "check the user name and the password"},
+	{"READONLY", typeUnavailable, "the server is a read-only replica", "connect to its primary"},
+	{"OOM", typeUnavailable, "the server is out of memory", "raise its maxmemory or free memory"},
+	{"BUSY", typeUnavailable, "the server is busy with a script", tryLater},
+	{"LOADING", typeUnavailable, "the server is still loading its data", tryLater},
+	{"MASTERDOWN", typeUnavailable, "the server has lost its primary", tryLater},
+	{"NOREPLICAS", typeUnavailable, "the server has too few replicas to accept writes", tryLater},
+	{"CLUSTERDOWN", typeUnavailable, "the cluster does not serve these keys now", tryLater},
+	{"TRYAGAIN", typeUnavailable, "the cluster is moving these keys", tryLater},
+	{"MOVED", typeUnavailable, redirected, useCluster},
+	{"ASK", typeUnavailable, redirected, useCluster},
+	{"MISCONF", typeUnavailable, "the server cannot save its data and so accepts no writes", "read its log"},
+	{"ERR max number of clients reached", typeUnavailable, "the server has too many connections", "raise its maxclients or use fewer connections"},
 }
 
 const (
@@ -200,6 +218,7 @@ const (
 	deployIt   = "deploy the library with: ratelimit deploy, or with package loader"
 	grant      = "grant the user the rules that loader.Rules returns"
 	useCluster = "write redis+cluster:// in its URL, or use redis.NewClusterClient"
+	sameTag    = "give all keys of one call the same hash tag, such as {user:42}"
 	tryLater   = "try again later"
 )
 
@@ -215,7 +234,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		_, unreadable = errors.AsType[*dialing.ReplyError](err)
 	}
 	if unreadable {
-		e.class, e.sentence = ErrBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
+		e.Type, e.sentence = typeBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
 		e.Remedy = "check that the address is that of a Redis or Valkey server"
 		e.doubt(written)
 		return e
@@ -236,13 +255,13 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial"
 	switch {
 	case undialled, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
-		e.class = ErrUnavailable
+		e.Type = typeUnavailable
 		e.sentence = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:
-		e.class, e.unknown = ErrUnavailable, true
+		e.Type, e.unknown = typeUnavailable, true
 		e.sentence = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
 	default:
-		e.class = ErrUnavailable
+		e.Type = typeUnavailable
 		e.sentence = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
 	return e
@@ -271,7 +290,7 @@ func lostAgain(ctx context.Context, first, last error, n int) error {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return &Error{
-		Op: e.Op, Keys: e.Keys, Err: err, class: ErrUnavailable, unknown: true,
+		Op: e.Op, Keys: e.Keys, Err: err, Type: typeUnavailable, unknown: true,
 		sentence: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
 	}
 }
@@ -302,7 +321,7 @@ func notSent(call *call, cause error) error {
 		return waitedInVain(call.keys, timeout)
 	}
 	return &Error{
-		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, class: ErrUnavailable,
+		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, Type: typeUnavailable,
 		sentence: fmt.Sprintf("not sent, because the context has ended (%v)", cause),
 	}
 }
@@ -311,7 +330,7 @@ func notSent(call *call, cause error) error {
 // code.
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), class: refusals[code]}
+	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), Type: refusals[code]}
 }
 
 // sortReply classifies an error reply. writes is true if the call is not read-only.
@@ -320,7 +339,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.Code, _, _ = strings.Cut(own, " ")
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) && (strings.Contains(r.prefix, " ") || e.Code == r.prefix) {
-			e.class, e.sentence, e.Remedy = r.class, r.sentence+" ("+text+")", r.remedy
+			e.Type, e.sentence, e.Remedy = r.kind, r.sentence+" ("+text+")", r.remedy
 			if r.sentence == noCommand {
 				e.doubt(writes)
 			}
@@ -328,7 +347,7 @@ func (e *Error) sortReply(text string, writes bool) {
 		}
 	}
 	if isOwn {
-		e.class, e.sentence = refusals[e.Code], own
+		e.Type, e.sentence = refusals[e.Code], own
 		return
 	}
 	e.sentence = "the server answered: " + text
@@ -347,7 +366,7 @@ func (e *Error) doubt(writes bool) {
 func badReply(op string, keys []string, want string, got any) *Error {
 	err := fmt.Errorf("%s returned %s, want %s", prefixOfFunctions+op, describe(got), want)
 	e := &Error{
-		Op: op, Keys: keys, Err: err, class: ErrBadReply, sentence: err.Error(),
+		Op: op, Keys: keys, Err: err, Type: typeBadReply, sentence: err.Error(),
 		Remedy: "check with Loader.Status whether the server has another library of this name",
 	}
 	e.doubt(op != "peek" && op != "usage" && op != "info")

@@ -30,19 +30,19 @@ func TestErrorsOfRealServers(t *testing.T) {
 
 	check("not deployed", c, "k", "5/m", "(ERR Function not found); deploy the library with: ratelimit deploy, or with package loader", client.ErrNotDeployed)
 	deploy(t, rdb)
-	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, client.ErrBadLimit)
-	check("empty limit", c, "k", "", `BADLIMIT ""`, client.ErrBadLimit)
-	check("policy", c, "k", "@none", `NOPOLICY "@none"`, client.ErrNoPolicy)
+	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, typed("bad_limit"))
+	check("empty limit", c, "k", "", `BADLIMIT ""`, typed("bad_limit"))
+	check("policy", c, "k", "@none", `NOPOLICY "@none"`, typed("no_policy"))
 	require(t, rdb.LPush(ctx, "list", "x").Err())
-	check("state", c, "list", "5/m", `BADSTATE key "list"`, client.ErrBadState)
+	check("state", c, "list", "5/m", `BADSTATE key "list"`, typed("bad_state"))
 	_, err := c.AllowN(ctx, "k", "5/m", -1)
-	wantClasses(t, "cost", err, client.ErrBadCost)
+	wantClasses(t, "cost", err, typed("bad_cost"))
 	_, err = c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"5/m"}})
-	wantClasses(t, "keys", err, client.ErrBadKeys)
+	wantClasses(t, "keys", err, typed("bad_keys"))
 	_, err = c.Reset(ctx)
-	wantClasses(t, "reset of nothing", err, client.ErrBadKeys)
+	wantClasses(t, "reset of nothing", err, typed("bad_keys"))
 	_, err = c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1, 2}})
-	wantClasses(t, "args", err, client.ErrBadArgs)
+	wantClasses(t, "args", err, typed("bad_args"))
 
 	for user, rules := range map[string][]any{
 		"nofcall": {"on", "nopass", "~*", "-@all", "+hello", "+ping"},
@@ -50,15 +50,15 @@ func TestErrorsOfRealServers(t *testing.T) {
 	} {
 		require(t, rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err())
 		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: user, Password: "x"}))
-		check(user, as, "k", "5/m", "(NOPERM ", client.ErrNoPermission)
+		check(user, as, "k", "5/m", "(NOPERM ", typed("no_permission"))
 	}
 	// If a command within the function is denied, earlier commands of the function remain in
 	// effect.
 	require(t, rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err())
 	as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nohset", Password: "x"}))
 	_, err = as.Take(ctx, client.Request{Keys: []string{"within"}, Limits: []client.Limit{"5/d"}, UsageKey: "usage"})
-	wantClasses(t, "within the function", err, client.ErrNoPermission, client.ErrOutcomeUnknown)
-	if left := must[client.Result](t)(c.Peek(ctx, "within", "5/d")).Remaining; left != 3 {
+	wantClasses(t, "within the function", err, typed("no_permission"), client.ErrOutcomeUnknown)
+	if left := must[client.Result](t)(c.Peek(ctx, client.For("within", "5/d"))).Remaining; left != 3 {
 		t.Errorf("%d are left, want 3: the refused call had charged one", left)
 	}
 	// A long value is written with several commands. If the user lacks permission for one of them,
@@ -73,10 +73,10 @@ func TestErrorsOfRealServers(t *testing.T) {
 		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "without", Password: "x"}))
 		for verb, err := range map[string]error{
 			"refund":   second(as.Refund(ctx, client.Request{Keys: []string{"long"}, Limits: []client.Limit{long}})),
-			"block":    as.Block(ctx, time.Minute, "long"),
+			"block":    as.Block(ctx, client.Block{For: time.Minute}, "long"),
 			"override": as.Override(ctx, "5/m", time.Minute, "long"),
 		} {
-			wantClasses(t, verb+" without "+command, err, client.ErrNoPermission, client.ErrOutcomeUnknown)
+			wantClasses(t, verb+" without "+command, err, typed("no_permission"), client.ErrOutcomeUnknown)
 		}
 		if left := must[string](t)(rdb.Get(ctx, "long").Result()); left != value {
 			t.Errorf("without %s, %d bytes became %d", command, len(value), len(left))
@@ -84,7 +84,7 @@ func TestErrorsOfRealServers(t *testing.T) {
 		}
 	}
 	check("login", newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nobody", Password: "x"})), "k", "5/m",
-		"the server refuses the login", client.ErrNoPermission)
+		"the server refuses the login", typed("no_permission"))
 
 	replica := redistest.Run(t, "--replicaof", strings.Replace(server.Addr, ":", " ", 1))
 	onReplica := connect(t, redis.Options{Addr: replica.Addr})
@@ -92,7 +92,7 @@ func TestErrorsOfRealServers(t *testing.T) {
 		return onReplica.FCallRO(ctx, "ratelimit_info", nil).Err() == nil
 	})
 	check("replica", newClient(t, onReplica), "k", "5/m", "(READONLY", client.ErrUnavailable)
-	if _, err := newClient(t, onReplica).Peek(ctx, "k", "5/m"); err != nil {
+	if _, err := newClient(t, onReplica).Peek(ctx, client.For("k", "5/m")); err != nil {
 		t.Errorf("peek on a replica: %v", err)
 	}
 
@@ -124,7 +124,7 @@ func TestErrorsOfCluster(t *testing.T) {
 	c := startCluster(t)
 	rdb, _ := proxied(t, c)
 	_, err := newClient(t, rdb).Take(t.Context(), client.Request{Keys: []string{lowKey, highKey}, Limits: []client.Limit{"5/m", "5/m"}})
-	wantClasses(t, "slots", err, client.ErrCrossSlot)
+	wantClasses(t, "slots", err, typed("cross_slot"))
 	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].Addr}))
 	_, err = one.Allow(t.Context(), lowKey, "5/m")
 	wantClasses(t, "a single node", err, client.ErrUnavailable)
@@ -144,7 +144,7 @@ func TestContext(t *testing.T) {
 	deploy(t, direct)
 	p := startProxy(t, server.Addr)
 	c := newClient(t, connect(t, redis.Options{Addr: p.addr(), ContextTimeoutEnabled: true}))
-	must[client.Result](t)(c.Peek(t.Context(), "k", "5/m"))
+	must[client.Result](t)(c.Peek(t.Context(), client.For("k", "5/m")))
 
 	done, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -20,9 +20,9 @@ import (
 )
 
 var classes = []error{
-	client.ErrBadLimit, client.ErrBadCost, client.ErrBadKeys, client.ErrBadArgs, client.ErrBadState, client.ErrNoPolicy,
-	client.ErrCrossSlot, client.ErrNotDeployed, client.ErrNoPermission, client.ErrUnavailable, client.ErrOutcomeUnknown,
-	client.ErrBadReply,
+	typed("bad_limit"), typed("bad_cost"), typed("bad_keys"), typed("bad_args"), typed("bad_state"), typed("no_policy"),
+	typed("cross_slot"), client.ErrNotDeployed, typed("no_permission"), client.ErrUnavailable, client.ErrOutcomeUnknown,
+	typed("bad_reply"),
 }
 
 // wantClasses checks that err matches the classes in want and no other class. It also checks that
@@ -34,13 +34,13 @@ func wantClasses(t *testing.T, name string, err error, want ...error) {
 		t.Errorf("%s: errors.Is(%v) is %v\n%v", name, client.ErrMisconfigured, !misconfigured, err)
 	}
 	for _, class := range classes {
-		is := errors.Is(err, class)
+		matches := is(err, class)
 		should := false
 		for _, w := range want {
 			should = should || w == class
 		}
-		if is != should {
-			t.Errorf("%s: errors.Is(%v) is %v, want %v\n%v", name, class, is, should, err)
+		if matches != should {
+			t.Errorf("%s: errors.Is(%v) is %v, want %v\n%v", name, class, matches, should, err)
 		}
 	}
 }
@@ -55,21 +55,21 @@ func testErrorReplies(t *testing.T) {
 		code    string
 		unknown bool // the error is also ErrOutcomeUnknown
 	}{
-		{`RATELIMIT BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`, client.ErrBadLimit, "BADLIMIT", false},
-		{`RATELIMIT BADCOST "-1": no`, client.ErrBadCost, "BADCOST", false},
-		{`RATELIMIT BADKEYS no`, client.ErrBadKeys, "BADKEYS", false},
-		{`RATELIMIT BADARGS no`, client.ErrBadArgs, "BADARGS", false},
-		{`RATELIMIT BADSTATE no`, client.ErrBadState, "BADSTATE", false},
-		{`RATELIMIT NOPOLICY no`, client.ErrNoPolicy, "NOPOLICY", false},
+		{`RATELIMIT BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`, typed("bad_limit"), "BADLIMIT", false},
+		{`RATELIMIT BADCOST "-1": no`, typed("bad_cost"), "BADCOST", false},
+		{`RATELIMIT BADKEYS no`, typed("bad_keys"), "BADKEYS", false},
+		{`RATELIMIT BADARGS no`, typed("bad_args"), "BADARGS", false},
+		{`RATELIMIT BADSTATE no`, typed("bad_state"), "BADSTATE", false},
+		{`RATELIMIT NOPOLICY no`, typed("no_policy"), "NOPOLICY", false},
 		{`RATELIMIT FUTURE reason`, nil, "FUTURE", false},
 		{`ERR Function not found`, client.ErrNotDeployed, "ERR", false},
 		{"ERR unknown command `fcall`, with args beginning with: `ratelimit_take`", client.ErrNotDeployed, "ERR", false},
-		{`CROSSSLOT Keys in request don't hash to the same slot`, client.ErrCrossSlot, "CROSSSLOT", false},
-		{`NOPERM this user has no permissions to run the 'fcall' command`, client.ErrNoPermission, "NOPERM", false},
-		{`ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.`, client.ErrNoPermission, "ERR", true},
-		{`ERR ACL failure in script: User bob has no permissions to run the 'get' command`, client.ErrNoPermission, "ERR", true},
-		{`NOAUTH Authentication required.`, client.ErrNoPermission, "NOAUTH", false},
-		{`WRONGPASS invalid username-password pair or user is disabled.`, client.ErrNoPermission, "WRONGPASS", false},
+		{`CROSSSLOT Keys in request don't hash to the same slot`, typed("cross_slot"), "CROSSSLOT", false},
+		{`NOPERM this user has no permissions to run the 'fcall' command`, typed("no_permission"), "NOPERM", false},
+		{`ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.`, typed("no_permission"), "ERR", true},
+		{`ERR ACL failure in script: User bob has no permissions to run the 'get' command`, typed("no_permission"), "ERR", true},
+		{`NOAUTH Authentication required.`, typed("no_permission"), "NOAUTH", false},
+		{`WRONGPASS invalid username-password pair or user is disabled.`, typed("no_permission"), "WRONGPASS", false},
 		{`READONLY You can't write against a read only replica.`, client.ErrUnavailable, "READONLY", false},
 		{`OOM command not allowed when used memory > 'maxmemory'.`, client.ErrUnavailable, "OOM", false},
 		{`BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.`, client.ErrUnavailable, "BUSY", false},
@@ -82,10 +82,10 @@ func testErrorReplies(t *testing.T) {
 		{`ASK 3300 127.0.0.1:7001`, client.ErrUnavailable, "ASK", false},
 		{`MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.`, client.ErrUnavailable, "MISCONF", false},
 		{`ERR max number of clients reached`, client.ErrUnavailable, "ERR", false},
-		{`ERR wrong number of arguments for 'fcall' command`, client.ErrBadArgs, "ERR", false},
-		{`ERR Bad number of keys provided`, client.ErrBadArgs, "ERR", false},
-		{`ERR Number of keys can't be greater than number of args`, client.ErrBadArgs, "ERR", false},
-		{`ERR Number of keys can't be negative`, client.ErrBadArgs, "ERR", false},
+		{`ERR wrong number of arguments for 'fcall' command`, typed("bad_args"), "ERR", false},
+		{`ERR Bad number of keys provided`, typed("bad_args"), "ERR", false},
+		{`ERR Number of keys can't be greater than number of args`, typed("bad_args"), "ERR", false},
+		{`ERR Number of keys can't be negative`, typed("bad_args"), "ERR", false},
 		{`ERR Can not execute a script with write flag using *_ro command.`, client.ErrNotDeployed, "ERR", false},
 		{`ERR something new`, nil, "ERR", true},
 		{`BUSYKEY of a command in the function`, nil, "BUSYKEY", true},
@@ -110,7 +110,7 @@ func testErrorReplies(t *testing.T) {
 			want = append(want, client.ErrOutcomeUnknown)
 		}
 		wantClasses(t, tt.reply, err, want...)
-		_, err = newClient(t, &fake{err: answered(tt.reply), sent: true}).Peek(t.Context(), "user:42", "100/x")
+		_, err = newClient(t, &fake{err: answered(tt.reply), sent: true}).Peek(t.Context(), client.For("user:42", "100/x"))
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Errorf("of a peek: %v", err)
 		}
@@ -144,7 +144,7 @@ func TestConnectionErrors(t *testing.T) {
 		}}).Allow(ctx, "k", "100/m")
 		cancel()
 		wantClasses(t, tt.name, err, tt.class...)
-		if !errors.Is(err, tt.is) {
+		if !is(err, tt.is) {
 			t.Errorf("%s: errors.Is does not reach %v", tt.name, tt.is)
 		}
 		var e *client.Error
@@ -171,10 +171,10 @@ func TestEmptyKeys(t *testing.T) {
 				_, err := c.Take(ctx, client.Request{Keys: []string{"a", ""}, Limits: []client.Limit{"5/m", "5/m"}, OnceKey: "b", OnceTTL: time.Second})
 				return err
 			}},
-			{"peek", `"` + prefix + `"`, 1, func() error { _, err := c.Peek(ctx, "", "5/m"); return err }},
-			{"refund", `"` + prefix + `"`, 1, func() error { _, err := c.RefundN(ctx, "", "5/m", 1); return err }},
+			{"peek", `"` + prefix + `"`, 1, func() error { _, err := c.Peek(ctx, client.For("", "5/m")); return err }},
+			{"refund", `"` + prefix + `"`, 1, func() error { _, err := c.Refund(ctx, client.For("", "5/m", 1)); return err }},
 			{"reset", `"` + prefix + `a" "` + prefix + `"`, 2, func() error { _, err := c.Reset(ctx, "a", ""); return err }},
-			{"block", `"` + prefix + `"`, 1, func() error { return c.Block(ctx, time.Second, "") }},
+			{"block", `"` + prefix + `"`, 1, func() error { return c.Block(ctx, client.Block{For: time.Second}, "") }},
 			{"unblock", `"` + prefix + `"`, 1, func() error { _, err := c.Unblock(ctx, ""); return err }},
 			{"override", `"` + prefix + `a" "` + prefix + `"`, 2, func() error { return c.Override(ctx, "5/m", time.Second, "a", "") }},
 			{"override_end", `"` + prefix + `"`, 1, func() error { _, err := c.EndOverride(ctx, ""); return err }},
@@ -187,7 +187,7 @@ func TestEmptyKeys(t *testing.T) {
 			if want := fmt.Sprintf("ratelimit: %s %s: BADKEYS key %d is empty", tt.verb, tt.keys, tt.n); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v\nwant %s", err, want)
 			}
-			wantClasses(t, tt.verb, err, client.ErrBadKeys)
+			wantClasses(t, tt.verb, err, typed("bad_keys"))
 		}
 		if len(f.lines) != 0 {
 			t.Errorf("sent %v", f.lines)
@@ -223,9 +223,9 @@ func TestBadReplies(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "ratelimit_take returned "+tt.shown+", want ") {
 			t.Errorf("%v: %v\nwant in it %s", tt.reply, err, tt.shown)
 		}
-		wantClasses(t, fmt.Sprint(tt.reply), err, client.ErrBadReply, client.ErrOutcomeUnknown)
-		_, err = c.Peek(t.Context(), "k", "5/m")
-		wantClasses(t, fmt.Sprint("peek ", tt.reply), err, client.ErrBadReply)
+		wantClasses(t, fmt.Sprint(tt.reply), err, typed("bad_reply"), client.ErrOutcomeUnknown)
+		_, err = c.Peek(t.Context(), client.For("k", "5/m"))
+		wantClasses(t, fmt.Sprint("peek ", tt.reply), err, typed("bad_reply"))
 	}
 	for _, tt := range []struct {
 		verb, key string
@@ -233,7 +233,7 @@ func TestBadReplies(t *testing.T) {
 		call      func(*client.Client) error
 		replies   []any
 	}{
-		{"refund", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.RefundN(t.Context(), "k", "5/m", 1); return err },
+		{"refund", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.Refund(t.Context(), client.For("k", "5/m", 1)); return err },
 			[]any{nil, int64(1), integers(1, 5, 4, 0, 6000), integers(1, 5, 4, 0, 6000, 2)}},
 		{"acquire", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.Lease("k", "x", "").Acquire(t.Context()); return err },
 			[]any{nil, int64(1), integers(1, 5, 4, 0, 6000), integers(1, 5, 4, 0, 6000, 2)}},
@@ -245,7 +245,7 @@ func TestBadReplies(t *testing.T) {
 			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
 		{"unblock", ` "k"`, "a count from 0 to 1", func(c *client.Client) error { _, err := c.Unblock(t.Context(), "k"); return err },
 			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
-		{"block", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Block(t.Context(), time.Second, "k") },
+		{"block", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Block(t.Context(), client.Block{For: time.Second}, "k") },
 			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
 		{"override", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Override(t.Context(), "5/m", time.Second, "k") },
 			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
@@ -270,7 +270,7 @@ func TestBadReplies(t *testing.T) {
 		for _, reply := range tt.replies {
 			f := &fake{reply: reply}
 			err := tt.call(newClient(t, f))
-			classes := []error{client.ErrBadReply}
+			classes := []error{typed("bad_reply")}
 			if tt.verb != "usage" && tt.verb != "info" {
 				classes = append(classes, client.ErrOutcomeUnknown)
 			}
@@ -295,7 +295,7 @@ func TestOptionAsLimit(t *testing.T) {
 		if err == nil || err.Error() != want || len(f.lines) != 0 {
 			t.Errorf("%v, %d commands sent\nwant %s, none sent", err, len(f.lines), want)
 		}
-		wantClasses(t, string(word), err, client.ErrBadLimit)
+		wantClasses(t, string(word), err, typed("bad_limit"))
 	}
 }
 
@@ -321,17 +321,17 @@ func TestNotSent(t *testing.T) {
 		{request((*client.Client).Take, noTime), `take "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
 		{request((*client.Client).Take, negative), `take "k" "o": BADARGS OnceTTL is -1s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
 		{request((*client.Client).Take, noKey), `take "k": BADARGS OnceTTL is 1m0s and there is no OnceKey; give both, or neither`},
-		{request((*client.Client).PeekRequest, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
+		{request((*client.Client).Peek, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
 		{request((*client.Client).Refund, noTime), `refund "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
-		{request((*client.Client).PeekRequest, force), `peek "k": BADARGS peek has no Force; take it out of the request`},
+		{request((*client.Client).Peek, force), `peek "k": BADARGS peek has no Force; take it out of the request`},
 		{request((*client.Client).Refund, force), `refund "k": BADARGS refund has no Force; take it out of the request`},
 		{request((*client.Client).Take, forceUpTo), `take "k": BADARGS Force and UpTo are both set; Force takes all units, UpTo those that fit; set one`},
-		{func(c *client.Client) error { return c.WaitRequest(ctx, force, time.Time{}) }, `take "k": BADARGS Force is set, but a call with it never waits; call Take`},
+		{func(c *client.Client) error { return c.Wait(ctx, force) }, `take "k": BADARGS Force is set, but a call with it never waits; call Take`},
 		{request((*client.Client).Take, upTo), `take "k" "l": BADARGS UpTo is given with the costs [1 2]; give one, the most to take from every key`},
-		{request((*client.Client).PeekRequest, upToNone), `peek "k" "l": BADARGS UpTo is given with the costs []; give one, the most to take from every key`},
+		{request((*client.Client).Peek, upToNone), `peek "k" "l": BADARGS UpTo is given with the costs []; give one, the most to take from every key`},
 		{request((*client.Client).Refund, upTo), `refund "k" "l": BADARGS refund has no UpTo; take it out of the request, and give as Costs how many units were taken`},
-		{func(c *client.Client) error { return c.Block(ctx, 0, "k") }, `block "k": BADARGS a block of 0s; give a time above 0, or lift blocks with Unblock`},
-		{func(c *client.Client) error { return c.Block(ctx, -time.Hour, "k") }, `block "k": BADARGS a block of -1h0m0s; give a time above 0, or lift blocks with Unblock`},
+		{func(c *client.Client) error { return c.Block(ctx, client.Block{For: 0}, "k") }, `block "k": BADARGS a block of 0s; give a time above 0, or lift blocks with Unblock`},
+		{func(c *client.Client) error { return c.Block(ctx, client.Block{For: -time.Hour}, "k") }, `block "k": BADARGS a block of -1h0m0s; give a time above 0, or lift blocks with Unblock`},
 		{func(c *client.Client) error { return c.Override(ctx, "5/m", 0, "k") }, `override "k": BADARGS an override of 0s; give a time above 0, or end overrides with EndOverride`},
 	} {
 		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
@@ -340,7 +340,7 @@ func TestNotSent(t *testing.T) {
 		if !errors.As(err, &e) || err.Error() != "ratelimit: "+tt.want || len(f.lines) != 0 || e.Code != "BADARGS" {
 			t.Errorf("%v, %d commands sent\nwant %s, none sent", err, len(f.lines), tt.want)
 		}
-		wantClasses(t, tt.want, err, client.ErrBadArgs)
+		wantClasses(t, tt.want, err, typed("bad_args"))
 	}
 }
 

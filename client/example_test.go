@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -70,7 +71,7 @@ func Example() {
 func ExampleNew() {
 	addr, stop := server()
 	defer stop()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }()
 
 	limiter, err := client.New(rdb, client.WithPrefix("limits:"))
@@ -120,7 +121,7 @@ func ExampleWithBatches() {
 		return
 	}
 	defer func() { _ = limiter.Close() }() // gives back the unspent units
-	decided := map[client.Source]int{}
+	decided := map[string]int{}
 	for range 1000 {
 		res, err := limiter.Allow(context.Background(), "search", "10000/m")
 		if err != nil {
@@ -129,7 +130,7 @@ func ExampleWithBatches() {
 		}
 		decided[res.Source]++
 	}
-	fmt.Println(decided[client.SourceServer], "by the server,", decided[client.SourceBatch], "from batches")
+	fmt.Println(decided["server"], "by the server,", decided["batch"], "from batches")
 	// Output:
 	// 16 by the server, 984 from batches
 }
@@ -154,7 +155,7 @@ func ExampleWithDenialMemory() {
 		if res.Allowed {
 			allowed++
 		}
-		if res.Source == client.SourceMemory {
+		if res.Source == "memory" {
 			remembered++
 		}
 	}
@@ -177,7 +178,7 @@ func ExampleClient_Check() {
 }
 
 // The process starts while no server is reachable, and decides with half of each limit.
-func ExampleWithLimits() {
+func ExampleLocalLimiter_policies() {
 	build, err := functions.New(functions.WithPolicies( // or call functions.ReadPolicies with the text of a build
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "4/h"}}},
 	))
@@ -185,7 +186,7 @@ func ExampleWithLimits() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(0.5)), client.WithLimits(build.Policies()...))
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(0.5, build.Policies()...)))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -230,7 +231,7 @@ func ExampleClient_Take() {
 	defer stop()
 	request := client.Request{
 		Keys:   []string{"{user:42}:requests", "{user:42}:bytes"},
-		Limits: []client.Limit{client.PerMinute(100), client.PerHour(1_000_000)},
+		Limits: []client.Limit{limits.PerMinute(100), limits.PerHour(1_000_000)},
 		Costs:  []int64{1, 600_000},
 	}
 	for range 2 {
@@ -247,11 +248,13 @@ func ExampleClient_Take() {
 }
 
 // A worker takes as much work as its limit allows, and retries the rest later.
-func ExampleClient_AllowAtMost() {
+func ExampleClient_Take_upTo() {
 	limiter, stop := newLimiter()
 	defer stop()
 	for range 3 {
-		res, err := limiter.AllowAtMost(context.Background(), "mails", client.PerMinute(100), 60)
+		req := client.For("mails", limits.PerMinute(100), 60)
+		req.UpTo = true
+		res, err := limiter.Take(context.Background(), req)
 		switch {
 		case err != nil:
 			fmt.Println(err)
@@ -269,19 +272,19 @@ func ExampleClient_AllowAtMost() {
 
 // The number of tokens that a language model uses is known only after the call. If it exceeds the
 // units left, later calls are denied until the debt is paid off.
-func ExampleClient_Hold() {
+func ExampleClient_Estimate() {
 	limiter, stop := newLimiter()
 	defer stop()
 	ctx := context.Background()
-	budget := client.PerHour(1000)
+	budget := limits.PerHour(1000)
 	for _, used := range []int64{150, 1100, 50} {
-		hold, err := limiter.Hold(ctx, "team:7", budget, 200)
+		hold, err := limiter.Estimate(ctx, client.For("team:7", budget, 200))
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		if !hold.OK() {
-			fmt.Println("come back in", hold.Result().RetryAfter)
+		if !hold.Result.Allowed {
+			fmt.Println("come back in", hold.Result.RetryAfter)
 			return
 		}
 		res, err := hold.Settle(ctx, used)
@@ -299,17 +302,17 @@ func ExampleClient_Hold() {
 
 // One estimate is held for a policy and for a quota of the calendar month. What was not used is given
 // back to both.
-func ExampleClient_HoldRequest() {
+func ExampleClient_Estimate_severalKeys() {
 	limiter, stop := newLimiter(functions.Policy{Name: "tokens", Limits: []functions.PolicyLimit{{Limit: "1000/m"}}})
 	defer stop()
 	ctx := context.Background()
 	const quota = "fixed_window 50000/mo align=clock"
-	hold, err := limiter.HoldRequest(ctx, client.Request{
+	hold, err := limiter.Estimate(ctx, client.Request{
 		Keys:   []string{"{acme}:ann", "{acme}:quota"},
 		Limits: []client.Limit{"@tokens", quota},
 		Costs:  []int64{800},
 	})
-	if err != nil || !hold.OK() {
+	if err != nil || !hold.Result.Allowed {
 		fmt.Println("not now", err)
 		return
 	}
@@ -318,7 +321,7 @@ func ExampleClient_HoldRequest() {
 		fmt.Println(err)
 		return
 	}
-	month, err := limiter.PeekN(ctx, "{acme}:quota", quota, 0)
+	month, err := limiter.Peek(ctx, client.For("{acme}:quota", quota, 0))
 	fmt.Println(minute.Remaining, "left this minute,", month.Remaining, "this month", err)
 	// Output:
 	// 350 left this minute, 49350 this month <nil>
@@ -350,7 +353,7 @@ func ExampleRequest_onceKey() {
 	for _, order := range []string{"order-1", "order-1", "order-2"} {
 		res, err := limiter.Take(context.Background(), client.Request{
 			Keys:     []string{"{user:42}:orders"},
-			Limits:   []client.Limit{client.PerDay(10)},
+			Limits:   []client.Limit{limits.PerDay(10)},
 			OnceKey:  "{user:42}:once:" + order,
 			OnceTTL:  10 * time.Minute,
 			UsageKey: "{user:42}:usage",
@@ -400,7 +403,7 @@ func ExampleLease() {
 	limiter, stop := newLimiter()
 	defer stop()
 	ctx := context.Background()
-	atMostTwo := client.Concurrency(2, 30*time.Second)
+	atMostTwo := limits.Concurrency(2, 30*time.Second)
 	for i := range 3 {
 		lease := limiter.Lease("exports", atMostTwo, "")
 		res, err := lease.Acquire(ctx)
@@ -422,7 +425,7 @@ func ExampleClient_Block() {
 	limiter, stop := newLimiter()
 	defer stop()
 	ctx := context.Background()
-	if err := limiter.Block(ctx, time.Hour, "user:42"); err != nil {
+	if err := limiter.Block(ctx, client.Block{For: time.Hour}, "user:42"); err != nil {
 		fmt.Println(err)
 		return
 	}

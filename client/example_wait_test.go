@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 )
 
 // A worker proceeds as fast as the limit allows. If its deadline comes before its turn, Wait
@@ -17,8 +18,8 @@ func ExampleClient_Wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for range 3 {
-		err := limiter.Wait(ctx, "mails", "2/m")
-		var limited *client.LimitedError
+		err := limiter.Wait(ctx, client.For("mails", "2/m"))
+		var limited *client.Error
 		switch {
 		case err == nil:
 			fmt.Println("sent")
@@ -34,69 +35,35 @@ func ExampleClient_Wait() {
 	// the next can be sent in 30s
 }
 
-// ReserveN takes units before it is known whether they are needed. Cancel gives them back.
-func ExampleClient_ReserveN() {
-	limiter, stop := newLimiter()
-	defer stop()
-	ctx := context.Background()
-	r, err := limiter.ReserveN(ctx, "user:42", "100/m", 30)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if !r.OK() {
-		fmt.Println("come back in", r.Result().RetryAfter)
-		return
-	}
-	fmt.Println(r.Result().Remaining, "left")
-	if err := r.Cancel(ctx); err != nil { // give the units back, because the work will not be done
-		fmt.Println(err)
-		return
-	}
-	left, err := limiter.PeekN(ctx, "user:42", "100/m", 0)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(left.Remaining, "left")
-	// Output:
-	// 70 left
-	// 100 left
-}
-
 // Each caller of a leaky bucket gets a turn.
-func ExampleReservation_Delay() {
+func ExampleClient_Allow_leakyBucket() {
 	limiter, stop := newLimiter()
 	defer stop()
 	for range 3 {
-		r, err := limiter.Reserve(context.Background(), "printer", "leaky_bucket 1/m burst=10")
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(r.OK(), r.Delay().Round(time.Minute))
+		res, err := limiter.Allow(context.Background(), "printer", "leaky_bucket 1/m burst=10")
+		fmt.Println(res.Allowed, res.RetryAfter.Round(time.Minute), err)
 	}
 	// Output:
-	// true 0s
-	// true 1m0s
-	// true 2m0s
+	// true 0s <nil>
+	// true 1m0s <nil>
+	// true 2m0s <nil>
 }
 
 // One export of this account runs at a time, across all processes. Wait waits up to ten seconds for
-// the lease, and Hold keeps it for the duration of the export.
-func ExampleLease_Hold() {
+// the lease, and Run keeps it for the duration of the export.
+func ExampleLease_Run() {
 	limiter, stop := newLimiter()
 	defer stop()
 	ctx := context.Background()
 
-	lease := limiter.Lease("export:42", client.Concurrency(1, 30*time.Second), "")
+	lease := limiter.Lease("export:42", limits.Concurrency(1, 30*time.Second), "")
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := lease.Wait(limited); err != nil {
 		fmt.Println(err)
 		return
 	}
-	err := lease.Hold(ctx, func(ctx context.Context) error {
+	err := lease.Run(ctx, func(ctx context.Context) error {
 		fmt.Println("exporting")
 		return ctx.Err() // ctx is canceled if the lease is lost
 	})

@@ -2,8 +2,8 @@ package client
 
 import (
 	"context"
+	"math"
 	"net"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,9 +11,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trust makes c assume that its Redis client ends every call at its deadline. c then starts no
-// goroutine for a call. Calls do not share round trips, because a fake has no pipelines.
-func Trust(c *Client) { c.server.punctual, c.server.unshared = true, true }
+// Alone makes each call of a client go alone, as few calls do.
+func Alone() Option {
+	return func(c *config) error {
+		c.shareAbove = math.MaxInt64
+		return nil
+	}
+}
+
+// DefaultTimeout sets the timeout of calls unless WithTimeout does.
+func DefaultTimeout(d time.Duration) Option {
+	return func(c *config) error {
+		if c.given["WithTimeout"] == nil {
+			c.timeout = d
+		}
+		return nil
+	}
+}
+
+// WithClock sets the clock of the decisions that a client makes itself.
+func WithClock(now func() time.Time) Option {
+	return func(c *config) error {
+		c.now = now
+		return nil
+	}
+}
+
+// MostKeys and MostLimits are the maximum sizes of a client's tables.
+const (
+	MostKeys   = mostKeys
+	MostLimits = mostParsed
+)
+
+// WithTables sets the maximum sizes of a client's tables of keys and of limits.
+func WithTables(keys, limits int) Option {
+	return func(c *config) error {
+		c.tables = tableSizes{keys, limits}
+		return nil
+	}
+}
 
 // OpenWithDialer is Open with connections made by dial.
 func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, network, addr string) (net.Conn, error), opts ...Option) *Client {
@@ -32,9 +68,6 @@ func WithCharged(r Result, units ...int64) Result {
 	return r
 }
 
-// SetClock sets the clock that c uses for the decisions it makes itself.
-func SetClock(c *Client, now func() time.Time) { c.server.now = now }
-
 // WaitingForBatch returns how many calls wait for another call's request for key.
 func WaitingForBatch(c *Client, key string) int64 {
 	c.batches.mu.Lock()
@@ -49,8 +82,24 @@ func WaitingForBatch(c *Client, key string) int64 {
 type Tables struct{ Batches, Denials, Buckets, Limits int }
 
 // Kept returns how many entries each table has.
-func Kept(c *Client) Tables {
-	return Tables{Batches: c.batches.len(), Denials: c.memory.len(), Buckets: c.fallbacks.buckets.len(), Limits: c.batches.parsed.len()}
+func Kept(c *Client) (kept Tables) {
+	f := fallbacksOf(c)
+	kept.Buckets, kept.Limits = f.buckets.len(), f.parsed.len()
+	if c.batches != nil {
+		kept.Batches = c.batches.len()
+	}
+	if c.memory != nil {
+		kept.Denials = c.memory.len()
+	}
+	return kept
+}
+
+func fallbacksOf(c *Client) *fallbacks {
+	layer := c.takes
+	if o, ok := layer.(*observers); ok {
+		layer = o.next
+	}
+	return layer.(*fallbacks)
 }
 
 func (t *table[K, V]) len() int {
@@ -59,19 +108,9 @@ func (t *table[K, V]) len() int {
 	return t.entries.Len()
 }
 
-// Shrink divides the sizes of all tables by n, and returns the previous sizes.
-func Shrink(c *Client, n int) Tables {
-	size := func(table interface{ Resize(int) int }) int {
-		size := int(reflect.ValueOf(table).Elem().FieldByName("size").Int())
-		table.Resize(size / n)
-		return size
-	}
-	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
-}
-
 // Learn fetches the parsed form of a limit from a server and stores it in c.
 func Learn(c *Client, limit Limit) {
-	parsed, l := c.batches.parsed, limitOn{limit: limit}
+	parsed, l := fallbacksOf(c).parsed, limitOn{limit: limit}
 	parsed.mu.Lock()
 	parsed.get(l)
 	parsed.mu.Unlock()
@@ -80,13 +119,18 @@ func Learn(c *Client, limit Limit) {
 
 // Knows reports whether c has the parsed form of a limit.
 func Knows(c *Client, limit Limit) bool {
-	_, unknown := c.batches.parsed.keys([]Limit{limit})
+	f := fallbacksOf(c)
+	var given map[Limit][]parsedKey
+	if f.preset.local != nil {
+		given = f.preset.local.given
+	}
+	_, unknown := f.parsed.keys([]Limit{limit}, given)
 	return unknown == ""
 }
 
 // KnowsPolicy reports whether c has the limits of a policy from the server of key.
 func KnowsPolicy(c *Client, key string, policy Limit) bool {
-	parsed := c.batches.parsed
+	parsed := fallbacksOf(c).parsed
 	l, _ := parsed.on(context.Background(), key, policy)
 	parsed.mu.Lock()
 	defer parsed.mu.Unlock()
@@ -98,15 +142,14 @@ const RefreshAfter = refreshAfter
 
 // Waiting returns how many queues of waiting callers c has.
 func Waiting(c *Client) int {
-	c.queues.mu.Lock()
-	defer c.queues.mu.Unlock()
-	return len(c.queues.byName)
+	c.waits.queues.mu.Lock()
+	defer c.waits.queues.mu.Unlock()
+	return len(c.waits.queues.byName)
 }
 
 // TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
-	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
-	return c.batches.takeShared(context.Background(), &req, single{key: key, limit: limit, cost: 1})
+	return c.batches.takeShared(context.Background(), For(key, limit), single{key: key, limit: limit, cost: 1})
 }
 
 // BatchCaller is a call for one unit, whose steps a test makes one by one.
@@ -117,7 +160,7 @@ type BatchCaller struct {
 
 // WaitForBatch returns a call that waits for another call's request for key.
 func WaitForBatch(c *Client, key string, limit Limit) *BatchCaller {
-	w := &BatchCaller{&c.batches, caller{single: single{key: key, limit: limit, cost: 1}}}
+	w := &BatchCaller{c.batches, caller{single: single{key: key, limit: limit, cost: 1}}}
 	if _, next, _ := w.b.enter(&w.c); next != awaitRequest {
 		panic("no request is in progress")
 	}
@@ -127,12 +170,12 @@ func WaitForBatch(c *Client, key string, limit Limit) *BatchCaller {
 // Wake continues the call when it has waited. It returns false if the call waits again.
 func (w *BatchCaller) Wake() (res Result, ok bool, err error) {
 	res, next, err := w.b.enter(&w.c)
-	req := Request{Keys: []string{w.c.key}, Limits: []Limit{w.c.limit}}
+	req := For(w.c.key, w.c.limit)
 	switch next {
 	case askServer:
-		res, err = w.b.next.decide(context.Background(), &req)
+		res, err = w.b.next.Take(context.Background(), req)
 	case sendRequest:
-		res, err = w.b.lead(context.Background(), &req, w.c.batch, w.c.request)
+		res, err = w.b.lead(context.Background(), req, w.c.batch, w.c.request)
 	}
 	return res, next != awaitRequest, err
 }
@@ -174,18 +217,19 @@ func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 // TakeAfterWaiting decides req like a call that shared another caller's request and waited until
 // the client's timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
-	c.fallbacks.next = lateDecider{c.server}
-	return c.fallbacks.decide(ctx, &req)
+	f := fallbacksOf(c)
+	f.next = late{c}
+	return f.Take(ctx, req)
 }
 
-// lateDecider sends a call to the server after the client's timeout has passed.
-type lateDecider struct{ server *server }
+// late sends a call to the server after the client's timeout has passed.
+type late struct{ *Client }
 
-func (d lateDecider) decide(ctx context.Context, req *Request) (Result, error) {
-	limited := d.server.bounded(ctx)
+func (l late) Take(ctx context.Context, req Request) (Result, error) {
+	limited := l.bounded(ctx)
 	defer limited.release()
 	<-limited.wait()
-	return d.server.decide(limited, req)
+	return l.server.Take(limited, req)
 }
 
 // ServerErrors returns the beginnings of the servers' own errors that c knows: those after which the
@@ -202,3 +246,6 @@ func ServerErrors() (notExecuted, unknown []string) {
 	}
 	return notExecuted, unknown
 }
+
+// ErrorType returns Observation.ErrorType for an error.
+func ErrorType(err error) string { return errorType(err) }

@@ -80,12 +80,12 @@ func TestTwoPrimaries(t *testing.T) {
 	first, second := newClient(t, primary), newClient(t, replica)
 	must[client.Result](t)(first.AllowN(ctx, "k", perDay, 4))
 	eventually(t, "the replica has the charge", func() bool {
-		res, err := second.PeekN(ctx, "k", perDay, 0)
+		res, err := second.Peek(ctx, client.For("k", perDay, 0))
 		return err == nil && res.Remaining == 6
 	})
 	require(t, replica.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
 	for name, c := range map[string]*client.Client{"first": first, "second": second} {
-		if res := must[client.Result](t)(c.AllowAtMost(ctx, "k", perDay, 10)); res.Taken != 6 {
+		if res := must[client.Result](t)(c.Take(ctx, upTo("k", perDay, 10))); res.Taken != 6 {
 			t.Errorf("the %s primary: %+v, want the 6 units that were left", name, res)
 		}
 	}
@@ -172,7 +172,7 @@ func TestChangedPassword(t *testing.T) {
 		return !errors.Is(err, client.ErrUnavailable)
 	})
 	_, err := c.Allow(ctx, "k", perDay)
-	wantClasses(t, "the old password", err, client.ErrNoPermission)
+	wantClasses(t, "the old password", err, typed("no_permission"))
 	set(">new", ">old")
 	must[client.Result](t)(c.Allow(ctx, "k", perDay))
 }
@@ -219,7 +219,7 @@ func TestServerThatCannotSave(t *testing.T) {
 	if e.Code != "MISCONF" {
 		t.Error(e)
 	}
-	check(t, second(c.Peek(ctx, "k", perDay)))
+	check(t, second(c.Peek(ctx, client.For("k", perDay))))
 }
 
 // A server closes connections beyond maxclients, so that a client may not see its error.

@@ -5,9 +5,37 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// fake is a redis.UniversalClient with replies set by the test.
+// answers is a hook that executes the commands of a go-redis client itself.
+type answers func(context.Context, redis.Cmder) error
+
+func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a answers) ProcessHook(redis.ProcessHook) redis.ProcessHook { return redis.ProcessHook(a) }
+
+func (a answers) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := a(ctx, cmd); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// client returns a go-redis client whose commands a executes. It never dials.
+func (a answers) client() *redis.Client {
+	rdb := redis.NewClient(&redis.Options{
+		ContextTimeoutEnabled: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	rdb.AddHook(a)
+	return rdb
+}
+
+// fake executes the commands of a go-redis client with replies set by the test. See newClient.
 type fake struct {
 	redis.UniversalClient
 	reply any
@@ -18,6 +46,9 @@ type fake struct {
 	sent  bool        // whether the command was written before it failed
 	lines [][]any     // commands, except those that failed before they were written
 }
+
+// client returns a go-redis client whose commands f executes.
+func (f *fake) client() *redis.Client { return answers(f.Process).client() }
 
 func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error {
 	if f.hangs {

@@ -34,7 +34,7 @@ import (
 // [slog.Default].
 type Fallback struct {
 	kind  fallbackKind
-	share float64 // share of the limit, for localLimiter
+	local *localLimits // for localLimiter
 }
 
 type fallbackKind int
@@ -50,39 +50,40 @@ var (
 	// ReturnError returns the error, and leaves the choice to the caller.
 	ReturnError = Fallback{kind: returnError}
 
-	// FailOpen allows the call: Result.Allowed is true, Source is [SourcePolicy], and Err is the
+	// FailOpen allows the call: Result.Allowed is true, Source is "policy", and Err is the
 	// reason.
 	FailOpen = Fallback{kind: failOpen}
 
 	// FailClosed denies the call: Result.Allowed is false, RetryAfter is 1 s, Source is
-	// [SourcePolicy], and Err is the reason.
+	// "policy", and Err is the reason.
 	FailClosed = Fallback{kind: failClosed}
 )
 
 // WithFallback sets the client's [Fallback], which selects the result of calls if no server
 // decides.
 func WithFallback(f Fallback) Option {
-	return func(c *Client) error {
+	return option("WithFallback", f, func(c *config) error {
 		if f.kind == 0 {
 			return errors.New("the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalLimiter")
 		}
 		if err := f.check(); err != nil {
 			return errors.New(strings.TrimPrefix(err.Error(), "BADARGS "))
 		}
-		c.fallbacks.preset = f
+		c.fallback = f
 		return nil
-	}
+	})
 }
 
 // retryAfterOutage is the RetryAfter of FailClosed. After this time, the client has noticed if the
 // server is back.
 const retryAfterOutage = time.Second
 
-// fallbacks is the decider that decides when no server can.
+// fallbacks is the layer that decides if no server can. It decides nothing else. A [LocalLimiter]
+// admits no more than its share of a limit per process.
 type fallbacks struct {
-	server *server
+	*common
 	parsed *parsedLimits
-	next   decider
+	next   Limiter
 	preset Fallback // the client's Fallback
 	log    *fallbackLog
 
@@ -91,18 +92,23 @@ type fallbacks struct {
 	buckets table[bucketKey, *rate.Limiter]
 }
 
-func (f *fallbacks) decide(ctx context.Context, req *Request) (Result, error) {
+func newFallbacks(shared *common, parsed *parsedLimits, next Limiter, preset Fallback, log *fallbackLog, size int) *fallbacks {
+	return &fallbacks{common: shared, parsed: parsed, next: next, preset: preset, log: log, buckets: newTable[bucketKey, *rate.Limiter](size)}
+}
+
+// Take implements [Limiter].
+func (f *fallbacks) Take(ctx context.Context, req Request) (Result, error) {
 	if err := req.Fallback.check(); err != nil {
-		return Result{}, f.server.refused(req, err)
+		return Result{}, f.refused(&req, err)
 	}
 	if req.Fallback.kind == 0 {
 		req.Fallback = f.preset
 	}
-	res, err := f.next.decide(ctx, req)
+	res, err := f.next.Take(ctx, req)
 	if err != nil {
-		return f.replace(ctx, req, err)
+		return f.replace(ctx, &req, err)
 	}
-	if res.Source == SourceServer && req.Fallback.kind == localLimiter {
+	if res.Source == sourceServer && req.Fallback.kind == localLimiter {
 		f.parsed.learn(req.Limits)
 	}
 	return res, nil
@@ -115,7 +121,7 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 		return Result{}, err
 	}
 	if err := req.check(); err != nil {
-		return Result{}, f.server.refused(req, err)
+		return Result{}, f.refused(req, err)
 	}
 	if kind == localLimiter {
 		res, unknown := f.local(req, err)
@@ -125,7 +131,7 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 		return res, unknown
 	}
 	f.log.decided(ctx, kind, err)
-	res := Result{Source: SourcePolicy, Err: err, Index: 1}
+	res := Result{Source: sourcePolicy, Err: err, Index: 1}
 	if kind == failClosed {
 		res.RetryAfter = retryAfterOutage
 		return res, nil

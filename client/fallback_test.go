@@ -32,10 +32,10 @@ func TestFallback(t *testing.T) {
 	upToNone := upTo
 	upToNone.Costs = []int64{0}
 	open, closed := client.FailOpen, client.FailClosed
-	let := client.Result{Allowed: true, Source: client.SourcePolicy, Index: 1}
+	let := client.Result{Allowed: true, Source: "policy", Index: 1}
 	letThree := let
 	letThree.Taken = 3
-	deny := client.Result{RetryAfter: time.Second, Source: client.SourcePolicy, Index: 1}
+	deny := client.Result{RetryAfter: time.Second, Source: "policy", Index: 1}
 	for _, tt := range []struct {
 		name     string
 		client   client.Fallback
@@ -48,7 +48,7 @@ func TestFallback(t *testing.T) {
 		{"an error, said so", client.ReturnError, client.Fallback{}, one, client.Result{}, true},
 		{"open", open, client.Fallback{}, one, let, false},
 		{"open, up to", open, client.Fallback{}, upTo, letThree, false},
-		{"open, up to none", open, client.Fallback{}, upToNone, client.Result{Source: client.SourcePolicy, Index: 1}, false},
+		{"open, up to none", open, client.Fallback{}, upToNone, client.Result{Source: "policy", Index: 1}, false},
 		{"closed", closed, client.Fallback{}, one, deny, false},
 		{"closed, up to", closed, client.Fallback{}, upTo, deny, false},
 		{"the call's own, open", closed, open, one, let, false},
@@ -84,14 +84,15 @@ func TestFallback(t *testing.T) {
 // A call with invalid arguments returns an error, regardless of the fallback.
 func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	ctx := t.Context()
-	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, client.LocalLimiter(1)} {
+	local := client.LocalLimiter(1)
+	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, local} {
 		for reply, class := range map[string]error{
-			"RATELIMIT BADLIMIT no": client.ErrBadLimit, "RATELIMIT BADCOST no": client.ErrBadCost, "RATELIMIT BADKEYS no": client.ErrBadKeys,
-			"RATELIMIT BADARGS no": client.ErrBadArgs, "RATELIMIT BADSTATE no": client.ErrBadState, "RATELIMIT NOPOLICY no": client.ErrNoPolicy,
-			"CROSSSLOT no": client.ErrCrossSlot,
+			"RATELIMIT BADLIMIT no": typed("bad_limit"), "RATELIMIT BADCOST no": typed("bad_cost"), "RATELIMIT BADKEYS no": typed("bad_keys"),
+			"RATELIMIT BADARGS no": typed("bad_args"), "RATELIMIT BADSTATE no": typed("bad_state"), "RATELIMIT NOPOLICY no": typed("no_policy"),
+			"CROSSSLOT no": typed("cross_slot"),
 		} {
 			c := newClient(t, &fake{err: answered(reply), sent: true}, client.WithFallback(f))
-			if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, class) || !reflect.DeepEqual(got, client.Result{}) {
+			if got, err := c.Allow(ctx, "k", "5/m"); !is(err, class) || !reflect.DeepEqual(got, client.Result{}) {
 				t.Errorf("%s: %+v, %v", reply, got, err)
 			}
 		}
@@ -120,7 +121,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 			}
 		}
 		policy := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@p"}, Costs: []int64{0}}
-		if got, err := down.Take(ctx, policy); f != client.LocalLimiter(1) && (err != nil || got.Source != client.SourcePolicy) {
+		if got, err := down.Take(ctx, policy); f != local && (err != nil || got.Source != "policy") {
 			t.Errorf("a policy of two keys: %+v, %v", got, err)
 		}
 	}
@@ -152,8 +153,7 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
 	for name, call := range everyCall(t.Context(), c, "k") {
 		err := call()
-		takes := name == "Allow" || name == "AllowN" || name == "AllowAtMost" || strings.HasPrefix(name, "Take") ||
-			strings.HasPrefix(name, "Wait") || strings.HasPrefix(name, "Reserve") || strings.HasPrefix(name, "Hold")
+		takes := name == "Allow" || name == "AllowN" || strings.HasPrefix(name, "Take") || name == "Wait" || name == "Estimate"
 		if takes == (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -165,7 +165,7 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))
-	if err != nil || got.Source != client.SourcePolicy || !got.Allowed {
+	if err != nil || got.Source != "policy" || !got.Allowed {
 		t.Errorf("%+v, %v", got, err)
 	}
 	wantClasses(t, "waited", got.Err, client.ErrUnavailable)
@@ -186,7 +186,7 @@ func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 		all.Go(func() { _, _ = c.Allow(impatient, "k", wide) })
 		for range 200 {
 			all.Go(func() {
-				if got, err := c.Allow(context.Background(), "k", wide); err != nil || !got.Allowed || got.Source != client.SourcePolicy {
+				if got, err := c.Allow(context.Background(), "k", wide); err != nil || !got.Allowed || got.Source != "policy" {
 					t.Errorf("%+v, %v", got, err)
 				}
 			})

@@ -47,7 +47,7 @@ const (
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{
-		"Open", "Open of a cluster", "Client", "Client that honours deadlines", "Ring", "ClusterClient", "Open, shared", "Open of a cluster, shared",
+		"Open", "Open of a cluster", "Client", "Ring", "ClusterClient", "Open, shared", "Open of a cluster, shared",
 	} {
 		goroutines := atATime
 		if strings.HasSuffix(name, ", shared") {
@@ -78,7 +78,7 @@ func TestFaults(t *testing.T) {
 								})
 								mu.Lock()
 								calls++
-								if err == nil && res.Source == client.SourceServer {
+								if err == nil && res.Source == "server" {
 									decided++
 								}
 								mu.Unlock()
@@ -96,7 +96,7 @@ func TestFaults(t *testing.T) {
 				}
 				eventually(t, "the server decides again", func() bool {
 					res, err := c.Allow(t.Context(), lowKey, plenty)
-					return err == nil && res.Source == client.SourceServer
+					return err == nil && res.Source == "server"
 				})
 			})
 		}
@@ -120,7 +120,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	case "Open of a cluster": // the nodes report their own addresses
 		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, opts...)
 	case "ClusterClient":
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server}, Dialer: dial, ReadTimeout: time.Second, DialTimeout: slow})
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: true, Addrs: []string{server}, Dialer: dial, ReadTimeout: time.Second, DialTimeout: slow})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return newClient(t, rdb, opts...)
 	}
@@ -134,7 +134,7 @@ func TestRepliesAreLimited(t *testing.T) {
 	c := open(t, "redis://"+p.addr())
 	p.arm(1, announces)
 	_, err := c.Allow(t.Context(), "k", perDay)
-	wantClasses(t, "announces", err, client.ErrBadReply, client.ErrOutcomeUnknown)
+	wantClasses(t, "announces", err, typed("bad_reply"), client.ErrOutcomeUnknown)
 	if err == nil || !strings.Contains(err.Error(), "(the server announces a reply of more than 524288 elements or 67108864 bytes)") {
 		t.Error(err)
 	}
@@ -240,7 +240,7 @@ func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second st
 		proxies[i] = startProxy(t, server.Addr)
 		addrs[fmt.Sprint(i)] = proxies[i].addr()
 	}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+	ring := redis.NewRing(&redis.RingOptions{ContextTimeoutEnabled: true, Addrs: addrs})
 	t.Cleanup(func() { _ = ring.Close() })
 	for i := 0; first == "" || second == ""; i++ {
 		key := fmt.Sprint("k", i)

@@ -24,19 +24,19 @@ func TestForce(t *testing.T) {
 		n    int64
 		want client.Result
 	}{
-		{"what fits", 0, 4, client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1, Source: client.SourceServer}},
-		{"what does not fit", 0, 11, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1, Source: client.SourceServer}},
-		{"nothing", time.Second, 0, client.Result{Allowed: true, Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: client.SourceServer}},
+		{"what fits", 0, 4, client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1, Source: "server"}},
+		{"what does not fit", 0, 11, client.Result{Allowed: true, Limit: 10, RetryAfter: 36 * time.Second, ResetAfter: 90 * time.Second, Index: 1, Source: "server"}},
+		{"nothing", time.Second, 0, client.Result{Allowed: true, Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: "server"}},
 	} {
 		server.Advance(step.wait)
 		got, err := c.Take(ctx, forced(step.n))
 		wantResult(t, step.name, got, err, step.want)
 	}
 	got, err := c.Allow(ctx, "k", "10/m")
-	wantResult(t, "in debt", got, err, client.Result{Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: client.SourceServer})
-	require(t, c.Block(ctx, time.Minute, "k"))
+	wantResult(t, "in debt", got, err, client.Result{Limit: 10, RetryAfter: 35 * time.Second, ResetAfter: 89 * time.Second, Index: 1, Source: "server"})
+	require(t, c.Block(ctx, client.Block{For: time.Minute}, "k"))
 	got, err = c.Take(ctx, forced(3))
-	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer})
+	wantResult(t, "blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1, Source: "server"})
 }
 
 // A remembered denial does not apply to a call with Force.
@@ -44,7 +44,7 @@ func TestForceAfterADenial(t *testing.T) {
 	s := newTestbed(t)
 	c := s.denied(t)
 	req := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, Force: true}
-	if res := must[client.Result](t)(c.Take(t.Context(), req)); !res.Allowed || res.RetryAfter == 0 || res.Source != client.SourceServer {
+	if res := must[client.Result](t)(c.Take(t.Context(), req)); !res.Allowed || res.RetryAfter == 0 || res.Source != "server" {
 		t.Errorf("%+v, want it charged by a server, in debt", res)
 	}
 }
@@ -61,7 +61,7 @@ func TestRefundOnce(t *testing.T) {
 	for _, losses := range []int{3, 0} {
 		p.lose(losses, false)
 		got, err := c.Refund(ctx, req)
-		wantResult(t, "refund", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 12 * time.Hour, Index: 1, Source: client.SourceServer})
+		wantResult(t, "refund", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 12 * time.Hour, Index: 1, Source: "server"})
 		if n := p.seen(); n != losses+1 {
 			t.Errorf("sent %d times, want %d", n, losses+1)
 		}

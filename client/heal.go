@@ -26,13 +26,13 @@ const (
 // take up to 30 s, longer than the calls that wait for it. Its context also ends when the Client is
 // closed.
 func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) error) Option {
-	return func(c *Client) error {
+	return option("WithHealer", "a function", func(c *config) error {
 		if heal == nil {
 			return errors.New("the healer is nil; leave WithHealer out")
 		}
-		c.server.healer = heal
+		c.healer = heal
 		return nil
-	}
+	})
 }
 
 // healing is one call to the function given to WithHealer.
@@ -120,7 +120,7 @@ func (s *server) callHealer(ctx context.Context, node *breaker) (err error) {
 // notFound reports whether err means that the server does not have the library.
 func notFound(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
+	return ok && e.Type == typeNotDeployed && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
 // unhealed adds why, the healer's error, to err, the error from a server without the library.

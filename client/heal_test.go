@@ -36,7 +36,7 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 // One call to the healer restores the library on a server, however many calls find it missing. The
 // server then decides each of these calls.
 func TestHealing(t *testing.T) {
-	for name, opts := range map[string][]client.Option{"each by itself": {client.WithoutSharedRoundTrips()}, "shared": nil} {
+	for name, opts := range map[string][]client.Option{"each by itself": {client.Alone()}, "shared": nil} {
 		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })
 	}
 }
@@ -93,7 +93,7 @@ func TestHealingOfAShard(t *testing.T) {
 }
 
 func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr}})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: true, Addrs: []string{c.nodes[0].Addr}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

@@ -28,14 +28,9 @@ type PolicyCalls struct {
 	Allowed int64 // allowed calls
 	Denied  int64 // calls that this policy denied; for a shadow policy, allowed calls that it would have denied
 
-	Canary *CanaryCalls // nil if the policy has no canary
-}
-
-// CanaryCalls counts the calls on the keys of a policy's canary. PolicyCalls does not include them.
-type CanaryCalls struct {
-	Share   int64 // the canary's share of all keys, in thousandths
-	Allowed int64
-	Denied  int64
+	// The policy's canary has CanaryShare of all keys, in thousandths, and its own counts, which are not
+	// in Allowed and Denied. CanaryShare is 0 if the policy has no canary.
+	CanaryShare, CanaryAllowed, CanaryDenied int64
 }
 
 const infoFields = "version, contract, build_id and policies"

@@ -63,7 +63,7 @@ func TestElementsOfALaterLibrary(t *testing.T) {
 	}
 	calls := []any{with([]any{"p"}, integers(3, 1), added), with([]any{"q"}, integers(3, 1, 100, 2, 0), added)}
 	info := must[client.Info](t)(newClient(t, &fake{reply: infoReply("policy_calls", calls)}).Info(ctx))
-	want := map[string]client.PolicyCalls{"p": {Allowed: 3, Denied: 1}, "q": {Allowed: 3, Denied: 1, Canary: &client.CanaryCalls{Share: 100, Allowed: 2}}}
+	want := map[string]client.PolicyCalls{"p": {Allowed: 3, Denied: 1}, "q": {Allowed: 3, Denied: 1, CanaryShare: 100, CanaryAllowed: 2}}
 	if !maps.EqualFunc(info.PolicyCalls, want, func(a, b client.PolicyCalls) bool { return reflect.DeepEqual(a, b) }) {
 		t.Errorf("policy_calls: %+v", info.PolicyCalls)
 	}

@@ -9,24 +9,25 @@ import (
 )
 
 // Lease allows one piece of work to run while the lease is held. Under a limit such as
-// Concurrency(3, 30*time.Second), at most three leases of a key are held at a time. A Lease made by
-// [Client.Lease] is not held yet: Acquire takes it, Renew extends it, and Release gives it up. Hold
+// "concurrency 3 lease=30s", at most three leases of a key are held at a time. A Lease made by
+// [Client.Lease] is not held yet: Acquire takes it, Renew extends it, and Release gives it up. Run
 // does all three around a function. If the holder stops renewing, for example after a crash, the
 // lease expires by the server's clock.
 //
 // A Lease is safe for concurrent use, but use it for only one piece of work.
 type Lease struct {
-	client *Client
-	keys   []string
-	args   []any // the limit and the id
-	limit  Limit
-	id     string
+	// ID identifies the lease among those of the key.
+	ID string
 
-	holding atomic.Bool // whether Hold is running
+	client  *Client
+	keys    []string
+	args    []any // the limit and the id
+	limit   Limit
+	holding atomic.Bool // whether Run is running
 }
 
-// Lease returns the lease of key with this id under limit, which is a [Concurrency] limit or a
-// policy with one. It sends nothing.
+// Lease returns the lease of key with this id under limit, such as "concurrency 3 lease=30s", or
+// a policy with such a limit. It sends nothing.
 //
 // id identifies the lease among those of the key. It has 1 to 256 bytes and is unique to a piece of
 // work. If id is empty, Lease makes a random one that cannot be guessed. Anyone who knows key and
@@ -35,11 +36,8 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 	if id == "" {
 		id = rand.Text()
 	}
-	return &Lease{client: c, keys: c.server.keys([]string{key}), args: []any{string(limit), id}, limit: limit, id: id}
+	return &Lease{ID: id, client: c, keys: c.keys([]string{key}), args: []any{string(limit), id}, limit: limit}
 }
-
-// ID returns the ID of the lease.
-func (l *Lease) ID() string { return l.id }
 
 // Acquire takes the lease if fewer than n leases of the key are held, where n is the number in the
 // limit. If the lease is already held, Acquire extends it, even if the key is blocked or n was
@@ -66,7 +64,7 @@ func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
 	if n == 1 || errors.Is(err, ErrOutcomeUnknown) {
-		l.client.queues.nudge(l.queue())
+		l.client.waits.queues.nudge(l.queue())
 	}
 	return n == 1, err
 }

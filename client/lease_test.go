@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 )
 
 // If the reply to an acquire is lost, the retry returns whether the lease is held, whatever happens
@@ -21,18 +22,20 @@ func TestLeaseIsKnownAfterALostReply(t *testing.T) {
 		want    bool
 	}{
 		"nothing": {func(context.Context, *client.Client) error { return nil }, true},
-		"block":   {func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "jobs") }, true},
+		"block": {func(ctx context.Context, c *client.Client) error {
+			return c.Block(ctx, client.Block{For: time.Minute}, "jobs")
+		}, true},
 		"fewer": {func(ctx context.Context, c *client.Client) error {
 			return c.Override(ctx, "concurrency 1 lease=30s", time.Minute, "jobs")
 		}, true},
 		"reset": {func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "jobs")) }, true},
 		"reset and block": {func(ctx context.Context, c *client.Client) error {
-			return errors.Join(second(c.Reset(ctx, "jobs")), c.Block(ctx, time.Minute, "jobs"))
+			return errors.Join(second(c.Reset(ctx, "jobs")), c.Block(ctx, client.Block{For: time.Minute}, "jobs"))
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-				two := client.Concurrency(2, 30*time.Second)
+				two := limits.Concurrency(2, 30*time.Second)
 				must[client.Result](t)(c.Lease("jobs", two, "other").Acquire(t.Context()))
 				v.set(func() {
 					v.refuse = func(function string, n int) (before, after error) {
@@ -70,7 +73,7 @@ func TestLeaseWaits(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := l.Hold(t.Context(), func(context.Context) error {
+				if err := l.Run(t.Context(), func(context.Context) error {
 					got.add(i, began)
 					if running++; running != 1 {
 						t.Errorf("%d run at once", running)
@@ -102,16 +105,16 @@ func TestLeaseWaits(t *testing.T) {
 // available at once. It returns an error when ctx is done.
 func TestLeaseWaitsForOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		two := client.Concurrency(2, time.Hour)
+		two := limits.Concurrency(2, time.Hour)
 		must[client.Result](t)(c.Lease("jobs", two, "a").Acquire(t.Context()))
 		must[client.Result](t)(c.Lease("jobs", two, "b").Acquire(t.Context()))
 		began := time.Now()
 		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := c.Lease("jobs", two, "").Wait(limited)
-		var e *client.LimitedError
-		if !errors.As(err, &e) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute ||
-			!strings.Contains(err.Error(), `the context ended before a place of "concurrency 2 lease=3600s" was free`) {
+		var e *client.Error
+		if !asLimited(err, &e) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute ||
+			!strings.Contains(err.Error(), `the context ended before a place of "concurrency 2 lease=1h" was free`) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		var all sync.WaitGroup

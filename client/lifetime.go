@@ -135,33 +135,28 @@ func (l *lifetime) close(d time.Duration) int {
 }
 
 // Close ends the Client: later calls fail, and its goroutines end. Calls that wait, such as
-// [Client.Wait] and [Lease.Hold], end too. Before Close ends the goroutines, it waits up to the
+// [Client.Wait] and [Lease.Run], end too. Before Close ends the goroutines, it waits up to the
 // client's timeout for requests for batches ([WithBatches]) and for calls such as [Client.Wait] that
 // may have to give back a turn in the queue of a leaky_bucket. Then it gives back the unspent units
 // of batches, within the client's timeout. It closes the connections of a Client made by [Open];
 // those of a Client made by [New] belong to the caller. Later calls to Close wait for the first and
 // return nil.
-//
-// If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that
-// hangs. Close then waits for up to the client's timeout, and returns an error that says so.
-// Closing the Redis client ends those calls.
 func (c *Client) Close() (err error) {
-	c.server.lifetime.closing.Do(func() { err = c.close() })
+	c.lifetime.closing.Do(func() { err = c.close() })
 	return err
 }
 
 func (c *Client) close() error {
-	s := c.server
-	s.lifetime.stop(s.timeout)
+	c.lifetime.stop(c.timeout)
 	c.refundBatches()
 	var err error
-	if s.opened {
-		err = s.rdb.Close()
+	if c.opened {
+		err = c.server.rdb.Close()
 	}
-	n := s.lifetime.close(s.timeout)
-	s.breakers.close()
+	n := c.lifetime.close(c.timeout)
+	c.server.breakers.close()
 	if n > 0 {
-		return fmt.Errorf("ratelimit: Close: %d calls still wait for a server, as the Redis client does not honour deadlines; close that too", n)
+		return fmt.Errorf("ratelimit: Close: %d goroutines still run; a function given to WithHealer must return when its context ends", n)
 	}
 	return err
 }
@@ -170,7 +165,7 @@ var errClosed = errors.New("the client is closed")
 
 func afterClose(op string, keys []string) *Error {
 	return &Error{
-		Op: op, Keys: keys, Err: errClosed, class: ErrUnavailable,
+		Op: op, Keys: keys, Err: errClosed, Type: typeUnavailable,
 		sentence: "not sent, since the client is closed; Close it when nothing asks any more",
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
@@ -22,20 +25,47 @@ import (
 // itself, is denied with a RetryAfter of at least 1 s, because a server may be back by then.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
-// in the background after the first decision on the policy, or from [WithLimits]. If the client
-// does not know a limit, the call returns the error. So a program that may start while no server is
-// reachable needs WithLimits.
+// in the background after the first decision on the policy. If the client does not know a limit, the
+// call returns the error. So a program that may start while no server is reachable gives its
+// policies here. Once a server has reported its policies, they replace the given ones.
+// functions.ReadPolicies returns the policies of a build that `ratelimit build -o FILE` wrote, and
+// package policies reads policies.yaml:
 //
-// Result.Source is [SourceLocal].
-func LocalLimiter(share float64) Fallback {
-	return Fallback{kind: localLimiter, share: share}
+//	//go:embed limits.lua
+//	var build string
+//	...
+//	policies, err := functions.ReadPolicies(build)
+//	...
+//	limiter, err := client.Open(url, client.WithFallback(client.LocalLimiter(0.1, policies...)))
+//
+// Result.Source is "local".
+func LocalLimiter(share float64, policies ...functions.Policy) Fallback {
+	local := &localLimits{share: share, given: map[Limit][]parsedKey{}}
+	for _, policy := range policies {
+		keys, err := readPolicy(policy)
+		if err != nil {
+			local.err = cmp.Or(local.err, fmt.Errorf("BADARGS LocalLimiter: policy %q: %w", policy.Name, err))
+		}
+		local.given["@"+Limit(policy.Name)] = keys
+	}
+	return Fallback{kind: localLimiter, local: local}
+}
+
+// localLimits holds the arguments of a LocalLimiter.
+type localLimits struct {
+	share float64
+	given map[Limit][]parsedKey // policies
+	err   error                 // what is wrong with a policy
 }
 
 func (f Fallback) check() error {
-	if f.kind == localLimiter && !(f.share > 0 && f.share <= 1) {
-		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.share)
+	switch {
+	case f.kind != localLimiter:
+		return nil
+	case !(f.local.share > 0 && f.local.share <= 1):
+		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.local.share)
 	}
-	return nil
+	return f.local.err
 }
 
 // bucketKey identifies a bucket. A key has a bucket for each combination of a rate and a share.
@@ -63,17 +93,21 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 // local decides a request in this process. As on a server, the request charges all of its keys or
 // none. why is the reason that no server decided.
 func (f *fallbacks) local(req *Request, why error) (Result, error) {
-	known, unknown := f.parsed.keys(req.Limits)
+	policies := req.Fallback.local.given
+	if len(policies) == 0 && f.preset.kind == localLimiter {
+		policies = f.preset.local.given
+	}
+	known, unknown := f.parsed.keys(req.Limits, policies)
 	if unknown != "" {
 		return Result{}, limitNotKnown(why, unknown)
 	}
 	if len(known) != len(req.Keys) {
-		return Result{}, f.server.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
+		return Result{}, f.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
 	}
 	f.buckets.mu.Lock()
 	defer f.buckets.mu.Unlock()
-	now := f.server.now()
-	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
+	now := f.now()
+	res := Result{Allowed: true, Source: sourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
 	each := slices.Repeat([]Result{{Allowed: true, Remaining: math.MaxInt64}}, len(known)) // separate result for each key
 	if req.UpTo {
 		res.Taken = req.Costs[0]
@@ -87,7 +121,7 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	for i, key := range known {
 		for at, r := range key.rates {
 			if !key.shadow {
-				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.share}), i, r.capacity})
+				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.local.share}), i, r.capacity})
 			}
 		}
 	}
@@ -130,13 +164,13 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		res.Remaining = 0
 	}
 	if req.Each {
-		res.Each = make([]KeyResult, len(each))
+		res.Each = make([]Result, len(each))
 		for i, key := range each {
 			if known[i].shadow {
 				key.Remaining = 0
 			}
 			allowed := key.Allowed && !(req.UpTo && req.Costs[0] == 0)
-			res.Each[i] = KeyResult{allowed, key.Limit, key.Remaining, key.RetryAfter, key.ResetAfter}
+			res.Each[i] = Result{Allowed: allowed, Limit: key.Limit, Remaining: key.Remaining, RetryAfter: key.RetryAfter, ResetAfter: key.ResetAfter}
 		}
 	}
 	if req.UpTo && res.Taken == 0 {
@@ -199,7 +233,7 @@ func limitNotKnown(err error, limit Limit) error {
 		return err
 	}
 	copied := *e
-	why := "no server has told yet what it says; give it with WithLimits"
+	why := "no server has told yet what it says; give it to LocalLimiter"
 	if !strings.HasPrefix(string(limit), "@") {
 		_, unread := readLimit(string(limit))
 		why = "it cannot be read"

@@ -23,11 +23,10 @@ func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "2/s"}}, Shadow: true},
 	)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
-	c = open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(0.5)), client.WithTimeout(slow))
 	now := noon
-	client.SetClock(c, func() time.Time { return now })
+	c = open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(0.5)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
 	for _, req := range reqs {
-		if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != client.SourceServer || res.Err != nil {
+		if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != "server" || res.Err != nil {
 			t.Fatalf("%+v, with a server", res)
 		}
 		for _, limit := range req.Limits {
@@ -48,7 +47,7 @@ func wantLocal(t *testing.T, name string, c *client.Client, req client.Request, 
 	if !errors.Is(got.Err, client.ErrUnavailable) {
 		t.Errorf("%s: decided by %s because of %v", name, got.Source, got.Err)
 	}
-	got.Err, want.Source = nil, client.SourceLocal
+	got.Err, want.Source = nil, "local"
 	wantResult(t, name, got, err, want)
 }
 
@@ -111,11 +110,11 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 
 	calc.Keys = calc.Keys[:1]
 	_, err := c.Take(t.Context(), calc)
-	wantClasses(t, "a key too few", err, client.ErrBadKeys)
+	wantClasses(t, "a key too few", err, typed("bad_keys"))
 }
 
 // The local limiter does not decide on a policy that it has learned neither from a server nor from
-// WithLimits, or on a limit that cannot be parsed. The call returns the error.
+// LocalLimiter, or on a limit that cannot be parsed. The call returns the error.
 func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	c, _ := alone(t)
 	_, err := c.Allow(t.Context(), "k", "5/x")
@@ -123,7 +122,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = c.Allow(t.Context(), "k", "@try")
-	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "@try": no server has told yet what it says; give it with WithLimits`) {
+	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "@try": no server has told yet what it says; give it to LocalLimiter`) {
 		t.Error(err)
 	}
 	wantClasses(t, "unknown", err, client.ErrUnavailable)
@@ -131,7 +130,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	for _, share := range []float64{-1, 0, 1.01} {
 		req.Fallback = client.LocalLimiter(share)
 		_, err := c.Take(t.Context(), req)
-		wantClasses(t, fmt.Sprint("a share of ", share), err, client.ErrBadArgs)
+		wantClasses(t, fmt.Sprint("a share of ", share), err, typed("bad_args"))
 	}
 
 	// This library is too old: its ratelimit_info does not accept a limit.
@@ -154,9 +153,8 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	p := startProxy(t, server.Addr())
-	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
 	now := noon
-	client.SetClock(c, func() time.Time { return now })
+	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
 	for minute := range 2 {
 		for i := range 5 {
 			must[client.Result](t)(c.Allow(t.Context(), "k", "@five"))
@@ -200,21 +198,21 @@ func TestLocalLimiterEach(t *testing.T) {
 	req := client.Request{Keys: []string{"{x}a", "{x}t", "{x}b"}, Limits: []client.Limit{"4/s", "@try", "8/s, 16/m"}}
 	c, _ := alone(t, req)
 	req.Each = true
-	key := func(allowed bool, limit, remaining int64, retry, reset time.Duration) client.KeyResult {
-		return client.KeyResult{Allowed: allowed, Limit: limit, Remaining: remaining, RetryAfter: retry * time.Millisecond, ResetAfter: reset * time.Millisecond}
+	key := func(allowed bool, limit, remaining int64, retry, reset time.Duration) client.Result {
+		return client.Result{Allowed: allowed, Limit: limit, Remaining: remaining, RetryAfter: retry * time.Millisecond, ResetAfter: reset * time.Millisecond}
 	}
 	shadow := key(true, 0, 0, 0, 0)
 	for _, step := range []struct {
 		name  string
 		costs []int64
 		upTo  bool
-		want  []client.KeyResult
+		want  []client.Result
 	}{
-		{"allowed", []int64{1, 9, 2}, false, []client.KeyResult{key(true, 2, 1, 0, 500), shadow, key(true, 4, 2, 0, 15000)}},
-		{"denied by the first", []int64{2}, false, []client.KeyResult{key(false, 2, 1, 500, 500), shadow, key(true, 4, 2, 0, 15000)}},
-		{"as many as fit", []int64{9}, true, []client.KeyResult{key(true, 2, 0, 0, 1000), shadow, key(true, 4, 1, 0, 22500)}},
-		{"nothing", []int64{0}, true, []client.KeyResult{key(false, 2, 0, 0, 1000), {Limit: 0}, key(false, 4, 1, 0, 22500)}},
-		{"none fits", []int64{9}, true, []client.KeyResult{key(false, 2, 0, 500, 1000), shadow, key(true, 4, 1, 0, 22500)}},
+		{"allowed", []int64{1, 9, 2}, false, []client.Result{key(true, 2, 1, 0, 500), shadow, key(true, 4, 2, 0, 15000)}},
+		{"denied by the first", []int64{2}, false, []client.Result{key(false, 2, 1, 500, 500), shadow, key(true, 4, 2, 0, 15000)}},
+		{"as many as fit", []int64{9}, true, []client.Result{key(true, 2, 0, 0, 1000), shadow, key(true, 4, 1, 0, 22500)}},
+		{"nothing", []int64{0}, true, []client.Result{key(false, 2, 0, 0, 1000), {Limit: 0}, key(false, 4, 1, 0, 22500)}},
+		{"none fits", []int64{9}, true, []client.Result{key(false, 2, 0, 500, 1000), shadow, key(true, 4, 1, 0, 22500)}},
 	} {
 		req.Costs, req.UpTo = step.costs, step.upTo
 		got, err := c.Take(t.Context(), req)
@@ -237,8 +235,8 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 }
 
 // Even if no server has ever replied, a client decides on limits such as "4/m" and on the policies
-// of WithLimits. Once a server has reported a policy, the server's limits apply instead of those of
-// WithLimits.
+// of LocalLimiter. Once a server has reported a policy, the server's limits apply instead of those of
+// LocalLimiter.
 func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "2/m"}}},
@@ -247,10 +245,9 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=9s"}}},
 	)))
 	deployed := must[[]functions.Policy](t)(functions.ReadPolicies(build.Text()))
-	opts := []client.Option{client.WithFallback(client.LocalLimiter(0.5)), client.WithLimits(deployed...), client.WithTimeout(slow)}
-	c := open(t, "redis://127.0.0.1:1", opts...)
 	now := noon
-	client.SetClock(c, func() time.Time { return now })
+	opts := []client.Option{client.WithFallback(client.LocalLimiter(0.5, deployed...)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now })}
+	c := open(t, "redis://127.0.0.1:1", opts...)
 	wantLocal(t, "written", c, one("k", "4/m"), client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Index: 1})
 	wantLocal(t, "a policy", c, one("p", "@free"), client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "a policy again", c, one("p", "@free"), client.Result{Limit: 1, RetryAfter: time.Minute, ResetAfter: time.Minute, Index: 1})
@@ -267,9 +264,8 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	must[client.Result](t)(c.Allow(t.Context(), "k", "@free"))
 	eventually(t, "the client has learned the policy", func() bool { return client.KnowsPolicy(c, "k", "@free") })
 	require(t, server.Close())
-	client.SetClock(c, func() time.Time { return now })
 	wantLocal(t, "what the server said", c, one("k", "@free"), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 6 * time.Second, Index: 1})
 
-	_, err = client.Open("redis://127.0.0.1:1", client.WithLimits(functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}}))
-	wantText(t, err, `ratelimit: client.Open: WithLimits: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
+	_, err = client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(1, functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}})))
+	wantText(t, err, `ratelimit: client.Open: LocalLimiter: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
 }

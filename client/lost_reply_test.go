@@ -50,7 +50,7 @@ func wantOnce(t *testing.T, direct redis.UniversalClient, p *proxy, key string, 
 	if n := p.seen(); n != 1 {
 		t.Errorf("sent %d times, want once", n)
 	}
-	if got := must[client.Result](t)(newClient(t, direct).Peek(t.Context(), key, perDay)); got.Remaining != 9-1 {
+	if got := must[client.Result](t)(newClient(t, direct).Peek(t.Context(), client.For(key, perDay))); got.Remaining != 9-1 {
 		t.Errorf("after one lost call a further one would leave %d, want 8: it was not executed exactly once", got.Remaining)
 	}
 }
@@ -91,7 +91,7 @@ const (
 func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	t.Helper()
 	proxies, dial := dialThrough(t, c)
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr, c.nodes[1].Addr}, Dialer: dial})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: true, Addrs: []string{c.nodes[0].Addr, c.nodes[1].Addr}, Dialer: dial})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb, proxies
 }
@@ -182,7 +182,7 @@ func TestClusterRedirections(t *testing.T) {
 	t.Run("MOVED is followed, and its reply lost", func(t *testing.T) {
 		rdb, proxies := proxied(t, c)
 		limiter := newClient(t, rdb)
-		must[client.Result](t)(limiter.Peek(ctx, highKey, perDay)) // the client now knows the slots
+		must[client.Result](t)(limiter.Peek(ctx, client.For(highKey, perDay))) // the client now knows the slots
 		set(0, highSlot, "node", c.ids[0])
 		set(1, highSlot, "node", c.ids[0])
 		defer func() {

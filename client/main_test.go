@@ -65,15 +65,16 @@ func wantNoQueue(t testing.TB, c *client.Client) {
 // left returns how many units of a key are left.
 func left(t testing.TB, c *client.Client, key string, limit client.Limit) int64 {
 	t.Helper()
-	return must[client.Result](t)(c.PeekN(t.Context(), key, limit, 0)).Remaining
+	return must[client.Result](t)(c.Peek(t.Context(), client.For(key, limit, 0))).Remaining
 }
 
-// connect returns a client for opt. The default ReadTimeout is long enough for a busy machine.
+// connect returns a client for opt that honours deadlines. The default ReadTimeout is long enough for a busy machine.
 func connect(t testing.TB, opt redis.Options) *redis.Client {
 	t.Helper()
 	if opt.ReadTimeout == 0 {
 		opt.ReadTimeout = slow
 	}
+	opt.ContextTimeoutEnabled = true
 	rdb := redis.NewClient(&opt)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -95,11 +96,12 @@ func deployed(t testing.TB) (*redistest.Server, *redis.Client) {
 
 func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
-	c := must[*client.Client](t)(client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...))
-	if _, ok := rdb.(*fake); ok {
-		client.Trust(c)
+	switch rdb.(type) {
+	case *redis.Client, *redis.ClusterClient, *redis.Ring:
+	default: // a type of these tests
+		rdb, opts = answers(rdb.Process).client(), append(opts, client.Alone())
 	}
-	return c
+	return must[*client.Client](t)(client.New(rdb, append(opts, client.DefaultTimeout(time.Minute))...))
 }
 
 // cluster is two primaries with half of the slots each and a replica of the first. Tests share it.

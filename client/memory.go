@@ -14,7 +14,7 @@ const longestDenial = time.Second
 // passed, but at most for longest. longest must be above 0 and at most 1 s. A call with the same
 // key and limit is then denied without a request if it costs at least as much as the denied call.
 // So denied callers that retry put no load on the server. The Result of such a call has the Source
-// [SourceMemory], and its RetryAfter and ResetAfter count down. A call with a higher cost gets the
+// "memory", and its RetryAfter and ResetAfter count down. A call with a higher cost gets the
 // RetryAfter of the denied call, and may be denied again after that time.
 //
 // Reset, Refund, Block, Unblock, Override and EndOverride in this client clear the memory of their
@@ -25,22 +25,28 @@ const longestDenial = time.Second
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
 // Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {
-	return func(c *Client) error {
+	return option("WithDenialMemory", longest, func(c *config) error {
 		if longest <= 0 || longest > longestDenial {
 			return fmt.Errorf("denials that are remembered for %v; give WithDenialMemory a time above 0 and up to %v", longest, longestDenial)
 		}
-		c.memory.longest = longest
+		c.remembered = longest
 		return nil
-	}
+	})
 }
 
-// memory is the decider that remembers denials, by key.
+// memory is the layer that repeats a recent denial of a key. It adds no denial that a server has not
+// made: it repeats one for a second at most, and never longer than its RetryAfter. The methods of a
+// nil memory remember nothing.
 type memory struct {
-	server  *server
-	next    decider
-	longest time.Duration // 0 if denials are not remembered
+	*common
+	next    Limiter
+	longest time.Duration
 	forgets atomic.Uint64 // number of calls to forget
 	table[string, *denial]
+}
+
+func newMemory(shared *common, next Limiter, longest time.Duration, size int) *memory {
+	return &memory{common: shared, next: next, longest: longest, table: newTable[string, *denial](size)}
 }
 
 type denial struct {
@@ -51,32 +57,37 @@ type denial struct {
 	until time.Time
 }
 
-func (m *memory) decide(ctx context.Context, req *Request) (Result, error) {
-	a, ok := m.server.single(ctx, req)
+// Take implements [Limiter].
+func (m *memory) Take(ctx context.Context, req Request) (Result, error) {
+	a, ok := m.single(ctx, &req)
 	if !ok {
-		return m.next.decide(ctx, req)
+		return m.next.Take(ctx, req)
 	}
 	if res, ok := m.recall(a); ok {
 		return res, nil
 	}
-	sent, forgets := m.server.now(), m.forgets.Load()
-	res, err := m.next.decide(ctx, req)
+	sent, forgets := m.now(), m.forgets.Load()
+	res, err := m.next.Take(ctx, req)
 	if err == nil && !res.Allowed && res.Shadow == nil {
 		m.remember(a, &res, sent, forgets)
 	}
 	return res, err
 }
 
+// recall returns the denial of a call, if it is remembered.
 func (m *memory) recall(a single) (Result, bool) {
+	if m == nil {
+		return Result{}, false
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.server.now()
+	now := m.now()
 	d, ok := m.entries.Get(a.key)
 	if !ok || !now.Before(d.until) || d.limit != a.limit || a.least() < d.cost {
 		return Result{}, false
 	}
 	res := d.res
-	res.Source = SourceMemory
+	res.Source = sourceMemory
 	res.ResetAfter = countedDown(res.ResetAfter, now.Sub(d.read))
 	if res.RetryAfter != Never {
 		res.RetryAfter = countedDown(res.RetryAfter, now.Sub(d.read))
@@ -94,7 +105,7 @@ func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.server.now()
+	now := m.now()
 	if forgets != m.forgets.Load() || !now.Before(sent.Add(lasts)) {
 		return
 	}
@@ -104,6 +115,9 @@ func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64)
 
 // forget drops the denials of keys. It also prevents calls in progress from storing their denials.
 func (m *memory) forget(keys []string) {
+	if m == nil {
+		return
+	}
 	m.forgets.Add(1)
 	m.drop(keys)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 )
 
 // denied returns a client that remembers, for up to a second, a denial of key "k" under 4/s with
@@ -19,7 +20,7 @@ func (s *testbed) denied(t *testing.T) *client.Client {
 	t.Helper()
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	allow(t, c, "4/s", 4)
-	if res := allow(t, c, "4/s", 2); res.Allowed || res.RetryAfter != 500*time.Millisecond || res.Source != client.SourceServer {
+	if res := allow(t, c, "4/s", 2); res.Allowed || res.RetryAfter != 500*time.Millisecond || res.Source != "server" {
 		t.Fatal(res)
 	}
 	s.sent()
@@ -32,20 +33,20 @@ func TestDenialIsRemembered(t *testing.T) {
 	c := s.denied(t)
 	s.pass(199*time.Millisecond + time.Microsecond)
 	got := allow(t, c, "4/s", 2)
-	want := client.Result{Limit: 4, RetryAfter: 301 * time.Millisecond, ResetAfter: 801 * time.Millisecond, Index: 1, Source: client.SourceMemory}
+	want := client.Result{Limit: 4, RetryAfter: 301 * time.Millisecond, ResetAfter: 801 * time.Millisecond, Index: 1, Source: "memory"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if res := allow(t, c, "4/s", 3); res.Source != client.SourceMemory || res.Allowed {
+	if res := allow(t, c, "4/s", 3); res.Source != "memory" || res.Allowed {
 		t.Errorf("a higher cost: %+v", res)
 	}
 	if n := len(s.sent()); n != 0 {
 		t.Errorf("%d requests", n)
 	}
 	s.pass(300*time.Millisecond + 998*time.Microsecond)
-	wantSource(t, c, "4/s", 2, client.SourceMemory)
+	wantSource(t, c, "4/s", 2, "memory")
 	s.pass(time.Microsecond)
-	if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer || !res.Allowed {
+	if res := allow(t, c, "4/s", 2); res.Source != "server" || !res.Allowed {
 		t.Errorf("when the wait is over: %+v", res)
 	}
 }
@@ -69,7 +70,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.clear(t)
 			c := s.denied(t)
-			if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != client.SourceServer {
+			if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != "server" {
 				t.Errorf("%+v", res)
 			}
 			if n := len(s.sent()); n != 1 {
@@ -84,15 +85,15 @@ func TestDenialOfUpTo(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	allow(t, c, "4/s", 4)
-	for i, want := range []client.Source{client.SourceServer, client.SourceMemory} {
-		if res := must[client.Result](t)(c.AllowAtMost(t.Context(), "k", "4/s", 3)); res.Allowed || res.Source != want {
+	for i, want := range []string{"server", "memory"} {
+		if res := must[client.Result](t)(c.Take(t.Context(), upTo("k", "4/s", 3))); res.Allowed || res.Source != want {
 			t.Errorf("%d: %+v", i, res)
 		}
 	}
-	if res := must[client.Result](t)(c.AllowAtMost(t.Context(), "k", "4/s", 0)); res.Source != client.SourceServer {
+	if res := must[client.Result](t)(c.Take(t.Context(), upTo("k", "4/s", 0))); res.Source != "server" {
 		t.Errorf("of none: %+v", res)
 	}
-	if res := allow(t, c, "4/s", 1); res.Allowed || res.Source != client.SourceMemory {
+	if res := allow(t, c, "4/s", 1); res.Allowed || res.Source != "memory" {
 		t.Errorf("one: %+v", res)
 	}
 }
@@ -115,25 +116,29 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 		must[int64](t)(other.Reset(t.Context(), "k"))
 		s.pass(150*time.Millisecond - 1)
 		res := allow(t, c, limit, cost)
-		if res.Source != client.SourceMemory {
+		if res.Source != "memory" {
 			t.Errorf("%s: just before: %+v", limit, res)
 		}
 		if (res.RetryAfter == client.Never) != (first.RetryAfter == client.Never) {
 			t.Errorf("%s: to be retried after %v, at first %v", limit, res.RetryAfter, first.RetryAfter)
 		}
 		s.pass(1)
-		wantSource(t, c, limit, cost, client.SourceServer)
+		wantSource(t, c, limit, cost, "server")
 	}
 }
 
 // acts are the calls that change a key and clear the client's memory of it.
 var acts = map[string]func(context.Context, *client.Client) error{
-	"reset":        func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
-	"refund":       func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
+	"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
+	"refund": func(ctx context.Context, c *client.Client) error {
+		return second(c.Refund(ctx, client.For("k", "4/s", 4)))
+	},
 	"unblock":      func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) },
 	"override":     func(ctx context.Context, c *client.Client) error { return c.Override(ctx, "4/s", time.Minute, "k") },
 	"override end": func(ctx context.Context, c *client.Client) error { return second(c.EndOverride(ctx, "k")) },
-	"block":        func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
+	"block": func(ctx context.Context, c *client.Client) error {
+		return c.Block(ctx, client.Block{For: time.Minute}, "k")
+	},
 }
 
 func TestDenialIsForgotten(t *testing.T) {
@@ -143,7 +148,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.clear(t)
 			c := s.denied(t)
 			require(t, act(t.Context(), c))
-			wantSource(t, c, "4/s", 2, client.SourceServer)
+			wantSource(t, c, "4/s", 2, "server")
 		})
 		t.Run(name+" while the call is under way", func(t *testing.T) {
 			s.clear(t)
@@ -160,7 +165,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			if res := allow(t, c, "4/s", 2); res.Allowed {
 				t.Fatal(res)
 			}
-			wantSource(t, c, "4/s", 2, client.SourceServer)
+			wantSource(t, c, "4/s", 2, "server")
 		})
 	}
 }
@@ -179,14 +184,13 @@ func TestDenialThatComesTooLate(t *testing.T) {
 
 // Decisions that involve a shadow policy are not remembered.
 func TestDenialWithShadowIsNotRemembered(t *testing.T) {
-	for reply, want := range map[string]client.Source{"six": client.SourceMemory, "nine": client.SourceServer} {
+	for reply, want := range map[string]string{"six": "memory", "nine": "server"} {
 		integers := integers(0, 4, 0, 500, 1000, 1)
 		if reply == "nine" {
 			integers = append(integers, int64(0), int64(500), int64(1))
 		}
 		at := time.UnixMilli(0)
-		c := newClient(t, &fake{reply: integers}, client.WithDenialMemory(time.Second))
-		client.SetClock(c, func() time.Time { return at })
+		c := newClient(t, &fake{reply: integers}, client.WithDenialMemory(time.Second), client.WithClock(func() time.Time { return at }))
 		allow(t, c, "@p", 1)
 		if res := allow(t, c, "@p", 1); res.Source != want {
 			t.Errorf("%s: %+v", reply, res)
@@ -205,11 +209,11 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 		t.Fatal(res)
 	}
 	for range 15 {
-		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != client.SourceBatch {
+		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != "batch" {
 			t.Fatal(res)
 		}
 	}
-	for _, want := range []client.Source{client.SourceServer, client.SourceMemory} {
+	for _, want := range []string{"server", "memory"} {
 		if res := allow(t, c, wide, 1); res.Allowed || res.Source != want {
 			t.Errorf("%+v, want it from the %v", res, want)
 		}
@@ -222,12 +226,12 @@ func TestTablesAreBounded(t *testing.T) {
 	const part = 16
 	at := time.UnixMilli(0)
 	f := &fake{}
-	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second))
-	client.SetClock(c, func() time.Time { return at })
-	if got, want := client.Shrink(c, part), (client.Tables{Batches: 65536, Denials: 65536, Buckets: 65536, Limits: 1000}); got != want {
-		t.Errorf("the tables hold %+v, want %+v", got, want)
+	const most = client.MostKeys / part
+	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second), client.WithClock(func() time.Time { return at }),
+		client.WithTables(most, client.MostLimits/part))
+	if client.MostKeys != 65536 || client.MostLimits != 1000 {
+		t.Errorf("the tables hold %d keys and %d limits", client.MostKeys, client.MostLimits)
 	}
-	const most = 65536 / part
 	var fallback client.Fallback
 	ask := func(n int, keys string) {
 		for i := range n {
@@ -280,7 +284,7 @@ func TestTablesAreBounded(t *testing.T) {
 
 	f.reply = []any{"limit", []any{integers(0, 5, 60000, 5)}}
 	for i := range 2 * 1000 / part {
-		client.Learn(c, client.PerMinute(int64(i+1)))
+		client.Learn(c, limits.PerMinute(int64(i+1)))
 	}
 	if n := client.Kept(c).Limits; n != 1000/part {
 		t.Errorf("%d limits are kept, want %d", n, 1000/part)
@@ -299,8 +303,8 @@ func TestTablesAreBounded(t *testing.T) {
 func TestDenialOfNothing(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
-	require(t, s.client(t).Block(t.Context(), time.Minute, "k"))
-	for cost, want := range []client.Source{client.SourceServer, client.SourceMemory, client.SourceMemory} {
+	require(t, s.client(t).Block(t.Context(), client.Block{For: time.Minute}, "k"))
+	for cost, want := range []string{"server", "memory", "memory"} {
 		if res := allow(t, c, wide, int64(cost)); res.Allowed || res.Source != want || res.RetryAfter != time.Minute {
 			t.Errorf("cost %d: %+v, want it from the %v", cost, res, want)
 		}

@@ -17,14 +17,20 @@ import (
 type Observer struct {
 	// Call is called after each call that the Client completes, also if the call is refused before
 	// it is sent. ctx is the caller's context, which may already be done. A method that makes several
-	// calls, such as Wait after a denial, Lease.Hold or Hold.Settle, is reported once for each of
+	// calls, such as Wait after a denial, Lease.Run or Estimate.Settle, is reported once for each of
 	// them. A wait that ends before its first call is reported once: as denied, from
-	// [SourceMemory], if the limit denies a caller ahead of it for too long.
+	// "memory", if the limit denies a caller ahead of it for too long.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state. It can run in the
 	// goroutine of any call. Only that call waits for it.
-	Breaker func(change BreakerChange)
+	//
+	// node is the address of the node. It is empty while the nodes of a cluster are not known, and
+	// "FailoverClient" for a primary found by Sentinels. The states from and to are "closed" (calls
+	// are sent), "open" (no calls are sent) and "half-open" (one call probes the node). Closing the
+	// Client closes all open breakers. If a node leaves a cluster or a ring, its breaker is closed
+	// within about a second.
+	Breaker func(node, from, to string)
 
 	fallbacks *fallbackLog // used by LogTo
 }
@@ -44,69 +50,55 @@ type Observation struct {
 
 	Began    time.Time     // start time by this process's clock
 	Duration time.Duration // duration of the call, including retries
-	Outcome  Outcome
-	Source   Source // source of the decision; SourceServer if the call makes no decision, SourceNone after an error
-	Err      error  // the error that the call returned, or the reason why no server decided (Result.Err)
-}
 
-// Outcome is the outcome of a call, as a label value.
-type Outcome string
+	// Outcome is "allowed", "denied", "done" for a call that makes no decision, such as a reset,
+	// "misconfigured" for an [ErrMisconfigured], which no retry can fix, or "error" for any other
+	// error, for example in an outage.
+	Outcome string
 
-const (
-	OutcomeAllowed Outcome = "allowed"
-	OutcomeDenied  Outcome = "denied"
-	OutcomeDone    Outcome = "done"  // a call that makes no decision, such as a reset
-	OutcomeError   Outcome = "error" // the call returned an error that a retry may fix, for example in an outage
+	Source string // source of the decision, as in Result.Source; "server" if the call makes no decision, "" after an error
+	Err    error  // the error that the call returned, or the reason why no server decided (Result.Err)
 
-	// OutcomeMisconfigured means that the call returned [ErrMisconfigured]. Retries do not help.
-	OutcomeMisconfigured Outcome = "misconfigured"
-)
-
-// BreakerChange describes a state change of the circuit breaker of one node. The states are
-// "closed" (calls are sent), "open" (no calls are sent) and "half-open" (one call probes the node).
-// Closing the Client closes all open breakers. If a node leaves a cluster or a ring, its breaker is
-// closed within about a second.
-type BreakerChange struct {
-	// Node is the address of the node. It is empty while the nodes of a cluster are not known, and
-	// "FailoverClient" for a primary found by Sentinels.
-	Node string
-
-	From, To string // "closed", "open" or "half-open"
+	// ErrorType is a short name for Err: the Type of an [Error], "canceled", "outcome_unknown" if the
+	// call was sent and its reply lost, even because of a timeout, "timeout" if the call was not sent,
+	// "other" if none applies, and "" if Err is nil.
+	ErrorType string
 }
 
 // WithObserver reports every call, and every change of a circuit breaker, to o. It may be given
 // several times. Without an observer, calls have no overhead.
 func WithObserver(o Observer) Option {
-	return func(c *Client) error {
+	return func(c *config) error {
 		if o.Call == nil && o.Breaker == nil {
 			return errors.New("the observer has no function; give Call or Breaker, or leave WithObserver out")
 		}
 		if o.Call != nil {
-			c.observers.call = append(c.observers.call, o.Call)
+			c.observe.call = append(c.observe.call, o.Call)
 		}
 		if o.fallbacks != nil {
-			c.fallbacks.log = o.fallbacks
+			c.log = o.fallbacks
 		}
 		if o.Breaker != nil {
-			c.observers.breaker = append(c.observers.breaker, o.Breaker)
+			c.observe.breaker = append(c.observe.breaker, o.Breaker)
 		}
 		return nil
 	}
 }
 
-// observers is the decider that calls the functions of each Observer after a take. For other calls,
-// the Client calls its method report.
+// observers is the layer that reports each take to the observers when it is decided. It changes no
+// decision. For other calls, the Client calls its method report.
 type observers struct {
 	call    []func(context.Context, Observation)
-	breaker []func(BreakerChange)
-	next    decider
+	breaker []func(node, from, to string)
+	next    Limiter
 
 	policies sync.Map // set of the Observation.Policy values of calls that a server has decided
 }
 
-func (o *observers) decide(ctx context.Context, req *Request) (res Result, err error) {
+// Take implements [Limiter].
+func (o *observers) Take(ctx context.Context, req Request) (res Result, err error) {
 	defer o.report(ctx, "take", time.Now(), req.Limits, &res, &err)
-	return o.next.decide(ctx, req)
+	return o.next.Take(ctx, req)
 }
 
 // report reports a completed call. limits and res are nil for a call that makes no decision.
@@ -114,24 +106,25 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	if o.call == nil {
 		return
 	}
-	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: OutcomeDenied, Err: *err}
+	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcomeDenied, Err: *err}
 	switch {
 	case res != nil:
 		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)
 		seen.Policy = o.policy(limits, seen.Err == nil)
 	case *err == nil:
-		seen.Source = SourceServer
+		seen.Source = sourceServer
 	}
 	switch {
 	case errors.Is(*err, ErrMisconfigured):
-		seen.Outcome = OutcomeMisconfigured
+		seen.Outcome = outcomeMisconfigured
 	case *err != nil:
-		seen.Outcome = OutcomeError
+		seen.Outcome = outcomeError
 	case res == nil:
-		seen.Outcome = OutcomeDone
+		seen.Outcome = outcomeDone
 	case res.Allowed:
-		seen.Outcome = OutcomeAllowed
+		seen.Outcome = outcomeAllowed
 	}
+	seen.ErrorType = errorType(seen.Err)
 	for _, tell := range o.call {
 		tell(ctx, seen)
 	}
@@ -171,41 +164,30 @@ func (o *observers) policy(limits []Limit, decided bool) string {
 	return joined
 }
 
-// errorTypes maps errors to label values. The first match applies, so specific errors come before
-// general ones.
-var errorTypes = []struct {
-	class error
-	word  string
-}{
-	{context.Canceled, "canceled"},
-	{ErrBadLimit, "bad_limit"},
-	{ErrBadCost, "bad_cost"},
-	{ErrBadKeys, "bad_keys"},
-	{ErrBadArgs, "bad_args"},
-	{ErrBadState, "bad_state"},
-	{ErrNoPolicy, "no_policy"},
-	{ErrCrossSlot, "cross_slot"},
-	{ErrNotDeployed, "not_deployed"},
-	{ErrNoPermission, "no_permission"},
-	{ErrBadReply, "bad_reply"},
-	{ErrOutcomeUnknown, "outcome_unknown"},
-	{context.DeadlineExceeded, "timeout"},
-	{ErrUnavailable, "unavailable"},
-}
-
-// ErrorType returns a short name for Err, one of about a dozen: "timeout", "unavailable",
-// "outcome_unknown", "not_deployed", "bad_limit", "canceled" and the like, named after the Err values
-// of this package. It is "outcome_unknown" if the call was sent and its reply lost, even because of a
-// timeout, and "timeout" if the call was not sent.
-// It returns "other" if none applies, and "" if Err is nil.
-func (o Observation) ErrorType() string {
-	if o.Err == nil {
+// errorType returns Observation.ErrorType.
+func errorType(err error) string {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
 		return ""
-	}
-	for _, t := range errorTypes {
-		if errors.Is(o.Err, t.class) {
-			return t.word
-		}
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case ok && e.Type != "" && e.Type != typeUnavailable && e.Type != typeLimited:
+		return e.Type
+	case errors.Is(err, ErrOutcomeUnknown):
+		return "outcome_unknown"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, ErrUnavailable):
+		return typeUnavailable
 	}
 	return "other"
 }
+
+const (
+	outcomeAllowed       = "allowed"
+	outcomeDenied        = "denied"
+	outcomeDone          = "done"
+	outcomeError         = "error"
+	outcomeMisconfigured = "misconfigured"
+)

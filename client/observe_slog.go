@@ -41,11 +41,11 @@ type throttled struct {
 func (l *callLog) call(ctx context.Context, o Observation) {
 	attrs := make([]slog.Attr, 0, 8)
 	level, text := slog.LevelDebug, "rate limit asked"
-	fallback := o.Outcome == OutcomeAllowed || o.Outcome == OutcomeDenied // logged by fallbackLog
-	if o.Err != nil && o.ErrorType() != "canceled" && !fallback {
+	fallback := o.Outcome == outcomeAllowed || o.Outcome == outcomeDenied // logged by fallbackLog
+	if o.Err != nil && o.ErrorType != "canceled" && !fallback {
 		lines := &l.warnings
 		level, text = slog.LevelWarn, "no server decided on a rate limit"
-		if o.Outcome == OutcomeMisconfigured {
+		if o.Outcome == outcomeMisconfigured {
 			lines = &l.errors
 			level, text = slog.LevelError, throttle.Misconfigured
 			attrs = append(attrs, slog.String("fix", throttle.Fix))
@@ -62,22 +62,22 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs = append(attrs, slog.String("operation", o.Operation), slog.String("outcome", string(o.Outcome)),
-		slog.String("source", o.Source.String()), slog.Duration("duration", o.Duration))
+	attrs = append(attrs, slog.String("operation", o.Operation), slog.String("outcome", o.Outcome),
+		slog.String("source", cmp.Or(o.Source, "none")), slog.Duration("duration", o.Duration))
 	if o.Policy != "" {
 		attrs = append(attrs, slog.String("policy", o.Policy))
 	}
 	l.logger.LogAttrs(ctx, level, text, attrs...)
 }
 
-func (l *callLog) breaker(change BreakerChange) {
+func (l *callLog) breaker(node, from, to string) {
 	level := slog.LevelDebug // for changes between open and half-open, which repeat while a node is down
 	switch {
-	case change.From == "closed":
+	case from == "closed":
 		level = slog.LevelWarn
-	case change.To == "closed":
+	case to == "closed":
 		level = slog.LevelInfo
 	}
 	l.logger.LogAttrs(context.Background(), level, "circuit breaker of a rate limit server",
-		slog.String("node", change.Node), slog.String("from", change.From), slog.String("to", change.To))
+		slog.String("node", node), slog.String("from", from), slog.String("to", to))
 }

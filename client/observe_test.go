@@ -24,8 +24,16 @@ import (
 type heard struct {
 	mu      sync.Mutex
 	calls   []client.Observation
-	changes []client.BreakerChange
+	changes []breakerChange
 	ctx     context.Context
+}
+
+// breakerChange holds the arguments of Observer.Breaker.
+type breakerChange struct{ Node, From, To string }
+
+// changesOf returns the changes of a breaker that opens and closes again.
+func changesOf(node string) []breakerChange {
+	return []breakerChange{{node, "closed", "open"}, {node, "open", "half-open"}, {node, "half-open", "closed"}}
 }
 
 // since returns the calls since the last call of since.
@@ -44,10 +52,10 @@ func (h *heard) observer() client.Observer {
 			defer h.mu.Unlock()
 			h.ctx, h.calls = ctx, append(h.calls, o)
 		},
-		Breaker: func(change client.BreakerChange) {
+		Breaker: func(node, from, to string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.changes = append(h.changes, change)
+			h.changes = append(h.changes, breakerChange{node, from, to})
 		},
 	}
 }
@@ -57,34 +65,34 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 	for _, tt := range []struct {
 		operation string
 		reply     any
-		outcome   client.Outcome
+		outcome   string
 		call      func(context.Context, *client.Client) error
 	}{
-		{"take", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error { return second(c.Allow(ctx, "k", perDay)) }},
-		{"take", integers(0, 10, 0, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error { return second(c.Take(ctx, request)) }},
-		{"peek", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error { return second(c.Peek(ctx, "k", perDay)) }},
-		{"refund", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error { return second(c.Refund(ctx, request)) }},
-		{"acquire", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
+		{"take", integers(1, 10, 9, 0, 1, 1), "allowed", func(ctx context.Context, c *client.Client) error { return second(c.Allow(ctx, "k", perDay)) }},
+		{"take", integers(0, 10, 0, 5, 1, 1), "denied", func(ctx context.Context, c *client.Client) error { return second(c.Take(ctx, request)) }},
+		{"peek", integers(1, 10, 9, 0, 1, 1), "allowed", func(ctx context.Context, c *client.Client) error { return second(c.Peek(ctx, client.For("k", perDay))) }},
+		{"refund", integers(0, 10, 9, 5, 1, 1), "denied", func(ctx context.Context, c *client.Client) error { return second(c.Refund(ctx, request)) }},
+		{"acquire", integers(1, 10, 9, 0, 1, 1), "allowed", func(ctx context.Context, c *client.Client) error {
 			return second(c.Lease("k", "concurrency 1 lease=1s", "").Acquire(ctx))
 		}},
-		{"renew", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
+		{"renew", integers(0, 10, 9, 5, 1, 1), "denied", func(ctx context.Context, c *client.Client) error {
 			return second(c.Lease("k", "concurrency 1 lease=1s", "").Renew(ctx))
 		}},
-		{"release", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+		{"release", int64(1), "done", func(ctx context.Context, c *client.Client) error {
 			return second(c.Lease("k", "concurrency 1 lease=1s", "").Release(ctx))
 		}},
-		{"reset", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) }},
-		{"block", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			return c.Block(ctx, time.Second, "k")
+		{"reset", int64(1), "done", func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) }},
+		{"block", int64(1), "done", func(ctx context.Context, c *client.Client) error {
+			return c.Block(ctx, client.Block{For: time.Second}, "k")
 		}},
-		{"unblock", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) }},
-		{"override", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+		{"unblock", int64(1), "done", func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) }},
+		{"override", int64(1), "done", func(ctx context.Context, c *client.Client) error {
 			return c.Override(ctx, perDay, time.Second, "k")
 		}},
-		{"override_end", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.EndOverride(ctx, "k")) }},
-		{"usage", usageReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Usage(ctx, "k")) }},
-		{"info", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Info(ctx)) }},
-		{"check", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+		{"override_end", int64(1), "done", func(ctx context.Context, c *client.Client) error { return second(c.EndOverride(ctx, "k")) }},
+		{"usage", usageReply(), "done", func(ctx context.Context, c *client.Client) error { return second(c.Usage(ctx, "k")) }},
+		{"info", infoReply(), "done", func(ctx context.Context, c *client.Client) error { return second(c.Info(ctx)) }},
+		{"check", infoReply(), "done", func(ctx context.Context, c *client.Client) error {
 			return c.Check(ctx)
 		}},
 	} {
@@ -105,17 +113,15 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 					t.Fatalf("told of %d calls, want 1: %+v", len(h.calls), h.calls)
 				}
 				got := h.calls[0]
-				want := client.Observation{Operation: tt.operation, Outcome: tt.outcome, Source: client.SourceServer}
+				want := client.Observation{Operation: tt.operation, Outcome: tt.outcome, Source: "server"}
 				kind := ""
 				if fails {
-					want.Outcome, want.Source, want.Err, kind = client.OutcomeError, client.SourceNone, err, "no_permission"
+					want.Outcome, want.Source, want.Err, kind = "error", "", err, "no_permission"
 				}
 				if got.Began.Before(before) || got.Began.Add(got.Duration).After(time.Now()) || got.Duration <= 0 {
 					t.Errorf("began at %v for %v, and the call was from %v on", got.Began, got.Duration, before)
 				}
-				if got.ErrorType() != kind {
-					t.Errorf("the type of the error is %q, want %q", got.ErrorType(), kind)
-				}
+				want.ErrorType = kind
 				got.Began, got.Duration = time.Time{}, 0
 				if got != want {
 					t.Errorf("%+v, want %+v", got, want)
@@ -132,25 +138,31 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 // a call after Close, without a connection or without a key, and one with other bad arguments.
 func TestObserverHearsOfRefusedCalls(t *testing.T) {
 	refused := map[string]func(ctx context.Context, c *client.Client) error{
-		"Block":        func(ctx context.Context, c *client.Client) error { return c.Block(ctx, 0, "k") },
-		"BlockAtLeast": func(ctx context.Context, c *client.Client) error { return c.BlockAtLeast(ctx, -1, "k") },
-		"Override":     func(ctx context.Context, c *client.Client) error { return c.Override(ctx, perDay, 0, "k") },
-		"WaitN":        func(ctx context.Context, c *client.Client) error { return c.WaitN(ctx, "k", perDay, -1) },
-		"WaitRequest": func(ctx context.Context, c *client.Client) error {
-			return c.WaitRequest(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@api"}, Force: true}, time.Time{})
+		"Block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, client.Block{For: 0}, "k") },
+		"BlockAtLeast": func(ctx context.Context, c *client.Client) error {
+			return c.Block(ctx, client.Block{For: -1, Extend: true}, "k")
 		},
-		"Hold":    func(ctx context.Context, c *client.Client) error { return second(c.Hold(ctx, "k", perDay, -1)) },
-		"Hold {}": func(ctx context.Context, c *client.Client) error { return second(c.Hold(ctx, "{}k", perDay, 1)) },
+		"Override": func(ctx context.Context, c *client.Client) error { return c.Override(ctx, perDay, 0, "k") },
+		"WaitN":    func(ctx context.Context, c *client.Client) error { return c.Wait(ctx, client.For("k", perDay, -1)) },
+		"WaitRequest": func(ctx context.Context, c *client.Client) error {
+			return c.Wait(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@api"}, Force: true})
+		},
+		"Hold": func(ctx context.Context, c *client.Client) error {
+			return second(c.Estimate(ctx, client.For("k", perDay, -1)))
+		},
+		"Hold {}": func(ctx context.Context, c *client.Client) error {
+			return second(c.Estimate(ctx, client.For("{}k", perDay, 1)))
+		},
 		"Take": func(ctx context.Context, c *client.Client) error {
 			return second(c.Take(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"UPTO"}}))
 		},
 		"PeekRequest": func(ctx context.Context, c *client.Client) error {
-			return second(c.PeekRequest(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, OnceKey: "o", OnceTTL: 1}))
+			return second(c.Peek(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, OnceKey: "o", OnceTTL: 1}))
 		},
 		"Refund": func(ctx context.Context, c *client.Client) error {
 			return second(c.Refund(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, UpTo: true}))
 		},
-		"Lease.Hold": func(ctx context.Context, c *client.Client) error { return c.Lease("k", oneJob, "").Hold(ctx, nil) },
+		"Lease.Hold": func(ctx context.Context, c *client.Client) error { return c.Lease("k", oneJob, "").Run(ctx, nil) },
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -187,7 +199,7 @@ func TestObserverHearsOfRefusedCalls(t *testing.T) {
 				rdb.lines = nil
 				continue
 			}
-			if err == nil || len(h.calls) != 1 || h.calls[0].Err != err || h.calls[0].Outcome != client.OutcomeError && h.calls[0].Outcome != client.OutcomeMisconfigured {
+			if err == nil || len(h.calls) != 1 || h.calls[0].Err != err || h.calls[0].Outcome != "error" && h.calls[0].Outcome != "misconfigured" {
 				t.Errorf("%s, %s: told of %+v, want one call with the error %v", tt.name, verb, h.calls, err)
 			}
 		}
@@ -201,26 +213,26 @@ func TestObserverHearsOfWaits(t *testing.T) {
 		c := v.client(t, client.WithObserver(h.observer()))
 		must[client.Result](t)(c.Allow(t.Context(), "k", "1/m"))
 		var all sync.WaitGroup
-		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
+		all.Go(func() { check(t, c.Wait(t.Context(), client.For("k", "1/m"))) })
 		synctest.Wait()
 		h.since()
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		var limited *client.LimitedError
-		if err := c.Wait(short, "k", "1/m"); !errors.As(err, &limited) {
+		var limited *client.Error
+		if err := c.Wait(short, client.For("k", "1/m")); !asLimited(err, &limited) {
 			t.Error(err)
 		}
-		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != client.OutcomeDenied || calls[0].Source != client.SourceMemory || calls[0].Operation != "take" || calls[0].Err != nil {
+		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != "denied" || calls[0].Source != "memory" || calls[0].Operation != "take" || calls[0].Err != nil {
 			t.Errorf("refused in the queue: %+v", calls)
 		}
 		ending, end := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, end)
-		err := c.Wait(ending, "k", "1/m")
-		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != client.OutcomeError || calls[0].ErrorType() != "canceled" || calls[0].Err != err || calls[0].Duration != time.Second {
+		err := c.Wait(ending, client.For("k", "1/m"))
+		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != "error" || calls[0].ErrorType != "canceled" || calls[0].Err != err || calls[0].Duration != time.Second {
 			t.Errorf("cancelled in the queue: %+v, want the error %v", calls, err)
 		}
 		all.Wait()
-		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != client.OutcomeAllowed {
+		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != "allowed" {
 			t.Errorf("the second take of the first in the queue: %+v", calls)
 		}
 	})
@@ -255,8 +267,8 @@ func TestObserverNamesPolicies(t *testing.T) {
 		{allow("@api"), nil, redis.ErrPoolTimeout, "api"},
 		{allow("@api", perDay), decided, nil, "api"},
 		{allow("@calc", "@api", "@calc"), decided, nil, "calc,api"},
-		{func() { _, _ = c.Peek(ctx, "secret", "@jobs") }, integers(0, 10, 0, 5, 1, 1), nil, "jobs"},
-		{func() { _, _ = c.RefundN(ctx, "secret", "@api", 1) }, decided, nil, "api"},
+		{func() { _, _ = c.Peek(ctx, client.For("secret", "@jobs")) }, integers(0, 10, 0, 5, 1, 1), nil, "jobs"},
+		{func() { _, _ = c.Refund(ctx, client.For("secret", "@api", 1)) }, decided, nil, "api"},
 		{func() { _, _ = c.Lease("secret", "@lease", "").Acquire(ctx) }, decided, nil, "lease"},
 		{func() { _, _ = c.Lease("secret", "@lease", "").Release(ctx) }, int64(1), nil, ""},
 		{func() { _, _ = c.Reset(ctx, "@api") }, int64(1), nil, ""},
@@ -272,12 +284,12 @@ func TestObserverNamesPolicies(t *testing.T) {
 func TestObserverWithoutDecision(t *testing.T) {
 	for _, tt := range []struct {
 		fallback client.Fallback
-		outcome  client.Outcome
-		source   client.Source
+		outcome  string
+		source   string
 	}{
-		{client.ReturnError, client.OutcomeError, client.SourceNone},
-		{client.FailOpen, client.OutcomeAllowed, client.SourcePolicy},
-		{client.FailClosed, client.OutcomeDenied, client.SourcePolicy},
+		{client.ReturnError, "error", ""},
+		{client.FailOpen, "allowed", "policy"},
+		{client.FailClosed, "denied", "policy"},
 	} {
 		h, rdb := &heard{}, &fake{err: redis.ErrPoolTimeout}
 		c := newClient(t, rdb, client.WithFallback(tt.fallback), client.WithObserver(h.observer()))
@@ -296,7 +308,7 @@ func testObserverOfBreaker(t *testing.T) {
 	for range 6 {
 		_, _ = c.Allow(t.Context(), "k", perDay)
 	}
-	if want := []client.BreakerChange{{From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
+	if want := changesOf("localhost:6379")[:1]; !slices.Equal(h.changes, want) {
 		t.Fatalf("%+v, want %+v", h.changes, want)
 	}
 	rdb.err, rdb.reply = nil, integers(1, 10, 9, 0, 1, 1)
@@ -304,7 +316,7 @@ func testObserverOfBreaker(t *testing.T) {
 		_, err := c.Allow(t.Context(), "k", perDay)
 		return err == nil
 	})
-	want := []client.BreakerChange{{From: "closed", To: "open"}, {From: "open", To: "half-open"}, {From: "half-open", To: "closed"}}
+	want := changesOf("localhost:6379")
 	if !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
@@ -318,7 +330,7 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	for range 5 {
 		_, _ = c.Allow(t.Context(), "k", perDay)
 	}
-	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
+	if want := []breakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
 	// Close returns the breakers to the closed state, and reports each change only once.
@@ -326,14 +338,14 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 		check(t, c.Close())
 	}
 	last := h.changes[len(h.changes)-1]
-	closed := func(change client.BreakerChange) bool { return change.To == "closed" }
+	closed := func(change breakerChange) bool { return change.To == "closed" }
 	if last.Node != "127.0.0.1:1" || last.From == "closed" || !closed(last) || slices.IndexFunc(h.changes, closed) != len(h.changes)-1 {
 		t.Errorf("%+v, want one change to closed, the last", h.changes)
 	}
 }
 
 func TestWithObserver(t *testing.T) {
-	if _, err := client.New(&fake{}, client.WithObserver(client.Observer{})); err == nil || !strings.Contains(err.Error(), "the observer has no function") {
+	if _, err := client.New((&fake{}).client(), client.WithObserver(client.Observer{})); err == nil || !strings.Contains(err.Error(), "the observer has no function") {
 		t.Errorf("error %v", err)
 	}
 	a, b := &heard{}, &heard{}
@@ -355,11 +367,11 @@ func TestErrorType(t *testing.T) {
 		{errors.Join(client.ErrUnavailable, client.ErrOutcomeUnknown), "outcome_unknown"},
 		{errors.Join(client.ErrUnavailable, client.ErrOutcomeUnknown, context.DeadlineExceeded), "outcome_unknown"},
 		{client.ErrUnavailable, "unavailable"},
-		{errors.Join(client.ErrBadReply, client.ErrOutcomeUnknown), "bad_reply"},
-		{client.ErrNoPolicy, "no_policy"},
+		{errors.Join(&client.Error{Type: "bad_reply"}, client.ErrOutcomeUnknown), "bad_reply"},
+		{&client.Error{Type: "no_policy"}, "no_policy"},
 		{io.EOF, "other"},
 	} {
-		if got := (client.Observation{Err: tt.err}).ErrorType(); got != tt.want {
+		if got := client.ErrorType(tt.err); got != tt.want {
 			t.Errorf("%v is %q, want %q", tt.err, got, tt.want)
 		}
 	}
@@ -380,19 +392,19 @@ func testLogTo(t *testing.T) {
 		text.Reset()
 		return found
 	}
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed})
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeError, Err: context.Canceled})
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed"})
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "error", Err: context.Canceled, ErrorType: "canceled"})
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing at the level Info", got)
 	}
 	// The client itself logs the decisions of a fallback, once a minute.
-	for _, outcome := range []client.Outcome{client.OutcomeAllowed, client.OutcomeDenied} {
-		o.Call(t.Context(), client.Observation{Operation: "take", Outcome: outcome, Source: client.SourcePolicy, Err: io.EOF})
+	for _, outcome := range []string{"allowed", "denied"} {
+		o.Call(t.Context(), client.Observation{Operation: "take", Outcome: outcome, Source: "policy", Err: io.EOF})
 	}
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing about a fallback", got)
 	}
-	failed := client.Observation{Operation: "take", Outcome: client.OutcomeError, Err: io.EOF}
+	failed := client.Observation{Operation: "take", Outcome: "error", Err: io.EOF}
 	for range 3 {
 		o.Call(t.Context(), failed)
 	}
@@ -406,15 +418,15 @@ func testLogTo(t *testing.T) {
 		t.Errorf("%v, want a warning that tells of 2 more", got)
 	}
 	// An ErrMisconfigured is logged separately, whatever else was logged.
-	wrong := client.Observation{Operation: "take", Outcome: client.OutcomeMisconfigured, Err: client.ErrMisconfigured}
+	wrong := client.Observation{Operation: "take", Outcome: "misconfigured", Err: client.ErrMisconfigured}
 	for range 2 {
 		o.Call(t.Context(), wrong)
 	}
 	if got := lines(); len(got) != 1 || got[0]["level"] != "ERROR" || got[0]["outcome"] != "misconfigured" || !strings.Contains(fmt.Sprint(got[0]["fix"]), "correct the limit") {
 		t.Errorf("%v, want one error with the fix", got)
 	}
-	for _, change := range []client.BreakerChange{{Node: "n:1", From: "closed", To: "open"}, {Node: "n:1", From: "open", To: "half-open"}, {Node: "n:1", From: "half-open", To: "closed"}} {
-		o.Breaker(change)
+	for _, change := range []breakerChange{{Node: "n:1", From: "closed", To: "open"}, {Node: "n:1", From: "open", To: "half-open"}, {Node: "n:1", From: "half-open", To: "closed"}} {
+		o.Breaker(change.Node, change.From, change.To)
 	}
 	got = lines()
 	if len(got) != 2 || got[0]["level"] != "WARN" || got[0]["node"] != "n:1" || got[0]["to"] != "open" || got[1]["level"] != "INFO" || got[1]["to"] != "closed" {
@@ -422,7 +434,7 @@ func testLogTo(t *testing.T) {
 	}
 
 	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeDenied, Duration: time.Second, Policy: "api"})
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "denied", Duration: time.Second, Policy: "api"})
 	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" {
 		t.Errorf("%v, want the denial at the level Debug", got)
 	}

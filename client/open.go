@@ -15,8 +15,7 @@ import (
 )
 
 // Open returns a Client for the servers in url. The Client has its own connections, configured for
-// rate limiting: a call ends at its deadline without an extra goroutine, go-redis does not retry a
-// call that writes, and the client notices immediately that a server is back. [Client.Close] closes
+// rate limiting: a call ends at its deadline, go-redis does not retry a call that writes, and the client notices immediately that a server is back. [Client.Close] closes
 // the connections.
 //
 //	redis://user:password@host:6379       one server; /2 at the end for database 2
@@ -45,7 +44,7 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: client.Open: the URL %w", err)
 	}
-	c, err := configured("client.Open", true, opts)
+	c, err := configure("client.Open", true, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,39 +53,38 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	}
 	// This timeout is only for the commands that go-redis sends on its own, for example to list the
 	// nodes of a cluster. Every call has its own deadline.
-	s.Punctual(max(c.server.timeout, time.Second))
+	s.Punctual(max(c.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
-	c.start(s.Open())
-	return c, nil
+	return c.build(s.Open()), nil
 }
 
 // WithTLS sets the TLS configuration, such as trusted authorities and client certificates. It is
 // for [Open] with a URL such as rediss://host:6379; an rdb given to [New] has its own
 // configuration.
-func WithTLS(config *tls.Config) Option {
-	return func(c *Client) error {
+func WithTLS(tls *tls.Config) Option {
+	return option("WithTLS", "a configuration", func(c *config) error {
 		switch {
-		case config == nil:
+		case tls == nil:
 			return errors.New("the configuration of WithTLS is nil; leave WithTLS out to trust what this machine trusts")
-		case !c.server.opened:
+		case !c.opened:
 			return errors.New("WithTLS is for Open; set TLSConfig in the options of the Redis client")
 		}
-		c.tls = config
+		c.tls = tls
 		return nil
-	}
+	})
 }
 
 // secure copies the TLS configuration given to WithTLS into the connection options.
-func (c *Client) secure(o *redis.Options) error {
+func (c *config) secure(o *redis.Options) error {
 	if c.tls == nil {
 		return nil
 	}
 	if o.TLSConfig == nil {
 		return errors.New("ratelimit: client.Open: WithTLS is about TLS, and the URL does not ask for it; write rediss:// in place of redis://")
 	}
-	config := c.tls.Clone()
-	config.ServerName = cmp.Or(config.ServerName, o.TLSConfig.ServerName)
-	o.TLSConfig = config
+	tls := c.tls.Clone()
+	tls.ServerName = cmp.Or(tls.ServerName, o.TLSConfig.ServerName)
+	o.TLSConfig = tls
 	return nil
 }
 

@@ -155,14 +155,20 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// If calls hang because the Redis client ignores deadlines, Close returns an error.
-func TestCloseWhileACallHangs(t *testing.T) {
-	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
-	c := newClient(t, rdb, client.WithTimeout(bound))
+// If a function given to WithHealer ignores its context, Close returns an error.
+func TestCloseWhileAHealerHangs(t *testing.T) {
+	let, began := make(chan struct{}), make(chan struct{})
+	c := newClient(t, &fake{err: answered("ERR Function not found")}, client.WithTimeout(bound),
+		client.WithHealer(func(context.Context, redis.UniversalClient) error {
+			close(began)
+			<-let
+			return nil
+		}))
 	_, err := c.Allow(t.Context(), "k", perDay)
-	wantClasses(t, "a hole", err, client.ErrUnavailable)
-	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
-	wantText(t, c.Close(), want)
+	wantClasses(t, "no library", err, client.ErrNotDeployed)
+	<-began
+	wantText(t, c.Close(), "ratelimit: Close: 1 goroutines still run; a function given to WithHealer must return when its context ends")
+	close(let)
 }
 
 // A call that timed out before it had a connection is never executed, because it was reported as

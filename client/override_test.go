@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -20,27 +21,27 @@ func TestOverride(t *testing.T) {
 	require(t, c.Override(ctx, "fixed_window 12/m", 30*time.Second-time.Nanosecond, "{a}:2")) // replaces the first
 	require(t, c.Override(ctx, "12/m", 30*time.Second, "{a}:1"))
 	got, err := c.Allow(ctx, "{a}:1", "6/m")
-	wantResult(t, "what was used stays used", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 5, ResetAfter: 35 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "what was used stays used", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 5, ResetAfter: 35 * time.Second, Index: 1, Source: "server"})
 	got, err = c.Take(ctx, client.Request{Keys: []string{"{a}:2", "{a}:3"}, Limits: []client.Limit{"6/m", "sliding_log 6/m"}})
-	wantResult(t, "of one of two keys", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: time.Minute, Index: 2, Source: client.SourceServer})
-	got, err = c.Peek(ctx, "{a}:2", "6/m")
-	wantResult(t, "peek", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 10, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer})
+	wantResult(t, "of one of two keys", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: time.Minute, Index: 2, Source: "server"})
+	got, err = c.Peek(ctx, client.For("{a}:2", "6/m"))
+	wantResult(t, "peek", got, err, client.Result{Allowed: true, Limit: 12, Remaining: 10, ResetAfter: time.Minute, Index: 1, Source: "server"})
 	if n := must[int64](t)(c.EndOverride(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("EndOverride of a key with an override and another answers %d, want 1", n)
 	}
-	got, err = c.Peek(ctx, "{a}:1", "6/m")
-	wantResult(t, "after EndOverride", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 45 * time.Second, Index: 1, Source: client.SourceServer})
+	got, err = c.Peek(ctx, client.For("{a}:1", "6/m"))
+	wantResult(t, "after EndOverride", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 45 * time.Second, Index: 1, Source: "server"})
 	server.Advance(30 * time.Second)
-	got, err = c.Peek(ctx, "{a}:2", "fixed_window 6/m")
-	wantResult(t, "after the end", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 4, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	got, err = c.Peek(ctx, client.For("{a}:2", "fixed_window 6/m"))
+	wantResult(t, "after the end", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 4, ResetAfter: 30 * time.Second, Index: 1, Source: "server"})
 	if n := must[int64](t)(c.EndOverride(ctx, "{a}:2")); n != 0 {
 		t.Errorf("EndOverride of a key whose override has ended answers %d, want 0", n)
 	}
 
-	lease := c.Lease("jobs", client.Concurrency(1, time.Second), "")
-	require(t, c.Override(ctx, client.Concurrency(3, time.Minute), time.Hour, "jobs"))
+	lease := c.Lease("jobs", limits.Concurrency(1, time.Second), "")
+	require(t, c.Override(ctx, limits.Concurrency(3, time.Minute), time.Hour, "jobs"))
 	got, err = lease.Acquire(ctx)
-	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Lease: time.Minute, Index: 1, Source: client.SourceServer})
+	wantResult(t, "acquire", got, err, client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: time.Minute, Lease: time.Minute, Index: 1, Source: "server"})
 
 	for name, err := range map[string]error{
 		"no key":     c.Override(ctx, "6/m", time.Second),
@@ -54,11 +55,11 @@ func TestOverride(t *testing.T) {
 		"none ended": second(c.EndOverride(ctx)),
 	} {
 		want := map[string]error{
-			"too long": client.ErrBadArgs, "two slots": client.ErrCrossSlot, "usage keys": client.ErrBadState, "two kinds": client.ErrBadState,
-			"no limit": client.ErrBadLimit, "a policy": client.ErrBadLimit, "six rates": client.ErrBadLimit,
+			"too long": typed("bad_args"), "two slots": typed("cross_slot"), "usage keys": typed("bad_state"), "two kinds": typed("bad_state"),
+			"no limit": typed("bad_limit"), "a policy": typed("bad_limit"), "six rates": typed("bad_limit"),
 		}[name]
 		if want == nil {
-			want = client.ErrBadKeys
+			want = typed("bad_keys")
 		}
 		wantClasses(t, name, err, want)
 	}
@@ -85,12 +86,12 @@ func TestOverrideEndsBatches(t *testing.T) {
 	s := newTestbed(t)
 	c, other := s.warm(t), s.warm(t)
 	require(t, c.Override(t.Context(), "1/h", time.Hour, "k"))
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer || res.Limit != 1 {
+	if res := allow(t, c, wide, 1); res.Source != "server" || res.Limit != 1 {
 		t.Errorf("of the client that overrides: %+v", res)
 	}
-	wantSource(t, other, wide, 1, client.SourceBatch)
+	wantSource(t, other, wide, 1, "batch")
 	s.pass(ttl)
-	if res := allow(t, other, wide, 1); res.Source != client.SourceServer || res.Limit != 1 {
+	if res := allow(t, other, wide, 1); res.Source != "server" || res.Limit != 1 {
 		t.Errorf("of another client, ttl later: %+v", res)
 	}
 	must[int64](t)(c.EndOverride(t.Context(), "k"))
@@ -109,7 +110,7 @@ func TestOverrideByAQueueIsNotBatched(t *testing.T) {
 	require(t, c.Override(t.Context(), "leaky_bucket 36000/h", time.Hour, "k")) // one unit in 100 ms
 	for turn := range 20 {
 		lost := min(1, max(0, turn-1))
-		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != client.SourceServer || res.RetryAfter != time.Duration(turn+lost)*ttl {
+		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != "server" || res.RetryAfter != time.Duration(turn+lost)*ttl {
 			t.Errorf("number %d: %+v", turn, res)
 		}
 	}

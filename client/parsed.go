@@ -24,40 +24,19 @@ const (
 	refreshAfter = time.Minute
 )
 
+// tableSizes are the maximum sizes of a Client's tables.
+type tableSizes struct{ keys, limits int }
+
 // parsedLimits caches the parsed form of limits. The client itself parses most limits that calls
 // name directly, such as "100/m". It fetches all others from a server: only the library there knows
 // the policies, and can parse every limit.
 type parsedLimits struct {
 	server *server
-	given  map[Limit][]parsedKey // policies of WithLimits, used until a server has reported its own
 	table[limitOn, *parsedLimit]
 }
 
-// WithLimits gives the client policies that are deployed on the servers, so that a [LocalLimiter]
-// can decide on them before any server has reported them to this client. Once a server has reported
-// its policies, they replace the given ones. Limits that a call names directly, such as "100/m",
-// need no WithLimits.
-//
-// functions.ReadPolicies returns the policies of a build that `ratelimit build -o FILE` wrote, and
-// package policies reads policies.yaml:
-//
-//	//go:embed limits.lua
-//	var build string
-//	...
-//	policies, err := functions.ReadPolicies(build)
-//	...
-//	limiter, err := client.Open(url, client.WithFallback(client.LocalLimiter(0.1)), client.WithLimits(policies...))
-func WithLimits(policies ...functions.Policy) Option {
-	return func(c *Client) error {
-		for _, policy := range policies {
-			keys, err := readPolicy(policy)
-			if err != nil {
-				return fmt.Errorf("WithLimits: policy %q: %w", policy.Name, err)
-			}
-			c.fallbacks.parsed.given["@"+Limit(policy.Name)] = keys
-		}
-		return nil
-	}
+func newParsedLimits(server *server, size int) *parsedLimits {
+	return &parsedLimits{server: server, table: newTable[limitOn, *parsedLimit](size)}
 }
 
 // readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
@@ -134,9 +113,9 @@ func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	return entry
 }
 
-// keys returns the parsed keys of all limits, in order. If a limit is not known, keys returns only
-// that limit.
-func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
+// keys returns the parsed keys of all limits, in order. Policies are taken from given until a server
+// has reported its own. If a limit is not known, keys returns only that limit.
+func (p *parsedLimits) keys(limits []Limit, given map[Limit][]parsedKey) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, limit := range limits {
@@ -144,7 +123,7 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 		if limit[0] != '@' {
 			p.get(l)
 		}
-		of := p.given[limit]
+		of := given[limit]
 		if entry, ok := p.entries.Get(l); ok && entry.keys != nil {
 			of = entry.keys
 		}
@@ -247,7 +226,7 @@ func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
 func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
 	limited := p.server.bounded(ctx)
 	defer limited.release()
-	reply, _, err := p.server.send(limited, node, nil, nil, &call{verb: "info", args: []any{string(limit)}, mode: readOnly})
+	reply, err := newCommand(limited, &call{verb: "info", args: []any{string(limit)}, mode: readOnly}).send(limited, node)
 	if err != nil {
 		return nil, newError(limited, "info", nil, err, false)
 	}

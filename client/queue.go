@@ -190,7 +190,8 @@ func (w *waiter) refuse() bool {
 // beyond reports whether w requests more units than the capacity of the limit, if that is known.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-type turn struct {
+// queued is a call that waits in a queue.
+type queued struct {
 	verb     string
 	keys     []string // keys as sent
 	limits   []Limit
@@ -206,30 +207,30 @@ type turn struct {
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed
 // or the wait fails. A fallback can deny a call whose outcome is unknown. inTurn then repeats the
 // call only within t.within, because a repeated call could be charged again.
-func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
+func (in *Waiter) inTurn(ctx context.Context, t queued) (Result, error) {
 	began, called := time.Now(), false
-	report := func(source Source, err error) {
+	report := func(source string, err error) {
 		if !called { // otherwise, t.try has reported its calls
-			c.observers.report(ctx, t.verb, began, t.limits, &Result{Source: source}, &err)
+			in.observers.report(ctx, t.verb, began, t.limits, &Result{Source: source}, &err)
 		}
 	}
-	if err := c.server.ready(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
-		report(SourceNone, err)
+	if err := in.sendable(ctx, &call{verb: t.verb, keys: t.keys}); err != nil {
+		report("", err)
 		return Result{}, err
 	}
-	w := c.queues.join(t.name, t.n, t.deadline)
+	w := in.queues.join(t.name, t.n, t.deadline)
 	room := int64(-1)
-	defer func() { c.queues.leave(t.name, w, room) }()
+	defer func() { in.queues.leave(t.name, w, room) }()
 	var doubt error        // why the outcome of an earlier call is unknown; nil if it is known
 	var doubtful time.Time // when the first such call began
 	for denials := 0; ; denials++ {
-		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
-			err = t.ended(c, w, err, doubt)
-			report(SourceNone, err)
+		if err := in.lifetime.wait(ctx, w.wake, nil); err != nil {
+			err = t.ended(&in.queues, w, err, doubt)
+			report("", err)
 			return Result{}, err
 		}
-		if refused, wait := c.queues.refused(w); refused {
-			report(SourceMemory, nil)
+		if refused, wait := in.queues.refused(w); refused {
+			report(sourceMemory, nil)
 			return Result{}, t.refuse(Result{RetryAfter: wait}, both(outlasts(ctx, wait), doubt))
 		}
 		sent := time.Now()
@@ -274,20 +275,20 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		if len(t.keys) > 1 || res.Err != nil { // res.Limit is the limit of only one of several keys, or a LocalLimiter's share
 			most = 0
 		}
-		c.queues.rest(w, now.Add(pause), most)
-		if err := c.server.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
-			return Result{}, t.ended(c, w, err, doubt)
+		in.queues.rest(w, now.Add(pause), most)
+		if err := in.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
+			return Result{}, t.ended(&in.queues, w, err, doubt)
 		}
-		c.queues.rested(w)
+		in.queues.rested(w)
 	}
 }
 
 // ended returns the error for a caller that leaves a queue because its context is done or the
 // client is closed. doubt is why the outcome of an earlier call is unknown, or nil.
-func (t turn) ended(c *Client, w *waiter, err, doubt error) error {
+func (t queued) ended(queues *queues, w *waiter, err, doubt error) error {
 	if err == errClosed {
 		return both(afterClose(t.verb, t.keys), doubt)
 	}
-	_, wait := c.queues.refused(w)
+	_, wait := queues.refused(w)
 	return t.refuse(Result{RetryAfter: wait}, both(err, doubt))
 }

@@ -31,7 +31,7 @@ func redirecting(t *testing.T, addr string, opts ...client.Option) *client.Clien
 		return "-ERR unknown command\r\n"
 	})
 	m := newMoving(t, primary)
-	return newClient(t, m.ClusterClient, append([]client.Option{client.WithTimeout(slow)}, opts...)...)
+	return newClient(t, m.ClusterClient, append(opts, client.DefaultTimeout(slow))...)
 }
 
 // A call that is redirected to a node that is gone counts against that node: calls for other keys of
@@ -127,7 +127,7 @@ func TestKeysOfSeveralShards(t *testing.T) {
 		}
 		return "-ERR unknown command\r\n"
 	})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server, "b": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	ring := redis.NewRing(&redis.RingOptions{ContextTimeoutEnabled: true, Addrs: map[string]string{"a": server, "b": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	defer func() { _ = ring.Close() }()
 	c := newClient(t, ring)
 	limits := []client.Limit{plenty, plenty}
@@ -136,7 +136,7 @@ func TestKeysOfSeveralShards(t *testing.T) {
 			return second(c.Take(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
 		},
 		"peek": func() error {
-			return second(c.PeekRequest(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
+			return second(c.Peek(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
 		},
 		"refund": func() error {
 			return second(c.Refund(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
@@ -149,10 +149,10 @@ func TestKeysOfSeveralShards(t *testing.T) {
 		},
 		"reset":   func() error { return second(c.Reset(t.Context(), "x", "y")) },
 		"unblock": func() error { return second(c.Unblock(t.Context(), "x", "y")) },
-		"block":   func() error { return c.Block(t.Context(), time.Minute, "x", "y") },
+		"block":   func() error { return c.Block(t.Context(), client.Block{For: time.Minute}, "x", "y") },
 	} {
 		err := call()
-		wantClasses(t, name, err, client.ErrCrossSlot, client.ErrMisconfigured)
+		wantClasses(t, name, err, typed("cross_slot"), client.ErrMisconfigured)
 		if e := (*client.Error)(nil); errors.As(err, &e) && e.Code != "CROSSSLOT" {
 			t.Errorf("%s: %s", name, e.Code)
 		}

@@ -41,7 +41,7 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		RetryAfter: milliseconds(n[3]),
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
-		Source:     SourceServer,
+		Source:     sourceServer,
 		Shadow:     parseShadow(fields[6:], req),
 		Each:       each,
 		charged:    charged,
@@ -68,7 +68,7 @@ func parseLease(reply any, req *Request) (Result, bool) {
 // parseEach parses the results of each key, which are the first list in a reply to a request with
 // Each. It returns nil if they are missing. charged has how many units each key was charged, if the
 // call names a shadow policy.
-func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
+func parseEach(fields []any, req *Request) (each []Result, charged []int64) {
 	if !req.Each {
 		return nil, nil
 	}
@@ -82,14 +82,14 @@ func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
 	if len(list) != len(req.Keys) {
 		return nil, nil
 	}
-	each = make([]KeyResult, len(list))
+	each = make([]Result, len(list))
 	for i, entry := range list {
 		var n [6]int64
 		fields := described(entry)
 		if !parseIntegers(fields, n[:5]) || slices.Min(n[:3]) < 0 || n[3] < -1 || n[4] < 0 {
 			return nil, nil
 		}
-		each[i] = KeyResult{n[0] > 0, n[1], n[2], milliseconds(n[3]), milliseconds(n[4])}
+		each[i] = Result{Allowed: n[0] > 0, Limit: n[1], Remaining: n[2], RetryAfter: milliseconds(n[3]), ResetAfter: milliseconds(n[4])}
 		if parseIntegers(fields, n[:]) && n[5] >= 0 && n[5] <= mostCost {
 			charged = append(charged, n[5])
 		}
@@ -99,12 +99,12 @@ func parseEach(fields []any, req *Request) (each []KeyResult, charged []int64) {
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they
 // are missing.
-func parseShadow(fields []any, req *Request) *Shadow {
+func parseShadow(fields []any, req *Request) *Result {
 	var n [3]int64
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[1] < -1 || n[2] < 1 || n[2] > int64(len(req.Keys)) {
 		return nil
 	}
-	return &Shadow{Allowed: n[0] > 0, Taken: req.units(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
+	return &Result{Allowed: n[0] > 0, Taken: req.units(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
 // parseUsage parses a reply from ratelimit_usage. It returns false if the reply is malformed.
@@ -129,7 +129,10 @@ func parseUsage(reply any) (Usage, bool) {
 		if fields, _ := entry.([]any); !parseIntegers(fields, e[:]) || slices.Min(e[:]) < 0 || slices.Max(e[:]) > mostCost {
 			return Usage{}, false
 		}
-		usage.Series = append(usage.Series, UsageInterval{Start: time.UnixMilli(e[0]).UTC(), Allowed: e[1], Denied: e[2]})
+		usage.Series = append(usage.Series, struct {
+			Start           time.Time
+			Allowed, Denied int64
+		}{time.UnixMilli(e[0]).UTC(), e[1], e[2]})
 	}
 	return usage, true
 }
@@ -202,7 +205,7 @@ func parsePolicyCalls(reply any) (map[string]PolicyCalls, bool) {
 		}
 		policy := PolicyCalls{Allowed: n[0], Denied: n[1]}
 		if canary {
-			policy.Canary = &CanaryCalls{Share: n[2], Allowed: n[3], Denied: n[4]}
+			policy.CanaryShare, policy.CanaryAllowed, policy.CanaryDenied = n[2], n[3], n[4]
 		}
 		calls[name] = policy
 	}

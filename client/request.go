@@ -29,8 +29,9 @@ const mostCost = 1 << 53
 //		Limits: []client.Limit{"@calc"},
 //	}
 //
-// Request is a plain value: it can be copied, reused, and shared between goroutines as long as none
-// modifies it.
+// [For] returns a Request for one key. Request is a plain value: it can be copied, reused, and shared
+// between goroutines as long as none modifies it. A copy has the same slices: do not change their
+// elements while a call is in progress.
 type Request struct {
 	// Keys are the keys to limit: at least one, none empty, no duplicates. In a cluster they share
 	// a hash tag, such as {user:42}.
@@ -46,14 +47,15 @@ type Request struct {
 	Costs []int64
 
 	// UpTo takes as many units as fit, from 1 to the single number in Costs. Every key is charged
-	// the same number, which is Result.Taken. Use UpTo with Take or PeekRequest. To give units back,
+	// the same number, which is Result.Taken. Use UpTo with Take or Peek. To give units back,
 	// set Costs to the number of units taken, and UpTo to false.
 	UpTo bool
 
 	// Each also returns the separate result of each key's limit, in Result.Each. Use it with Take,
-	// PeekRequest or Refund. Batches and remembered denials never decide such a call. If the
+	// Peek or Refund. Batches and remembered denials never decide such a call. If the
 	// library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
+
 	// Force charges the costs even if they do not fit, for units that have already been used. Use it
 	// with Take. Units that do not fit are debt, and the key denies calls until the debt is paid off.
 	// The debt lasts for at most two full refills: units beyond that are not charged. The result is
@@ -73,7 +75,7 @@ type Request struct {
 	OnceKey string
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
-	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
+	// milliseconds. With any other value, the error is [ErrMisconfigured]. OnceTTL must outlast all
 	// retries. Take itself retries only in the first half of OnceTTL; a minute is long enough for
 	// that. If your program also repeats the call, OnceTTL must be longer than the program may keep
 	// repeating it.
@@ -84,25 +86,33 @@ type Request struct {
 	// returns the counts. Several limited keys may share a UsageKey.
 	UsageKey string
 
+	// WaitUntil is for [Client.Wait]: the latest time until which it waits. If WaitUntil is zero, only
+	// the context bounds the wait.
+	WaitUntil time.Time
+
 	// Fallback selects the result of a Take of this request if no server decides. It replaces the
 	// client's Fallback.
 	Fallback Fallback
 }
 
-// one returns a request for one key, with at most one cost. The request and its slices share one
-// allocation.
-func one(key string, limit Limit, cost ...int64) *Request {
+// For returns a request for one key, with at most one cost: For("user:42", "100/m", 3). Without a cost,
+// the key is charged 1.
+func For(key string, limit Limit, cost ...int64) Request {
 	made := &struct {
-		Request
 		keys   [1]string
 		limits [1]Limit
 		costs  [1]int64
-	}{keys: [1]string{key}, limits: [1]Limit{limit}}
-	made.Keys, made.Limits = made.keys[:], made.limits[:]
-	if copy(made.costs[:], cost) > 0 {
-		made.Costs = made.costs[:]
+	}{keys: [1]string{key}, limits: [1]Limit{limit}} // one allocation for the slices
+	req := Request{Keys: made.keys[:], Limits: made.limits[:]}
+	switch len(cost) {
+	case 0:
+	case 1:
+		made.costs[0] = cost[0]
+		req.Costs = made.costs[:]
+	default: // the call returns an error
+		req.Costs = slices.Clone(cost)
 	}
-	return &made.Request
+	return req
 }
 
 // keys returns all keys of the call: the limited keys, then the keys of options, in the order in

@@ -1,7 +1,7 @@
 package client
 
 import (
-	"strconv"
+	"fmt"
 	"time"
 )
 
@@ -57,9 +57,15 @@ type Result struct {
 	// one key.
 	Index int
 
-	// Source is the source of the decision: a server, or the client without one. It is [SourceNone]
-	// if the call returned an error.
-	Source Source
+	// Source is what decided:
+	//   - "server": a server, for this call or, with [WithBatches], for a request shared with other calls
+	//   - "batch": this process, from units that a server had charged ([WithBatches])
+	//   - "memory": this process, because a server has just denied the key ([WithDenialMemory])
+	//   - "local": this process, because no server decided ([LocalLimiter])
+	//   - "policy": [FailOpen] or [FailClosed], because no server decided
+	//
+	// It is "" if the call returned an error.
+	Source string
 
 	// Err is the reason why no server decided, an [*Error]. It is nil if a server decided. If it
 	// matches [ErrOutcomeUnknown], a server may have charged the call nevertheless: see
@@ -67,61 +73,54 @@ type Result struct {
 	Err error
 
 	// Shadow is the decision that the call would have received if its shadow policies were
-	// enforced. It is nil if the call has no shadow policies. The other fields describe the
-	// enforced limits. If there are no enforced limits, Allowed is true, RetryAfter is 0, and the
-	// other fields describe the keys of the shadow policies.
-	Shadow *Shadow
+	// enforced. It has only the fields Allowed, Taken, RetryAfter and Index. It is nil if the call has
+	// no shadow policies. The other fields describe the enforced limits. If there are no enforced
+	// limits, Allowed is true, RetryAfter is 0, and the other fields describe the keys of the shadow
+	// policies. Example: if "@export" is a shadow policy of 10 a day, the Result of the eleventh export
+	// is {Allowed: true, ...}, and its Shadow is {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
+	Shadow *Result
 
 	// Each lists the separate result of each key's limit, in the order of the keys, if the request
 	// set Each. It is nil if FailOpen or FailClosed decided, or if an OnceKey repeats the reply to
-	// a call without Each.
-	Each []KeyResult
+	// a call without Each. An element has only the fields Allowed (whether this limit allows the cost
+	// or, with UpTo, one unit), Limit, Remaining, RetryAfter and ResetAfter. They describe the key
+	// after the call. A denied call changes nothing.
+	//
+	// Example: one request takes from a user with "10/s" and a tenant with "1000/m", and the user has
+	// no units left. Then Allowed is false, and nothing was taken. The tenant's element is {Allowed:
+	// true, Limit: 1000, Remaining: 995, ...}: this limit would have allowed the call.
+	Each []Result
 
 	charged []int64 // how many units each key was charged, if the reply says so
 }
 
-// KeyResult is the separate result of one key's limit. Its fields mean the same as those of a
-// Result. They describe the key after the call. A denied call changes nothing.
-//
-// Example: one request takes from a user with "10/s" and a tenant with "1000/m", and the user has no
-// units left. Then Result.Allowed is false, and nothing was taken. The tenant's KeyResult is
-// {Allowed: true, Limit: 1000, Remaining: 995, ...}: this limit would have allowed the call.
-type KeyResult struct {
-	Allowed    bool // whether this limit allows the cost or, with UpTo, one unit
-	Limit      int64
-	Remaining  int64
-	RetryAfter time.Duration
-	ResetAfter time.Duration
-}
-
-// Shadow is the decision of shadow policies, which is not enforced. Example: if "@export" is a
-// shadow policy of 10 a day, the Result of the eleventh export is {Allowed: true, ...}, and its
-// Shadow is {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
-type Shadow struct {
-	Allowed    bool          // what Result.Allowed would have been
-	Taken      int64         // what Result.Taken would have been
-	RetryAfter time.Duration // what Result.RetryAfter would have been: 0, a wait, or [Never]
-	Index      int           // what Result.Index would have been
-}
-
-// Source is the source of a decision.
-type Source int
-
 const (
-	SourceNone   Source = iota // no decision: the call returned an error
-	SourceServer               // a server, for this call or, with [WithBatches], for a request shared with other calls
-	SourceBatch                // this process, from units that a server had charged: [WithBatches]
-	SourceMemory               // this process, because a server has just denied the key: [WithDenialMemory]
-	SourceLocal                // this process, because no server decided: [LocalLimiter]
-	SourcePolicy               // the client's [Fallback], because no server decided: FailOpen or FailClosed
+	sourceServer = "server"
+	sourceBatch  = "batch"
+	sourceMemory = "memory"
+	sourceLocal  = "local"
+	sourcePolicy = "policy"
 )
 
-// String returns the source as one word, for example for a log: "none", "server", "batch",
-// "memory", "local" or "policy".
-func (s Source) String() string {
-	words := [...]string{SourceNone: "none", SourceServer: "server", SourceBatch: "batch", SourceMemory: "memory", SourceLocal: "local", SourcePolicy: "policy"}
-	if s >= 0 && int(s) < len(words) {
-		return words[s]
+// Denied returns an error if a call was denied or had no decision, for code that handles only errors:
+//
+//	if err := client.Denied(limiter.Allow(ctx, "user:42", "100/m")); err != nil {
+//
+// The error for a denial is an [*Error] with RetryAfter, and errors.Is matches it against
+// [ErrLimited]. The error of a call without a decision is returned as it is.
+func Denied(res Result, err error) error {
+	if err != nil || res.Allowed {
+		return err
 	}
-	return "Source(" + strconv.Itoa(int(s)) + ")"
+	text := "over its limit"
+	switch {
+	case res.RetryAfter == Never:
+		text += ", which can never allow as much"
+	case res.RetryAfter > 0:
+		text += fmt.Sprintf("; try again in %v", res.RetryAfter)
+	}
+	if res.Err != nil {
+		text += fmt.Sprintf(" (%v)", res.Err)
+	}
+	return &Error{Op: "take", Type: typeLimited, RetryAfter: res.RetryAfter, Err: res.Err, sentence: text}
 }

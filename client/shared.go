@@ -10,6 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Concurrent calls to the same server share round trips: calls that arrive while others are in
+// progress are sent together, in a pipeline. This multiplies the number of decisions per second for
+// many goroutines. Each call keeps the guarantees of a single call. If a connection breaks, all calls
+// that share the round trip lose their replies; the circuit breaker counts this as one call without
+// a reply.
+//
 // bench/README.md has the measurements behind these values. go-redis's own AutoPipeliner is not
 // suitable. It ignores contexts. It reads a command's arguments when it queues the command, so the
 // client could not tell which commands were sent. In a cluster, it sends calls for several nodes
@@ -19,24 +25,6 @@ const (
 	mostConcurrent  = 2   // round trips per node; with only 1, a hanging connection would stop all calls
 	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
-
-// WithoutSharedRoundTrips sends each call separately, over its own connection.
-//
-// By default, concurrent calls to the same server share round trips: calls that arrive while others
-// are in progress are sent together, in a pipeline. This multiplies the number of decisions per
-// second for many goroutines. If only a few calls are in progress, each is sent separately.
-//
-// The guarantees of a single call still apply: its timeout, and that it is executed at most once.
-// If a call's context ends before the call is sent, the call is not sent. If a connection breaks,
-// all calls that share the round trip lose their replies ([ErrOutcomeUnknown]); the circuit breaker
-// counts this as one call without a reply. Calls that write nothing (Peek, Usage, Info) do not
-// share round trips.
-func WithoutSharedRoundTrips() Option {
-	return func(c *Client) error {
-		c.server.unshared = true
-		return nil
-	}
-}
 
 type roundTrips struct {
 	calls atomic.Int64 // calls in progress, shared or not
@@ -55,11 +43,73 @@ type roundTrip struct {
 	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
+// sent is the outcome of an attempt.
+type sent struct {
+	reply   any
+	err     error
+	at      *breaker // the node that executed the call, or failed to
+	stopped bool     // the call was redirected to that node, but the node is left alone
+}
+
+// send sends a call once, alone or with others, and stores the outcome in ctx.sent. If node is nil,
+// the call is sent alone. If node redirects the call, send stores the other node in ctx.sent. If the
+// call fails without a reply, send makes a cluster client look for new primaries. The cluster client
+// does this itself only for commands that it retries; for others it waits for its next periodic
+// reload.
+func (s *server) send(ctx *bounded, gate, node *breaker, call *call) {
+	ctx.quiet, ctx.sent = false, sent{at: node}
+	cmd := newCommand(ctx, call)
+	var reply any
+	var err error
+	var written, done bool // written: a command that is not read-only may have been sent
+	if call.mode != readOnly && gate == node && s.sharesWith(node) {
+		defer node.trips.calls.Add(-1)
+		if node.trips.calls.Add(1) > s.shareAbove {
+			reply, written, err = s.sendShared(ctx, node, cmd)
+			if done = !s.elsewhere(err); !done {
+				cmd = newCommand(ctx, call)
+				ctx.quiet = false
+			}
+		}
+	}
+	if !done {
+		f := &cmd.follow
+		if s.breakers.redirects && node != nil {
+			f.ctx, f.breakers, f.gate = ctx, s.breakers, gate
+		}
+		reply, err = cmd.send(ctx, s.rdb)
+		written = cmd.written()
+		if to := f.to.Load(); to != nil {
+			ctx.sent.at, ctx.sent.stopped = to, f.stopped.Load()
+			ctx.stop(false)
+		}
+	}
+	if ctx.sent.stopped {
+		return
+	}
+	ctx.sent.reply = reply
+	if err != nil {
+		e := newError(ctx, call.verb, call.keys, err, written)
+		if e.Code == "" {
+			s.reload(ctx)
+		}
+		ctx.sent.reply, ctx.sent.err = nil, e
+	}
+}
+
+// reload makes a cluster client rediscover its nodes, in the background and at most five times a
+// second.
+func (s *server) reload(ctx context.Context) {
+	if cluster, ok := s.rdb.(interface{ ReloadState(context.Context) }); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
 // sharesWith reports whether a call to node may share a round trip with other calls. A call that
 // probes a node whose breaker is open is sent alone. So are calls whose node is not known yet: if
 // they shared a round trip, one unreachable node would delay the calls to other nodes.
 func (s *server) sharesWith(node *breaker) bool {
-	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
+	return node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }
 
 // elsewhere reports whether err means that a cluster node did not execute a call because another

@@ -259,12 +259,3 @@ func TestSharedRoundTripsOfEachNode(t *testing.T) {
 	}
 	all.Wait()
 }
-
-func TestNewRefusesAnAutoPipeliner(t *testing.T) {
-	rdb := connect(t, redis.Options{Addr: "127.0.0.1:1"})
-	const wantPipe = "ratelimit: client.New: the Redis client is an AutoPipeliner, which ignores deadlines and failovers; " +
-		"pass the client that it was made from: calls share round trips anyway"
-	for _, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
-		wantText(t, second(client.New(must[*redis.AutoPipeliner](t)(open()))), wantPipe)
-	}
-}

@@ -12,12 +12,12 @@ type single struct {
 }
 
 // single converts req to the type single. It returns false if that is not possible. It also returns
-// false if ctx is done or the client is closed, so that the last decider, server, gets the call and
+// false if ctx is done or the client is closed, so that the last layer, server, gets the call and
 // returns the error.
-func (s *server) single(ctx context.Context, req *Request) (single, bool) {
+func (c *common) single(ctx context.Context, req *Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
-		s.lifetime.closed.Load() || ended(ctx) != nil {
+		c.lifetime.closed.Load() || ended(ctx) != nil {
 		return single{}, false
 	}
 	return single{key: req.Keys[0], limit: req.Limits[0], cost: req.cost(0), upTo: req.UpTo}, true

@@ -63,9 +63,7 @@ func (s *testbed) pass(d time.Duration) {
 // client returns a new client for the server. Each client simulates a process.
 func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
-	c := newClient(t, s.rdb, opts...)
-	client.SetClock(c, s.now)
-	return c
+	return newClient(t, s.rdb, append(opts, client.WithClock(s.now))...)
 }
 
 // sent returns the library commands that were sent since the last call to sent.
@@ -117,7 +115,7 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 }
 
 // wantSource takes n units of key "k", and checks the source of the decision.
-func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
+func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want string) {
 	t.Helper()
 	if res := allow(t, c, limit, n); res.Source != want {
 		t.Errorf("%+v, want it from the %v", res, want)

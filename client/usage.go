@@ -16,22 +16,17 @@ type Usage struct {
 
 	Interval time.Duration // length of each element of Series: one minute
 
-	// Series has an element for each minute with calls, oldest first. It covers the minute of Last and
-	// the 59 minutes before it.
-	Series []UsageInterval
+	// Series has an element for each minute with calls, oldest first: the counts from Start, a whole
+	// minute in UTC, to the next minute. It covers the minute of Last and the 59 minutes before it.
+	Series []struct {
+		Start           time.Time
+		Allowed, Denied int64
+	}
 }
 
-// UsageInterval counts the calls from Start, a whole minute in UTC, to the next minute.
-type UsageInterval struct {
-	Start   time.Time
-	Allowed int64
-	Denied  int64
-}
-
-// Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
-// a replica. If usageKey holds anything but counts, the error is [ErrBadState].
+// Usage returns the counts of usageKey, and changes nothing. If usageKey holds anything but counts, the error is [ErrMisconfigured].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	defer c.observers.report(ctx, "usage", time.Now(), nil, nil, &err)
-	usageCall := &call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}
+	usageCall := &call{verb: "usage", keys: c.keys([]string{usageKey}), mode: readOnly}
 	return ask(ctx, c.server, usageCall, "usage in fields and values", parseUsage)
 }

@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -37,80 +37,80 @@ func TestRefund(t *testing.T) {
 	req := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 24/d"}, Costs: []int64{5, 24}, UsageKey: "{u}:usage"}
 	must[client.Result](t)(c.Take(ctx, req))
 	got, err := c.Refund(ctx, req)
-	wantResult(t, "all of it", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: client.SourceServer})
+	wantResult(t, "all of it", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: "server"})
 	got, err = c.Take(ctx, req)
-	wantResult(t, "taken again", got, err, client.Result{Allowed: true, Limit: 24, ResetAfter: 24 * time.Hour, Index: 2, Source: client.SourceServer})
-	got, err = c.RefundN(ctx, "{u}:m", "10/m", 3)
-	wantResult(t, "a part", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1, Source: client.SourceServer})
-	got, err = c.RefundN(ctx, "{u}:m", "10/m", 1000)
-	wantResult(t, "more than was taken", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: client.SourceServer})
+	wantResult(t, "taken again", got, err, client.Result{Allowed: true, Limit: 24, ResetAfter: 24 * time.Hour, Index: 2, Source: "server"})
+	got, err = c.Refund(ctx, client.For("{u}:m", "10/m", 3))
+	wantResult(t, "a part", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 12 * time.Second, Index: 1, Source: "server"})
+	got, err = c.Refund(ctx, client.For("{u}:m", "10/m", 1000))
+	wantResult(t, "more than was taken", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 10, Index: 1, Source: "server"})
 	if usage := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); usage.Allowed != 2 || usage.Cost != 10 {
 		t.Errorf("refunds were counted under the usage key: %+v", usage)
 	}
-	require(t, c.Block(ctx, time.Minute, "{u}:m"))
+	require(t, c.Block(ctx, client.Block{For: time.Minute}, "{u}:m"))
 	got, err = c.Refund(ctx, req)
-	wantResult(t, "while one key is blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: 24 * time.Hour, Index: 1, Source: client.SourceServer})
-	if left := must[client.Result](t)(c.PeekN(ctx, "{u}:d", "token_bucket 24/d", 0)); left.Remaining != 0 {
+	wantResult(t, "while one key is blocked", got, err, client.Result{Limit: 10, RetryAfter: time.Minute, ResetAfter: 24 * time.Hour, Index: 1, Source: "server"})
+	if left := must[client.Result](t)(c.Peek(ctx, client.For("{u}:d", "token_bucket 24/d", 0))); left.Remaining != 0 {
 		t.Errorf("a refund that was denied gave %d back to the other key", left.Remaining)
 	}
-	wantClasses(t, "cost", second(c.RefundN(ctx, "{u}:m", "10/m", -1)), client.ErrBadCost)
+	wantClasses(t, "cost", second(c.Refund(ctx, client.For("{u}:m", "10/m", -1))), typed("bad_cost"))
 }
 
 func TestBlock(t *testing.T) {
 	ctx := t.Context()
 	server, c := atNoon(t)
 	must[client.Result](t)(c.AllowN(ctx, "{a}:1", "6/m", 6))
-	require(t, c.Block(ctx, time.Hour, "{a}:1", "{a}:2"))
-	if err := c.Block(ctx, 30*time.Second-time.Nanosecond, "{a}:1", "{a}:2"); err != nil { // replaces the first
+	require(t, c.Block(ctx, client.Block{For: time.Hour}, "{a}:1", "{a}:2"))
+	if err := c.Block(ctx, client.Block{For: 30*time.Second - time.Nanosecond}, "{a}:1", "{a}:2"); err != nil { // replaces the first
 		t.Fatal(err)
 	}
 	for _, key := range []string{"{a}:1", "{a}:2"} {
 		got, err := c.Allow(ctx, key, "6/m")
-		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
+		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: "server"})
 	}
 	// BlockAtLeast shortens no block. The two keys above stay blocked for 30 s. The first call blocks
 	// {a}:3 for 20 s, and the second call, for 10 s, changes nothing.
 	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} {
-		require(t, c.BlockAtLeast(ctx, d, "{a}:1", "{a}:2", "{a}:3"))
+		require(t, c.Block(ctx, client.Block{For: d, Extend: true}, "{a}:1", "{a}:2", "{a}:3"))
 	}
-	got, err := c.Peek(ctx, "{a}:3", "6/m")
-	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1, Source: client.SourceServer})
+	got, err := c.Peek(ctx, client.For("{a}:3", "6/m"))
+	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1, Source: "server"})
 	server.Advance(20 * time.Second)
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("unblock of a blocked key and another answers %d, want 1", n)
 	}
 	got, err = c.Allow(ctx, "{a}:1", "6/m")
-	wantResult(t, "after 20 s two have come back", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 50 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "after 20 s two have come back", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 50 * time.Second, Index: 1, Source: "server"})
 	server.Advance(10 * time.Second)
 	got, err = c.Allow(ctx, "{a}:2", "6/m")
-	wantResult(t, "the block has ended", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: 10 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "the block has ended", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 5, ResetAfter: 10 * time.Second, Index: 1, Source: "server"})
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:2")); n != 0 {
 		t.Errorf("unblock of a key whose block has ended answers %d, want 0", n)
 	}
 	for name, err := range map[string]error{
-		"no key":     c.Block(ctx, time.Second),
-		"two slots":  c.Block(ctx, time.Second, "{a}", "{b}"),
-		"too long":   c.Block(ctx, 36501*24*time.Hour, "k"),
-		"usage keys": c.Block(ctx, time.Second, tracked(t, c)),
+		"no key":     c.Block(ctx, client.Block{For: time.Second}),
+		"two slots":  c.Block(ctx, client.Block{For: time.Second}, "{a}", "{b}"),
+		"too long":   c.Block(ctx, client.Block{For: 36501 * 24 * time.Hour}, "k"),
+		"usage keys": c.Block(ctx, client.Block{For: time.Second}, tracked(t, c)),
 	} {
-		want := map[string]error{"too long": client.ErrBadArgs, "two slots": client.ErrCrossSlot, "usage keys": client.ErrBadState}[name]
+		want := map[string]error{"too long": typed("bad_args"), "two slots": typed("cross_slot"), "usage keys": typed("bad_state")}[name]
 		if want == nil {
-			want = client.ErrBadKeys
+			want = typed("bad_keys")
 		}
 		wantClasses(t, name, err, want)
 	}
 }
 
 // A library that does not have EXTEND rejects it as one argument too many.
-func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
+func TestBlockExtendOfAnOlderLibrary(t *testing.T) {
 	option := "local OPTIONS = { EXTEND = true, extend = true }"
 	if !strings.Contains(functions.Source(), option) {
 		t.Fatalf("the library's text has no %q", option)
 	}
 	server := embedded.Run(t, embedded.WithLibrary(strings.Replace(functions.Source(), option, "local OPTIONS = {}", 1)), embedded.WithTime(noon))
 	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
-	err := c.BlockAtLeast(t.Context(), time.Minute, "k")
-	want := `ratelimit: block "k": the library on the server is too old for BlockAtLeast (RATELIMIT BADARGS "EXTEND": `
+	err := c.Block(t.Context(), client.Block{For: time.Minute, Extend: true}, "k")
+	want := `ratelimit: block "k": the library on the server is too old for a Block with Extend (RATELIMIT BADARGS "EXTEND": `
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v\nwant %s...", err, want)
 	}
@@ -138,22 +138,22 @@ func TestUsage(t *testing.T) {
 		must[client.Result](t)(c.Take(ctx, req))
 		server.Advance(25 * time.Second)
 	}
-	must[client.Result](t)(c.PeekRequest(ctx, req))
+	must[client.Result](t)(c.Peek(ctx, req))
 	want := client.Usage{
 		Allowed: 2, Denied: 1, Cost: 4, First: noon, Last: noon.Add(50 * time.Second), Interval: time.Minute,
-		Series: []client.UsageInterval{{Start: noon, Allowed: 2, Denied: 1}},
+		Series: []minute{{Start: noon, Allowed: 2, Denied: 1}},
 	}
 	if got := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	must[client.Result](t)(c.Take(ctx, req)) // the call is made at 75 s
 	want.Denied, want.Last = 2, noon.Add(75*time.Second)
-	want.Series = append(want.Series, client.UsageInterval{Start: noon.Add(time.Minute), Denied: 1})
+	want.Series = append(want.Series, minute{Start: noon.Add(time.Minute), Denied: 1})
 	if got := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	_, err := c.Usage(ctx, "{u}")
-	wantClasses(t, "of a limiter", err, client.ErrBadState)
+	wantClasses(t, "of a limiter", err, typed("bad_state"))
 }
 
 func TestInfo(t *testing.T) {
@@ -191,7 +191,7 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	counting := full
 	counting.PolicyCalls = map[string]client.PolicyCalls{
 		"calc":   {Allowed: 5, Denied: 1},
-		"export": {Allowed: 90, Denied: 3, Canary: &client.CanaryCalls{Share: 50, Allowed: 4, Denied: 2}},
+		"export": {Allowed: 90, Denied: 3, CanaryShare: 50, CanaryAllowed: 4, CanaryDenied: 2},
 	}
 	calls := []any{append([]any{"calc"}, integers(5, 1)...), append([]any{"export"}, integers(90, 3, 50, 4, 2, 7)...)}
 	noPolicies := full
@@ -213,7 +213,7 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	}
 	want := client.Usage{
 		Allowed: 7, Denied: 2, Cost: 30, First: time.UnixMilli(1_700_000_000_000).UTC(), Last: time.UnixMilli(1_700_000_060_500).UTC(), Interval: time.Minute,
-		Series: []client.UsageInterval{
+		Series: []minute{
 			{Start: time.UnixMilli(1_699_999_980_000).UTC(), Allowed: 6}, {Start: time.UnixMilli(1_700_000_040_000).UTC(), Allowed: 1, Denied: 2},
 		},
 	}
@@ -228,31 +228,31 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 func TestLease(t *testing.T) {
 	ctx := t.Context()
 	server, c := atNoon(t)
-	limit := client.Concurrency(2, 30*time.Second)
+	limit := limits.Concurrency(2, 30*time.Second)
 	one, two, three := c.Lease("jobs", limit, "one"), c.Lease("jobs", limit, ""), c.Lease("jobs", limit, "")
-	if one.ID() != "one" || len(two.ID()) < 26 || two.ID() == three.ID() {
-		t.Fatalf("ids %q, %q, %q", one.ID(), two.ID(), three.ID())
+	if one.ID != "one" || len(two.ID) < 26 || two.ID == three.ID {
+		t.Fatalf("ids %q, %q, %q", one.ID, two.ID, three.ID)
 	}
 	got, err := one.Acquire(ctx)
-	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "the first", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: "server"})
 	got, err = one.Acquire(ctx)
-	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "the same again", got, err, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: "server"})
 	server.Advance(10 * time.Second)
 	must[client.Result](t)(two.Acquire(ctx))
 	got, err = three.Acquire(ctx)
-	wantResult(t, "a third", got, err, client.Result{Limit: 2, RetryAfter: 20 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "a third", got, err, client.Result{Limit: 2, RetryAfter: 20 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: "server"})
 	got, err = one.Renew(ctx)
-	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "renewed", got, err, client.Result{Allowed: true, Limit: 2, ResetAfter: 30 * time.Second, Lease: 30 * time.Second, Index: 1, Source: "server"})
 	got, err = three.Renew(ctx)
-	wantResult(t, "renewed without one", got, err, client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: 30 * time.Second, Index: 1, Source: client.SourceServer})
+	wantResult(t, "renewed without one", got, err, client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: 30 * time.Second, Index: 1, Source: "server"})
 
-	elsewhere := c.Lease("jobs", limit, two.ID())
+	elsewhere := c.Lease("jobs", limit, two.ID)
 	for _, step := range []struct {
 		lease *client.Lease
 		want  bool
 	}{{three, false}, {elsewhere, true}, {two, false}} {
 		if held := must[bool](t)(step.lease.Release(ctx)); held != step.want {
-			t.Errorf("release of %q answers %v, want %v", step.lease.ID(), held, step.want)
+			t.Errorf("release of %q answers %v, want %v", step.lease.ID, held, step.want)
 		}
 	}
 	server.Advance(30 * time.Second)
@@ -261,12 +261,12 @@ func TestLease(t *testing.T) {
 	}
 
 	_, err = c.Lease("jobs", limit, string(make([]byte, 257))).Acquire(ctx)
-	wantClasses(t, "a long id", err, client.ErrBadArgs)
+	wantClasses(t, "a long id", err, typed("bad_args"))
 	_, err = c.Lease("jobs", "5/m", "").Acquire(ctx)
-	wantClasses(t, "another algorithm", err, client.ErrBadLimit)
+	wantClasses(t, "another algorithm", err, typed("bad_limit"))
 	_, err = c.Lease("jobs", "@none", "").Release(ctx)
-	wantClasses(t, "no policy", err, client.ErrNoPolicy)
-	if _, err = c.Allow(ctx, "jobs", limit); !errors.Is(err, client.ErrBadLimit) {
+	wantClasses(t, "no policy", err, typed("no_policy"))
+	if _, err = c.Allow(ctx, "jobs", limit); typeOf(err) != "bad_limit" {
 		t.Errorf("take of a lease's limit: %v", err)
 	}
 }
@@ -283,8 +283,8 @@ func TestShadowLease(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got, err := two.Acquire(ctx)
-	wantResult(t, "more than the policy has", got, err, client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1, Source: client.SourceServer,
-		Shadow: &client.Shadow{RetryAfter: time.Minute, Index: 1}})
+	wantResult(t, "more than the policy has", got, err, client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1, Source: "server",
+		Shadow: &client.Result{RetryAfter: time.Minute, Index: 1}})
 	if must[bool](t)(two.Release(ctx)) || !must[bool](t)(one.Release(ctx)) {
 		t.Error("two was held, or one was not")
 	}

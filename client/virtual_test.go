@@ -15,10 +15,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// virtual is a redis.UniversalClient for a server in this process. The server runs outside the
+// virtual executes the commands of go-redis clients on a server in this process. The server runs outside the
 // synctest bubble, but follows its clock: time passes only while all goroutines of the bubble wait.
 type virtual struct {
-	redis.UniversalClient
 	run    chan func() // functions to execute outside the bubble
 	ran    chan struct{}
 	one    sync.Mutex // held while the server executes a call
@@ -65,8 +64,7 @@ func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), 
 // client returns a client with the default timeout. The client is closed at the end of the bubble.
 func (v *virtual) client(t *testing.T, opts ...client.Option) *client.Client {
 	t.Helper()
-	c := must[*client.Client](t)(client.New(v, opts...))
-	client.Trust(c)
+	c := must[*client.Client](t)(client.New(answers(v.Process).client(), append(opts, client.Alone())...))
 	t.Cleanup(func() { check(t, c.Close()) })
 	return c
 }

@@ -8,80 +8,89 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/layer"
 )
 
-// LimitedError is the error from [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
-// if a limit or a block prevents the operation for longer than the caller can wait. Nothing was
-// taken, unless Error says that units could not be given back or are kept under an OnceKey. If the
-// error matches [ErrOutcomeUnknown], the units may have been taken, at most once.
-type LimitedError struct {
-	// Key is the key that denied, with the client's prefix. If it is unknown which of several keys
-	// denied, Key is the first of them.
-	Key string
-
-	// RetryAfter is a lower bound on the time until the operation can succeed. It is 0 if this is
-	// unknown, and [Never] if the operation needs more units than the limit can ever have.
-	RetryAfter time.Duration
-
-	// Err is the cause of the failure, or nil. It can wrap several of these errors:
-	// context.DeadlineExceeded if the wait would outlast the context, the error of a context that
-	// ended during the wait, and the reason why no server decided (see Result.Err).
-	Err error
-
-	text string
-}
-
-// Error describes the wait, the reason why it failed, and what to do.
-func (e *LimitedError) Error() string {
-	text := "ratelimit: " + strconv.Quote(e.Key) + ": " + e.text
-	if e.Err != nil {
-		text += " (" + e.Err.Error() + ")"
+// A Waiter waits until a [Limiter] allows. It adds an order: callers of one Waiter with the same keys
+// and limits are served in order of arrival. Make one with [NewWaiter]. A Waiter is safe for
+// concurrent use.
+type Waiter struct {
+	*common  // of the Client beneath the Limiter, or of no Client
+	limiter  Limiter
+	refunder interface { // nil: units cannot be given back
+		Refund(context.Context, Request) (Result, error)
 	}
-	return text
+	sendable  func(context.Context, *call) error // returns the error for a call that cannot be sent
+	observers *observers
+	queues    queues // the waiting callers
+	turns     turns  // their turns under a leaky_bucket
 }
 
-// Unwrap returns Err.
-func (e *LimitedError) Unwrap() error { return e.Err }
-
-// Wait is WaitN with n = 1.
-func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
-	return c.WaitN(ctx, key, limit, 1)
+// NewWaiter returns a Waiter for limiter. If limiter is a [*Client], it is the Waiter of
+// [Client.Wait], so all callers of the Client are served in one order. Closing the Client beneath
+// limiter ends the waits.
+func NewWaiter(limiter Limiter) (*Waiter, error) {
+	if err := layer.Given(limiter); err != nil {
+		return nil, fmt.Errorf("ratelimit: client.NewWaiter: %w", err)
+	}
+	if c, ok := limiter.(*Client); ok {
+		return c.waits, nil
+	}
+	c, _ := layer.Beneath[*Client](limiter)
+	return newWaiter(limiter, c), nil
 }
 
-// WaitN waits until n units are available under limit, takes them from key, and returns nil, like
-// WaitN of golang.org/x/time/rate. With leaky_bucket it also waits for its turn in the queue.
+// newWaiter returns a Waiter for limiter. c is the Client beneath it, or nil.
+func newWaiter(limiter Limiter, c *Client) *Waiter {
+	w := &Waiter{limiter: limiter, queues: queues{byName: map[string]*queue{}}, turns: turns{newTable[string, keptTurn](mostKeys)}}
+	w.refunder, _ = layer.Beneath[interface {
+		Refund(context.Context, Request) (Result, error)
+	}](limiter)
+	if c != nil {
+		w.common, w.observers, w.sendable = c.common, c.observers, c.server.ready
+	} else {
+		w.common, w.observers = &common{timeout: defaultTimeout, lifetime: newLifetime()}, &observers{}
+		w.sendable = w.ready
+	}
+	return w
+}
+
+// Wait waits until it has taken the costs of req from all of its keys, and returns nil:
 //
-// WaitN returns a [*LimitedError] immediately, and takes nothing, if n is above the capacity of the
+//	err := limiter.Wait(ctx, client.For("user:42", "10/m"))
+//
+// With leaky_bucket it also waits for its turn in the queue.
+//
+// Wait returns an [ErrLimited] immediately, and takes nothing, if a cost is above the capacity of the
 // limit. It does the same if the wait for units, or for the end of a block, is known to exceed the
-// deadline of ctx. It also returns a LimitedError as soon as ctx is done. If the caller cannot wait
-// for its turn in the queue of a leaky_bucket, WaitN gives the turn back. A caller that arrives
-// later may then get the same turn as a caller that is already in the queue. Other errors are those
-// of [Client.AllowN]. A [Fallback] applies as it does to AllowN: with FailOpen, WaitN returns nil;
-// with FailClosed, it retries every one to two seconds. If a Fallback denies a call whose reply was
-// lost, WaitN does not retry, because the units may have been taken: it returns a LimitedError that
-// matches [ErrOutcomeUnknown].
+// deadline of ctx or req.WaitUntil. It also returns an ErrLimited as soon as ctx is done. If the
+// caller cannot wait for its turn in the queue of a leaky_bucket, Wait gives the turn back. A caller
+// that arrives later may then get the same turn as a caller that is already in the queue. Other
+// errors are those of [Client.Take]. If UpTo or Force is set, the error is [ErrMisconfigured].
 //
-// Callers of one key and limit in a Client are served in order of arrival, regardless of n. The
-// first of them calls the server. The others call it at the same time only if the last reply left
-// enough units for all of them. Callers of different Clients are served in no particular order. A
-// caller that was denied retries after RetryAfter. After each further denial, it also waits for a
-// random time, whose maximum grows with the number of denials, up to a second.
-func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
-	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
-}
+// A [Fallback] applies as it does to Take: with FailOpen, Wait returns nil; with FailClosed, it
+// retries every one to two seconds. If a Fallback denies a call whose reply was lost, Wait does not
+// retry, because the units may have been taken: it returns an ErrLimited that is also
+// [ErrOutcomeUnknown]. With an OnceKey, it retries in the first quarter of OnceTTL.
+//
+// Callers with the same keys and limits in a Client are served in order of arrival, regardless of
+// their costs. The first of them calls the server. The others call it at the same time only if the
+// last reply left enough units for all of them. Callers of different Clients are served in no
+// particular order. A caller that was denied retries after RetryAfter. After each further denial, it
+// also waits for a random time, whose maximum grows with the number of denials, up to a second.
+//
+// If req has an OnceKey, Wait does not give back a turn in the queue of a leaky_bucket: a caller that
+// repeats the request gets the same turn. This Client knows when the turn comes. Another Client, for
+// example after a restart, cannot know how old the reply is: there, the turn comes later, as if the
+// first reply to that Client were new.
+func (c *Client) Wait(ctx context.Context, req Request) error { return c.waits.Wait(ctx, req) }
 
-// WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
-// of its keys. If the wait would end after until or after the deadline of ctx, it returns a
-// [*LimitedError] immediately. If until is the zero Time, only ctx bounds the wait.
-//
-// Callers with the same keys and limits are served in order of arrival. If UpTo or Force is set, the
-// error is [ErrBadArgs]. If req has an OnceKey, WaitRequest does not give back a turn in the queue
-// of a leaky_bucket: a caller that repeats the request gets the same turn. This Client knows when the
-// turn comes. Another Client, for example after a restart, cannot know how old the reply is: there,
-// the turn comes later, as if the first reply to that Client were new. If a Fallback denies a
-// call with an OnceKey whose reply was lost, WaitRequest retries in the first quarter of OnceTTL.
-func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
-	keys := c.server.keys(req.Keys)
+// Wait waits as [Client.Wait] does. If a turn in the queue of a leaky_bucket cannot be given back,
+// because the Limiter has no method Refund(context.Context, Request) (Result, error) and wraps none
+// that has, the error says so.
+func (w *Waiter) Wait(ctx context.Context, req Request) error {
+	keys := w.keys(req.Keys)
 	err := req.check()
 	if err == nil && req.UpTo {
 		err = errors.New("BADARGS UpTo is set, but who waits gets the whole cost; leave UpTo false")
@@ -90,38 +99,39 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 		err = errors.New("BADARGS Force is set, but a call with it never waits; call Take")
 	}
 	if err != nil {
-		return c.observers.refuse(ctx, "take", keys, req.Limits, err)
+		return w.observers.refuse(ctx, "take", keys, req.Limits, err)
 	}
+	until := req.WaitUntil
 	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
 		until = deadline
 	}
 	// Close waits until a turn that cannot be waited for is given back.
-	defer c.server.lifetime.hold()()
+	defer w.lifetime.hold()()
 	var sent time.Time
 	take := req
 	take.Each = req.Each || req.policies() > 1 // so that Charged is exact
-	res, err := c.inTurn(ctx, turn{
+	res, err := w.inTurn(ctx, queued{
 		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
 		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
 		try: func(ctx context.Context) (Result, error) {
 			sent = time.Now()
-			return c.Take(ctx, take)
+			return w.limiter.Take(ctx, take)
 		},
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)
 		},
 		refuse: func(denied Result, cause error) error {
-			return c.limitedError(req, denied.Index, denied.RetryAfter, cause)
+			return w.limitedTake(&req, denied.Index, denied.RetryAfter, cause)
 		},
 	})
-	if err != nil || res.RetryAfter == 0 {
+	if err != nil || res.RetryAfter <= 0 {
 		return err
 	}
-	r := c.reservation(req, res)
+	t := &turn{waiter: w, req: &req, res: res, act: time.Now().Add(res.RetryAfter)}
 	if req.OnceKey != "" {
-		r.act = c.turns.at(req, res, sent, r.act)
+		t.act = w.turns.at(&req, res, sent, t.act)
 	}
-	return r.wait(ctx, until)
+	return t.wait(ctx, until)
 }
 
 // turns remembers when the turns of requests with an OnceKey come. A repeated reply has the wait of
@@ -137,7 +147,7 @@ type keptTurn struct {
 
 // at returns when the turn comes that res grants to req. sent is when the call was sent. latest is
 // when the turn comes if res is a new reply.
-func (t *turns) at(req Request, res Result, sent, latest time.Time) time.Time {
+func (t *turns) at(req *Request, res Result, sent, latest time.Time) time.Time {
 	reply := [5]int64{res.Limit, res.Remaining, int64(res.RetryAfter), int64(res.ResetAfter), int64(res.Index)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,27 +176,43 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// limitedError returns the error for a caller that got no units for req. index is the number of the
+// limited returns an [ErrLimited].
+func limited(op, key string, wait time.Duration, cause error, text string) *Error {
+	if cause != nil {
+		text += " (" + cause.Error() + ")"
+	}
+	return &Error{Op: op, Type: typeLimited, Keys: []string{key}, RetryAfter: wait, Err: cause, sentence: text}
+}
+
+// limitedTake returns the error for a caller that got no units for req. index is the number of the
 // key that denied, from 1, or 0 if unknown.
-func (c *Client) limitedError(req Request, index int, wait time.Duration, cause error) *LimitedError {
-	e := &LimitedError{Key: c.server.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
-	units := req.wanted()
+func (w *Waiter) limitedTake(req *Request, index int, wait time.Duration, cause error) *Error {
+	text, units := "", req.wanted()
 	switch {
 	case errors.Is(cause, ErrOutcomeUnknown):
-		e.text = units + " may have been taken, at most once; "
+		text = units + " may have been taken, at most once; "
 		if req.OnceKey == "" {
-			e.text += "a new call can be charged too"
+			text += "a new call can be charged too"
 		} else {
-			e.text += fmt.Sprintf("ask again with the OnceKey %q, which is charged once", req.OnceKey)
+			text += fmt.Sprintf("ask again with the OnceKey %q, which is charged once", req.OnceKey)
 		}
 	case wait == Never:
-		e.text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
+		text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
 	case wait > 0:
-		e.text = fmt.Sprintf("%s would have to be waited for, %v at least; nothing was taken, come back then or allow more time", units, wait)
+		text = fmt.Sprintf("%s would have to be waited for, %v at least; nothing was taken, come back then or allow more time", units, wait)
 	default:
-		e.text = "it was not the turn of " + units + " in time; nothing was taken"
+		text = "it was not the turn of " + units + " in time; nothing was taken"
 	}
-	return e
+	return limited("take", w.keyOf(req, index), wait, cause, text)
+}
+
+// keyOf returns the key of req with this number, from 1, or the first one if index is 0 or no number
+// of a key.
+func (w *Waiter) keyOf(req *Request, index int) string {
+	if index < 1 || index > len(req.Keys) {
+		index = 1
+	}
+	return w.prefix + req.Keys[index-1]
 }
 
 // nameOf returns the name of the queue for calls with this verb, these keys and these limits.

@@ -19,7 +19,7 @@ func TestWaitRefuses(t *testing.T) {
 		ctx := t.Context()
 		must[client.Result](t)(c.AllowN(ctx, "k", "3/m", 2))
 		must[client.Result](t)(c.AllowN(ctx, "queue", "leaky_bucket 3/m", 2))
-		require(t, c.Block(ctx, time.Hour, "blocked"))
+		require(t, c.Block(ctx, client.Block{For: time.Hour}, "blocked"))
 		for _, tt := range []struct {
 			name, key string
 			limit     client.Limit
@@ -30,35 +30,35 @@ func TestWaitRefuses(t *testing.T) {
 			text      string
 		}{
 			{"late", "k", "3/m", 2, 19 * time.Second, 20 * time.Second, context.DeadlineExceeded,
-				`ratelimit: "rl:k": 2 of "3/m" would have to be waited for, 20s at least; nothing was taken, come back then or allow more time (context deadline exceeded)`},
+				`ratelimit: take "rl:k": 2 of "3/m" would have to be waited for, 20s at least; nothing was taken, come back then or allow more time (context deadline exceeded)`},
 			{"never", "k", "3/m", 4, time.Hour, client.Never, nil,
-				`ratelimit: "rl:k": 4 of "3/m" is more than the limit ever holds; ask for less at once, or raise its burst`},
+				`ratelimit: take "rl:k": 4 of "3/m" is more than the limit ever holds; ask for less at once, or raise its burst`},
 			{"blocked", "blocked", "3/m", 1, 59 * time.Minute, time.Hour, context.DeadlineExceeded, "1h0m0s at least"},
 			{"blocked, of no units", "blocked", "3/m", 0, 59 * time.Minute, time.Hour, context.DeadlineExceeded, "1h0m0s at least"},
 			{"leaky_bucket that is full", "queue", "leaky_bucket 3/m", 2, 19 * time.Second, 20 * time.Second, context.DeadlineExceeded, "20s at least"},
 			{"leaky_bucket whose turn is late", "queue", "leaky_bucket 3/m", 1, 39 * time.Second, 40 * time.Second, context.DeadlineExceeded, "40s at least; nothing was taken"},
 		} {
-			before := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0))
+			before := must[client.Result](t)(c.Peek(ctx, client.For(tt.key, tt.limit, 0)))
 			limited, cancel := context.WithTimeout(ctx, tt.within)
 			began := time.Now()
-			err := c.WaitN(limited, tt.key, tt.limit, tt.n)
-			var e *client.LimitedError
-			if !errors.As(err, &e) || e.Key != "rl:"+tt.key || e.RetryAfter != tt.wait || !errors.Is(err, tt.cause) && tt.cause != nil || !strings.Contains(err.Error(), tt.text) {
+			err := c.Wait(limited, client.For(tt.key, tt.limit, tt.n))
+			var e *client.Error
+			if !asLimited(err, &e) || e.Keys[0] != "rl:"+tt.key || e.RetryAfter != tt.wait || !errors.Is(err, tt.cause) && tt.cause != nil || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%s: %#v: %v", tt.name, err, err)
 			}
-			if after := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0)); !reflect.DeepEqual(after, before) || time.Since(began) != 0 {
+			if after := must[client.Result](t)(c.Peek(ctx, client.For(tt.key, tt.limit, 0))); !reflect.DeepEqual(after, before) || time.Since(began) != 0 {
 				t.Errorf("%s: %+v are left after %v, want %+v at once", tt.name, after, time.Since(began), before)
 			}
 			cancel()
 		}
 		takes := v.seen("take")
-		wantClasses(t, "negative", c.WaitN(ctx, "k", "3/m", -1), client.ErrBadCost)
-		wantClasses(t, "no limit", c.Wait(ctx, "k", ""), client.ErrBadLimit)
-		wantClasses(t, "no key", c.Wait(ctx, "", "3/m"), client.ErrBadKeys)
+		wantClasses(t, "negative", c.Wait(ctx, client.For("k", "3/m", -1)), typed("bad_cost"))
+		wantClasses(t, "no limit", c.Wait(ctx, client.For("k", "")), typed("bad_limit"))
+		wantClasses(t, "no key", c.Wait(ctx, client.For("", "3/m")), typed("bad_keys"))
 		if v.seen("take") != takes {
 			t.Error("bad input was sent")
 		}
-		wantClasses(t, "limit", c.Wait(ctx, "k", "3/fortnight"), client.ErrBadLimit)
+		wantClasses(t, "limit", c.Wait(ctx, client.For("k", "3/fortnight")), typed("bad_limit"))
 	})
 }
 
@@ -78,7 +78,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 		var all sync.WaitGroup
 		wait := func(i int, ctx context.Context) {
 			all.Go(func() {
-				errs[i] = c.Wait(ctx, "k", "1/m")
+				errs[i] = c.Wait(ctx, client.For("k", "1/m"))
 				took[i] = time.Since(began)
 			})
 			synctest.Wait()
@@ -95,7 +95,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 			took time.Duration
 			err  error
 		}{{time.Second, context.Canceled}, {10 * time.Millisecond, context.DeadlineExceeded}, {time.Second, context.Canceled}, {time.Second, context.DeadlineExceeded}} {
-			var e *client.LimitedError
+			var e *client.Error
 			if !errors.As(errs[i], &e) || !errors.Is(errs[i], want.err) || took[i] != want.took || e.RetryAfter > time.Minute || e.RetryAfter < 58*time.Second {
 				t.Errorf("%d: %v after %v, want %v after %v", i, errs[i], took[i], want.err, want.took)
 			}
@@ -106,7 +106,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 		wantNoQueue(t, c)
 		// A refused caller does not delay the next one.
 		time.Sleep(time.Minute)
-		check(t, c.Wait(t.Context(), "k", "1/m"))
+		check(t, c.Wait(t.Context(), client.For("k", "1/m")))
 	})
 }
 
@@ -118,7 +118,7 @@ func TestWaitBehindSeveralPauses(t *testing.T) {
 		other := v.client(t, client.WithPrefix("rl:"))
 		var all sync.WaitGroup
 		for _, n := range []int64{0, 5, 1} { // the reply to the first leaves 6, so the next two call together
-			all.Go(func() { check(t, c.WaitN(t.Context(), "k", "6/m", n)) })
+			all.Go(func() { check(t, c.Wait(t.Context(), client.For("k", "6/m", n))) })
 			synctest.Wait()
 		}
 		must[client.Result](t)(other.AllowN(t.Context(), "k", "6/m", 6))
@@ -126,8 +126,8 @@ func TestWaitBehindSeveralPauses(t *testing.T) {
 		began, takes := time.Now(), v.seen("take")
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		var e *client.LimitedError
-		if err := c.Wait(short, "k", "6/m"); !errors.As(err, &e) || e.RetryAfter < 48*time.Second || time.Since(began) != 0 || v.seen("take") != takes {
+		var e *client.Error
+		if err := c.Wait(short, client.For("k", "6/m")); !asLimited(err, &e) || e.RetryAfter < 48*time.Second || time.Since(began) != 0 || v.seen("take") != takes {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		all.Wait()
@@ -141,16 +141,16 @@ func TestWaitEndsDuringACall(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 100 * time.Millisecond
 		var all sync.WaitGroup
-		all.Go(func() { check(t, c.Wait(t.Context(), "k", "1/m")) })
+		all.Go(func() { check(t, c.Wait(t.Context(), client.For("k", "1/m"))) })
 		synctest.Wait()
 		limited, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		wantText(t, c.Wait(limited, "k", "1/m"), `ratelimit: "rl:k": it was not the turn of 1 of "1/m" in time; nothing was taken (context deadline exceeded)`)
+		wantText(t, c.Wait(limited, client.For("k", "1/m")), `ratelimit: take "rl:k": it was not the turn of 1 of "1/m" in time; nothing was taken (context deadline exceeded)`)
 		all.Wait()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	c := newClient(t, &fake{reply: integers(1, 1, 0, 0, 0, 1), after: func(int) { cancel() }})
-	check(t, c.Wait(ctx, "k", "1/m"))
+	check(t, c.Wait(ctx, client.For("k", "1/m")))
 	if ctx.Err() == nil {
 		t.Error("no call was sent")
 	}
@@ -167,9 +167,9 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 		var all sync.WaitGroup
 		wait := func(n int64, never bool, after time.Duration) {
 			all.Go(func() {
-				err := c.WaitN(t.Context(), "k", "3/m", n)
-				var e *client.LimitedError
-				refused := errors.As(err, &e) && e.RetryAfter == client.Never && e.Err == nil
+				err := c.Wait(t.Context(), client.For("k", "3/m", n))
+				var e *client.Error
+				refused := asLimited(err, &e) && e.RetryAfter == client.Never && e.Err == nil
 				if took := time.Since(began); refused != never || !never && err != nil || took != after {
 					t.Errorf("%d: %v after %v, want it after %v", n, err, took, after)
 				}
@@ -195,13 +195,13 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 		v.set(func() {
 			v.refuse = func(string, int) (error, error) { return &net.OpError{Op: "dial", Err: errors.New("down")}, nil }
 		})
-		if res := must[client.Result](t)(c.AllowN(t.Context(), "k", limit, 10)); res.Source != client.SourceLocal {
+		if res := must[client.Result](t)(c.AllowN(t.Context(), "k", limit, 10)); res.Source != "local" {
 			t.Errorf("%+v", res)
 		}
 		var all sync.WaitGroup
 		for _, n := range []int64{1, 50} {
 			all.Go(func() {
-				if err := c.WaitN(t.Context(), "k", limit, n); err != nil {
+				if err := c.Wait(t.Context(), client.For("k", limit, n)); err != nil {
 					t.Errorf("%d: %v", n, err)
 				}
 			})
@@ -224,18 +224,18 @@ func TestWaitForMoreThanALocalShare(t *testing.T) {
 			return nil, nil
 		}
 		began := time.Now()
-		if err := c.WaitN(t.Context(), "k", "100/m", 50); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
+		if err := c.Wait(t.Context(), client.For("k", "100/m", 50)); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v, want the units soon after the server is back", err, time.Since(began))
 		}
 		v.calls["take"] = 0
-		var e *client.LimitedError
-		if err := c.WaitN(t.Context(), "k", "100/m", 101); !errors.As(err, &e) || e.RetryAfter != client.Never {
+		var e *client.Error
+		if err := c.Wait(t.Context(), client.For("k", "100/m", 101)); !asLimited(err, &e) || e.RetryAfter != client.Never {
 			t.Errorf("above the capacity: %v", err)
 		}
 		limited, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		v.calls["take"] = 0
-		if err := c.WaitN(limited, "k", "100/m", 50); !errors.As(err, &e) || e.RetryAfter != time.Second || !errors.Is(err, client.ErrUnavailable) || strings.Contains(err.Error(), "burst") {
+		if err := c.Wait(limited, client.For("k", "100/m", 50)); !errors.As(err, &e) || e.RetryAfter != time.Second || !errors.Is(err, client.ErrUnavailable) || strings.Contains(err.Error(), "burst") {
 			t.Errorf("before the server is back: %v", err)
 		}
 	})
@@ -256,9 +256,9 @@ func TestWaitGivesBackByTheDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		began := time.Now()
-		err := c.Wait(ctx, "queue", limit)
-		var e *client.LimitedError
-		if took := time.Since(began); took != bound || !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "could not be given back") {
+		err := c.Wait(ctx, client.For("queue", limit))
+		var e *client.Error
+		if took := time.Since(began); took != bound || !asLimited(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "could not be given back") {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
@@ -275,9 +275,9 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 				if i == 3 {
 					key, limit = "queue", "leaky_bucket 2/d"
 				}
-				err := c.Wait(t.Context(), key, limit)
-				var refused *client.LimitedError
-				if !errors.Is(err, client.ErrUnavailable) || errors.As(err, &refused) || !strings.Contains(err.Error(), "the client is closed") {
+				err := c.Wait(t.Context(), client.For(key, limit))
+				var refused *client.Error
+				if !errors.Is(err, client.ErrUnavailable) || asLimited(err, &refused) || !strings.Contains(err.Error(), "the client is closed") {
 					t.Error(err)
 				}
 			})
@@ -289,7 +289,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 			t.Errorf("%d units are left, want 1", n)
 		}
 		all.Wait()
-		wantClasses(t, "after", c.Wait(t.Context(), "k", "1/d"), client.ErrUnavailable)
+		wantClasses(t, "after", c.Wait(t.Context(), client.For("k", "1/d")), client.ErrUnavailable)
 	})
 }
 
@@ -300,7 +300,9 @@ func TestCloseWaitsForTurnsInProgress(t *testing.T) {
 		must[client.Result](t)(c.Allow(t.Context(), "queue", limit))
 		v.set(func() { v.delay = 50 * time.Millisecond })
 		var all sync.WaitGroup
-		all.Go(func() { wantClasses(t, "closed", c.Wait(t.Context(), "queue", limit), client.ErrUnavailable) })
+		all.Go(func() {
+			wantClasses(t, "closed", c.Wait(t.Context(), client.For("queue", limit)), client.ErrUnavailable)
+		})
 		synctest.Wait()
 		check(t, c.Close())
 		if n := left(t, v.client(t, client.WithPrefix("rl:")), "queue", limit); n != 1 {

@@ -26,26 +26,26 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		// leaves 61 units there, so the third caller waits 600 ms for each of 9 more units.
 		costs := [][]int64{nil, {1, 39}, {1, 70}, {1}}
 		after := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
-		inLine(t, len(costs), func(i int) error { return c.WaitRequest(ctx, request(costs[i]...), time.Time{}) },
+		inLine(t, len(costs), func(i int) error { return c.Wait(ctx, request(costs[i]...)) },
 			func(i int) time.Duration { return after[i] }, 0)
 		wantNoQueue(t, c)
 
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		err := c.WaitRequest(limited, request(1, 50), time.Time{})
-		var e *client.LimitedError
-		if !errors.As(err, &e) || e.Key != "rl:{a}:minute" && e.Key != "rl:{a}:second" || !strings.Contains(err.Error(), `1 50 of "1/s" "100/m" would have to be waited for`) {
+		err := c.Wait(limited, request(1, 50))
+		var e *client.Error
+		if !asLimited(err, &e) || e.Keys[0] != "rl:{a}:minute" && e.Keys[0] != "rl:{a}:second" || !strings.Contains(err.Error(), `1 50 of "1/s" "100/m" would have to be waited for`) {
 			t.Error(err)
 		}
-		err = c.WaitRequest(ctx, request(0, 101), time.Time{})
-		if !errors.As(err, &e) || e.Key != "rl:{a}:minute" || e.RetryAfter != client.Never {
+		err = c.Wait(ctx, request(0, 101))
+		if !errors.As(err, &e) || e.Keys[0] != "rl:{a}:minute" || e.RetryAfter != client.Never {
 			t.Error(err)
 		}
 		takes := v.seen("take")
 		upTo := request(2)
 		upTo.UpTo = true
-		wantClasses(t, "UpTo", c.WaitRequest(ctx, upTo, time.Time{}), client.ErrBadArgs)
-		wantClasses(t, "no keys", c.WaitRequest(ctx, client.Request{}, time.Time{}), client.ErrBadKeys)
+		wantClasses(t, "UpTo", c.Wait(ctx, upTo), typed("bad_args"))
+		wantClasses(t, "no keys", c.Wait(ctx, client.Request{}), typed("bad_keys"))
 		if v.seen("take") != takes {
 			t.Error("bad input was sent")
 		}
@@ -60,7 +60,7 @@ func TestWaitForAPolicy(t *testing.T) {
 		ctx, began := t.Context(), time.Now()
 		req := client.Request{Keys: []string{"calc:{a}", "consumer9:{a}"}, Limits: []client.Limit{"@calc"}, UsageKey: "usage:{a}"}
 		for range 2 {
-			require(t, c.WaitRequest(ctx, req, time.Time{}))
+			require(t, c.Wait(ctx, req))
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the second was served after %v", took)
@@ -77,7 +77,7 @@ func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
 		wait := func(ctx context.Context, limit client.Limit, d time.Duration) error {
-			return c.WaitRequest(ctx, client.Request{Keys: []string{string(limit)}, Limits: []client.Limit{limit}}, time.Now().Add(d))
+			return c.Wait(ctx, until(client.Request{Keys: []string{string(limit)}, Limits: []client.Limit{limit}}, time.Now().Add(d)))
 		}
 		for _, limit := range []client.Limit{"1/m", "leaky_bucket 1/m"} {
 			v.calls["take"] = 0
@@ -86,8 +86,8 @@ func TestWaitUntil(t *testing.T) {
 			}
 			refused := func(name string, err, cause error) {
 				t.Helper()
-				var e *client.LimitedError
-				if !errors.As(err, &e) || e.RetryAfter != time.Minute || e.Err != cause || !strings.Contains(err.Error(), "nothing was taken") {
+				var e *client.Error
+				if !asLimited(err, &e) || e.RetryAfter != time.Minute || e.Err != cause || !strings.Contains(err.Error(), "nothing was taken") {
 					t.Errorf("%s, %s: %v", limit, name, err)
 				}
 			}
@@ -123,12 +123,12 @@ func TestWaitOnce(t *testing.T) {
 		const limit = "leaky_bucket 1/s burst=3"
 		must[client.Result](t)(c.Allow(ctx, "{k}", limit))
 		req := client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{limit}, OnceKey: "{k}:once", OnceTTL: time.Minute}
-		err := c.WaitRequest(ctx, req, began)
-		var e *client.LimitedError
-		if !errors.As(err, &e) || e.RetryAfter != time.Second || !strings.Contains(err.Error(), `the turn of 1 of "leaky_bucket 1/s burst=3" comes in 1s; it is kept for who asks again with the OnceKey "{k}:once"`) {
+		err := c.Wait(ctx, until(req, began))
+		var e *client.Error
+		if !asLimited(err, &e) || e.RetryAfter != time.Second || !strings.Contains(err.Error(), `the turn of 1 of "leaky_bucket 1/s burst=3" comes in 1s; it is kept for who asks again with the OnceKey "{k}:once"`) {
 			t.Error(err)
 		}
-		if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || time.Since(began) != time.Second {
+		if err := c.Wait(ctx, req); err != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		if n := left(t, c, "{k}", limit); n != 2 || v.seen("refund") != 0 {
@@ -148,10 +148,10 @@ func TestWaitOnceForATime(t *testing.T) {
 		wait := func(c *client.Client, patience, want time.Duration, refused bool) {
 			t.Helper()
 			asked := time.Now()
-			err := c.WaitRequest(ctx, req, asked.Add(patience))
+			err := c.Wait(ctx, until(req, asked.Add(patience)))
 			took := time.Since(asked)
-			var e *client.LimitedError
-			if errors.As(err, &e) && refused && took == 0 {
+			var e *client.Error
+			if asLimited(err, &e) && refused && took == 0 {
 				took = e.RetryAfter
 			}
 			if (e != nil) != refused || !refused && err != nil || took != want {
@@ -201,7 +201,7 @@ func TestWaitForASilentServer(t *testing.T) {
 			var all sync.WaitGroup
 			for range 10 {
 				all.Go(func() {
-					err := c.Wait(t.Context(), "k", "1/s")
+					err := c.Wait(t.Context(), client.For("k", "1/s"))
 					if took := time.Since(began); errors.Is(err, client.ErrUnavailable) != (fallback == client.ReturnError) || took > 2*time.Second {
 						t.Errorf("%v after %v", err, took)
 					}
@@ -225,7 +225,7 @@ func TestQueuesAreApart(t *testing.T) {
 			for i, key := range req.Keys {
 				must[client.Result](t)(c.Allow(t.Context(), key, req.Limits[i]))
 			}
-			go func() { _ = c.WaitRequest(t.Context(), req, time.Time{}) }()
+			go func() { _ = c.Wait(t.Context(), req) }()
 		}
 		synctest.Wait()
 		if n := client.Waiting(c); n != 4 {

@@ -53,7 +53,7 @@ func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.D
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
-		inLine(t, n, func(int) error { return c.Wait(t.Context(), "k", "10/s burst=5") },
+		inLine(t, n, func(int) error { return c.Wait(t.Context(), client.For("k", "10/s burst=5")) },
 			func(i int) time.Duration { return max(0, time.Duration(i-4)*100*time.Millisecond) }, 0)
 		if takes := v.seen("take"); takes > 2*n {
 			t.Errorf("%d takes for %d callers", takes, n)
@@ -82,7 +82,7 @@ func TestWaitTogether(t *testing.T) {
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 64 {
-				all.Go(func() { check(t, c.Wait(t.Context(), "k", tt.limit)) })
+				all.Go(func() { check(t, c.Wait(t.Context(), client.For("k", tt.limit))) })
 			}
 			all.Wait()
 			if took := time.Since(began); v.inCrowd != tt.crowd || took > tt.within || v.calls["take"] > 2*64 {
@@ -99,7 +99,7 @@ func TestWaitWhenNothingIsLeft(t *testing.T) {
 		v.delay = 10 * time.Millisecond
 		var all sync.WaitGroup
 		for _, n := range []int64{1, 5, 1, 1} {
-			all.Go(func() { check(t, c.WaitN(t.Context(), "k", "6/m", n)) })
+			all.Go(func() { check(t, c.Wait(t.Context(), client.For("k", "6/m", n))) })
 			synctest.Wait()
 		}
 		all.Wait()
@@ -115,7 +115,7 @@ func TestWaitForMuch(t *testing.T) {
 		must[client.Result](t)(c.AllowN(t.Context(), "k", "10/s", 8)) // leaves 2
 		wants := []int64{1, 10, 1, 0}
 		after := []time.Duration{0, 900 * time.Millisecond, time.Second, time.Second}
-		inLine(t, len(wants), func(i int) error { return c.WaitN(t.Context(), "k", "10/s", wants[i]) },
+		inLine(t, len(wants), func(i int) error { return c.Wait(t.Context(), client.For("k", "10/s", wants[i])) },
 			func(i int) time.Duration { return after[i] }, 0)
 	})
 }
@@ -132,7 +132,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 			c := v.client(t, client.WithPrefix("rl:"))
 			for range each {
 				all.Go(func() {
-					check(t, c.Wait(t.Context(), "k", "10/s burst=1"))
+					check(t, c.Wait(t.Context(), client.For("k", "10/s burst=1")))
 					got.add(p, began)
 				})
 			}
@@ -155,9 +155,9 @@ func TestWaitAmongProcesses(t *testing.T) {
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		for _, n := range []int64{1, 0} {
-			require(t, c.Block(t.Context(), time.Minute, "k"))
+			require(t, c.Block(t.Context(), client.Block{For: time.Minute}, "k"))
 			began, before := time.Now(), v.seen("take")
-			if err := c.WaitN(t.Context(), "k", "3/m", n); err != nil || time.Since(began) != time.Minute || v.seen("take")-before > 100 {
+			if err := c.Wait(t.Context(), client.For("k", "3/m", n)); err != nil || time.Since(began) != time.Minute || v.seen("take")-before > 100 {
 				t.Errorf("%d units: %v after %v and %d calls", n, err, time.Since(began), v.seen("take")-before)
 			}
 		}
@@ -176,12 +176,12 @@ func TestWaitersLeave(t *testing.T) {
 		for i := range 30 {
 			all.Go(func() {
 				if i%3 != 0 {
-					if err := c.Wait(leaving, "k", "1/s"); !errors.Is(err, context.Canceled) {
+					if err := c.Wait(leaving, client.For("k", "1/s")); !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
 					return
 				}
-				check(t, c.Wait(t.Context(), "k", "1/s"))
+				check(t, c.Wait(t.Context(), client.For("k", "1/s")))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -203,22 +203,22 @@ func TestWaitersLeave(t *testing.T) {
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"
-		inLine(t, 5, func(int) error { return c.Wait(t.Context(), "k", limit) },
+		inLine(t, 5, func(int) error { return c.Wait(t.Context(), client.For("k", limit)) },
 			func(i int) time.Duration { return time.Duration(i) * time.Second }, 0)
 
 		var all sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
-			err := c.Wait(ctx, "k", limit)
-			var e *client.LimitedError
-			if !errors.As(err, &e) || !errors.Is(err, context.Canceled) || e.RetryAfter != time.Second/2 {
+			err := c.Wait(ctx, client.For("k", limit))
+			var e *client.Error
+			if !asLimited(err, &e) || !errors.Is(err, context.Canceled) || e.RetryAfter != time.Second/2 {
 				t.Error(err)
 			}
 		})
 		time.Sleep(time.Second / 2)
 		cancel()
 		all.Wait()
-		if left := must[client.Result](t)(c.PeekN(t.Context(), "k", limit, 0)); left.Remaining != 2 || v.seen("refund") != 1 {
+		if left := must[client.Result](t)(c.Peek(t.Context(), client.For("k", limit, 0))); left.Remaining != 2 || v.seen("refund") != 1 {
 			t.Errorf("%d are left after %d refunds, want 2 after one", left.Remaining, v.seen("refund"))
 		}
 
@@ -231,7 +231,7 @@ func TestWaitForATurn(t *testing.T) {
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second/4)
 		defer cancel()
-		err := c.Wait(ctx, "k", limit)
+		err := c.Wait(ctx, client.For("k", limit))
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "could not be given back") {
 			t.Error(err)
 		}
@@ -248,8 +248,8 @@ func TestWaitLosesAReply(t *testing.T) {
 			}
 			return nil, nil
 		}
-		wantClasses(t, "lost", c.Wait(t.Context(), "k", "2/m"), client.ErrOutcomeUnknown, client.ErrUnavailable)
-		if err := c.Wait(t.Context(), "k", "2/m"); err != nil || v.seen("take") != 2 {
+		wantClasses(t, "lost", c.Wait(t.Context(), client.For("k", "2/m")), client.ErrOutcomeUnknown, client.ErrUnavailable)
+		if err := c.Wait(t.Context(), client.For("k", "2/m")); err != nil || v.seen("take") != 2 {
 			t.Errorf("%v after %d takes", err, v.seen("take"))
 		}
 		if n := left(t, c, "k", "2/m"); n != 0 {
@@ -279,10 +279,10 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 				v.refuse = losing(3)
 				c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(fallback))
 				req := client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{"10/d"}, Costs: []int64{3}} // 3 are more than a share of 0.2
-				err := c.WaitRequest(ctx, req, time.Time{})
-				var e *client.LimitedError
-				want := `ratelimit: "rl:{k}": 3 of "10/d" may have been taken, at most once; a new call can be charged too (`
-				if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.HasPrefix(err.Error(), want) || v.seen("take") != 1 {
+				err := c.Wait(ctx, req)
+				var e *client.Error
+				want := `ratelimit: take "rl:{k}": 3 of "10/d" may have been taken, at most once; a new call can be charged too (`
+				if !asLimited(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.HasPrefix(err.Error(), want) || v.seen("take") != 1 {
 					t.Errorf("%v after %d takes", err, v.seen("take"))
 				}
 				if n := left(t, plain, "{k}", "10/d"); n != 7 {
@@ -293,7 +293,7 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 				must[int64](t)(plain.Reset(ctx, "{k}"))
 				v.set(func() { clear(v.calls); v.refuse = losing(9) }) // more than the 4 attempts of one Take
 				req.OnceKey, req.OnceTTL = "{k}:once", time.Minute
-				if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || v.seen("take") < 10 {
+				if err := c.Wait(ctx, req); err != nil || v.seen("take") < 10 {
 					t.Errorf("with an OnceKey: %v after %d takes", err, v.seen("take"))
 				}
 				if n := left(t, plain, "{k}", "10/d"); n != 7 {
@@ -317,7 +317,7 @@ func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
 					ending, cancel := context.WithCancel(ctx)
 					time.AfterFunc(within, cancel)
 					began := time.Now()
-					err := c.WaitRequest(ending, req, time.Time{})
+					err := c.Wait(ending, req)
 					if !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `ask again with the OnceKey "`+req.OnceKey+`", which is charged once`) || time.Since(began) > 16*time.Second {
 						t.Errorf("ended: %v after %v", err, time.Since(began))
 					}
@@ -351,7 +351,7 @@ func TestWaitWithoutADecision(t *testing.T) {
 			c := v.client(t, client.WithFallback(tt.fallback))
 			ctx, cancel := context.WithTimeout(t.Context(), tt.within)
 			began := time.Now()
-			if err := c.Wait(ctx, "k", "1/s"); !errors.Is(err, tt.err) || time.Since(began) != tt.took {
+			if err := c.Wait(ctx, client.For("k", "1/s")); !errors.Is(err, tt.err) || time.Since(began) != tt.took {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			cancel()
@@ -360,8 +360,18 @@ func TestWaitWithoutADecision(t *testing.T) {
 		c := v.client(t, client.WithFallback(client.FailClosed))
 		began := time.Now()
 		// The first wait is one second, then two waits of a second plus jitter follow.
-		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
+		if err := c.Wait(t.Context(), client.For("k", "1/s")); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
+	})
+}
+
+// Waiting callers are served in order and not too early, even if the client has batches and
+// remembers denials.
+func TestWaitWithBatchesAndMemory(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))
+		inLine(t, 100, func(int) error { return c.Wait(t.Context(), client.For("k", "10/s burst=40")) },
+			func(i int) time.Duration { return max(0, time.Duration(i-39)*100*time.Millisecond) }, time.Second)
 	})
 }

@@ -43,17 +43,9 @@ func (s *scenario) act(st *step) {
 		s.crowd(ctx, st, req)
 	case "refund":
 		id, ctx := s.call(ctx)
-		var res client.Result
-		var err error
-		if len(req.Keys) == 1 && len(req.Costs) == 1 && req.OnceKey == "" && !req.Each {
-			res, err = c.RefundN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
-		} else {
-			res, err = c.Refund(ctx, req)
-		}
+		res, err := c.Refund(ctx, req)
 		s.judgeRefund(st, id, req, res, err)
 		s.forget(st)
-	case "reserve":
-		s.reserve(ctx, st, req)
 	case "hold":
 		s.hold(ctx, st, req)
 	case "charge":
@@ -81,9 +73,9 @@ func (s *scenario) onKeys(ctx context.Context, st *step, c *client.Client) {
 	switch st.verb {
 	case "block":
 		if st.extend {
-			err = c.BlockAtLeast(ctx, st.span, st.keys...)
+			err = c.Block(ctx, client.Block{For: st.span, Extend: true}, st.keys...)
 		} else {
-			err = c.Block(ctx, st.span, st.keys...)
+			err = c.Block(ctx, client.Block{For: st.span}, st.keys...)
 		}
 	case "unblock":
 		_, err = c.Unblock(ctx, st.keys...)
@@ -192,7 +184,7 @@ func (st *step) calls(i int) int {
 	return 1 + i%3
 }
 
-// one makes the call of a step once. Plain calls go through Allow, AllowN or AllowAtMost.
+// one makes the call of a step once. Plain calls go through Allow or AllowN.
 func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int64) outcome {
 	c, began := s.clients[st.client], time.Now()
 	o := outcome{id: id}
@@ -200,8 +192,6 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 	switch st.verb {
 	case "take":
 		switch {
-		case plain && req.UpTo && len(req.Costs) == 1:
-			o.res, o.err = c.AllowAtMost(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
 		case plain && len(req.Costs) == 1:
 			o.res, o.err = c.AllowN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
 		case plain && !req.UpTo:
@@ -211,12 +201,12 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 		}
 	case "peek":
 		req.OnceKey, req.OnceTTL, req.UsageKey = "", 0, ""
-		o.res, o.err = c.PeekRequest(ctx, req)
+		o.res, o.err = c.Peek(ctx, req)
 	case "wait":
 		if plain && len(req.Costs) == 1 {
-			o.err = c.WaitN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
+			o.err = c.Wait(ctx, client.For(req.Keys[0], req.Limits[0], req.Costs[0]))
 		} else {
-			o.err = c.WaitRequest(ctx, req, time.Time{})
+			o.err = c.Wait(ctx, req)
 		}
 	case "acquire":
 		o.res, o.err = c.Lease(st.keys[0], req.Limits[0], st.lease).Acquire(ctx)
@@ -233,7 +223,7 @@ func (s *step) spoil(d *draw) {
 	switch s.verb {
 	case "block", "override":
 		s.span = 0
-	case "take", "wait", "refund", "peek", "reserve", "hold":
+	case "take", "wait", "refund", "peek", "hold":
 		if d.chance(2) {
 			s.costs = []int64{-1}
 			return

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// handle is a reservation, a hold or a charge: calls that took units, and calls that gave some back.
+// handle is a hold or a charge: calls that took units, and calls that gave some back.
 type handle struct {
 	name string
 	req  client.Request
@@ -37,7 +37,7 @@ func (s *scenario) checkHandle(h *handle) {
 
 // inAdvance returns how many units of a call its client had taken in advance.
 func inAdvance(res client.Result, req client.Request) int64 {
-	if res.Source != client.SourceBatch {
+	if res.Source != "batch" {
 		return 0
 	}
 	return costOf(req, 0)
@@ -55,43 +55,13 @@ func (s *scenario) blockedNow(req client.Request) bool {
 	return false
 }
 
-func (s *scenario) reserve(ctx context.Context, st *step, req client.Request) {
-	c := s.clients[st.client]
-	id, ctx := s.call(ctx)
-	n := costOf(req, 0)
-	req = client.Request{Keys: req.Keys, Limits: req.Limits, Costs: []int64{n}}
-	r, err := c.ReserveN(ctx, req.Keys[0], req.Limits[0], n)
-	o := outcome{id: id, err: err}
-	if err == nil {
-		o.res = r.Result()
-	}
-	s.judge(st, id, req, []outcome{o})
-	if err != nil || !st.cancels {
-		return
-	}
-	s.late(st)
-	h := &handle{name: "Reservation.Cancel", req: req, ids: []int64{id}, ours: inAdvance(o.res, req)}
-	for range 2 {
-		id, ctx := s.call(context.Background())
-		queued := r.Result().RetryAfter > 0 && r.Delay() == 0
-		err := r.Cancel(ctx)
-		h.ids = append(h.ids, id)
-		s.checkHandle(h)
-		if err == nil && r.OK() && !queued && r.Result().Source == client.SourceServer && !shadowed(req)[0] && !s.plan.Batches && len(h.ids) == 2 {
-			if left := s.account(h.ids...).moved[s.plan.Prefix+req.Keys[0]]; left != 0 {
-				s.broke("what was charged is given back", "after Cancel %d units stay taken", left)
-			}
-		}
-	}
-}
-
 func (s *scenario) hold(ctx context.Context, st *step, req client.Request) {
 	c := s.clients[st.client]
 	id, ctx := s.call(ctx)
-	h, err := c.HoldRequest(ctx, req)
+	h, err := c.Estimate(ctx, req)
 	o := outcome{id: id, err: err}
 	if err == nil {
-		o.res = h.Result()
+		o.res = h.Result
 	}
 	s.judge(st, id, req, []outcome{o})
 	if err != nil {
@@ -105,13 +75,13 @@ func (s *scenario) hold(ctx context.Context, st *step, req client.Request) {
 		all.ids = append(all.ids, id)
 		s.checkHandle(all)
 	}
-	if err != nil || !h.OK() || s.blockedNow(req) {
+	if err != nil || !h.Result.Allowed || s.blockedNow(req) {
 		return
 	}
 	a := s.account(all.ids...)
 	for i, key := range req.Keys {
 		spent, charged := a.moved[s.plan.Prefix+key], s.account(id).moved[s.plan.Prefix+key]
-		if shadowed(req)[i] || s.isNever(req, i) || h.Result().Source == client.SourceBatch || s.plan.Batches {
+		if shadowed(req)[i] || s.isNever(req, i) || h.Result.Source == "batch" || s.plan.Batches {
 			continue
 		}
 		if spent > st.actual || charged > 0 && st.actual <= costOf(req, i) && spent != st.actual {

@@ -89,7 +89,7 @@ func (s *scenario) leaseHold(ctx context.Context, st *step) {
 	id, ctx := s.call(ctx)
 	l := c.Lease(st.keys[0], client.Limit(st.texts[0]), st.lease)
 	ran := false
-	err := l.Hold(ctx, func(ctx context.Context) error {
+	err := l.Run(ctx, func(ctx context.Context) error {
 		ran = true
 		s.mu.Lock()
 		var first *execution

@@ -83,7 +83,7 @@ func told(req client.Request, i int, all []outcome) (c claim) {
 		switch {
 		case unknown(o.err) || unknown(o.res.Err):
 			c.most += units
-		case o.err == nil && o.res.Allowed && (o.res.Source == client.SourceServer || o.res.Source == client.SourceBatch):
+		case o.err == nil && o.res.Allowed && (o.res.Source == "server" || o.res.Source == "batch"):
 			if req.UpTo {
 				units = o.res.Taken
 			}
@@ -114,19 +114,19 @@ func (s *scenario) judge(st *step, id int64, req client.Request, all []outcome) 
 	}
 	o := all[0]
 	switch x := a.delivered; {
-	case o.err != nil && o.res.Source != client.SourceNone:
+	case o.err != nil && o.res.Source != "":
 		s.broke("Source is true", "%+v with %v", o.res, o.err)
 	case o.err != nil:
 		if !unknown(o.err) && len(a.moved) > 0 {
 			s.broke("an error changes nothing", "%v, and the server moved %v", o.err, a.moved)
 		}
-	case o.res.Source == client.SourceServer && x == nil:
+	case o.res.Source == "server" && x == nil:
 		s.broke("Source is true", "%+v without a reply", o.res)
-	case (o.res.Source == client.SourceMemory || o.res.Source == client.SourceBatch) && a.executed > 0:
+	case (o.res.Source == "memory" || o.res.Source == "batch") && a.executed > 0:
 		s.broke("Source is true", "%+v after %d commands", o.res, a.executed)
-	case (o.res.Source == client.SourceLocal || o.res.Source == client.SourcePolicy) && (x != nil || o.res.Err == nil):
+	case (o.res.Source == "local" || o.res.Source == "policy") && (x != nil || o.res.Err == nil):
 		s.broke("Source is true", "%+v, but the server replied %v", o.res, x)
-	case o.res.Source == client.SourceServer && !s.plan.Batches:
+	case o.res.Source == "server" && !s.plan.Batches:
 		if got, want := o.res.Allowed, x.reply[0].(int64) > 0; got != want {
 			s.broke("the result is the reply", "%+v from %v", o.res, x.reply)
 		}
@@ -139,7 +139,7 @@ func (s *scenario) judge(st *step, id int64, req client.Request, all []outcome) 
 // recalled checks a denial that a client remembered: the server denied the key a short time before, and
 // the client has not changed the key since.
 func (s *scenario) recalled(st *step, req client.Request, o outcome) {
-	if o.err != nil || o.res.Source != client.SourceMemory {
+	if o.err != nil || o.res.Source != "memory" {
 		return
 	}
 	s.mu.Lock()
@@ -226,7 +226,7 @@ func (s *scenario) observed(st *step, id int64, op string, all []outcome) {
 	for _, o := range all {
 		i := slices.IndexFunc(seen, func(x observation) bool {
 			return x.Operation == op && (o.err != nil || x.Source == o.res.Source) && errors.Is(x.Err, errorOf(o)) &&
-				(x.Outcome == client.OutcomeAllowed) == (o.err == nil && o.res.Allowed)
+				(x.Outcome == "allowed") == (o.err == nil && o.res.Allowed)
 		})
 		if i < 0 {
 			s.broke("each call is observed once", "%s: no observation of %+v %v among %+v", op, o.res, o.err, seen)

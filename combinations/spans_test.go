@@ -28,7 +28,7 @@ func (s *scenario) admit(st *step, req client.Request, all []outcome) {
 		return
 	}
 	for _, o := range all {
-		if o.err != nil || !o.res.Allowed || o.res.Source == client.SourcePolicy {
+		if o.err != nil || !o.res.Allowed || o.res.Source == "policy" {
 			continue
 		}
 		for i, key := range req.Keys {
@@ -37,7 +37,7 @@ func (s *scenario) admit(st *step, req client.Request, all []outcome) {
 				units = o.res.Taken
 			}
 			at := span{key: key, text: string(req.Limits[i])}
-			if o.res.Source == client.SourceLocal {
+			if o.res.Source == "local" {
 				at.local, at.client = true, st.client
 			}
 			s.admissions[at] = append(s.admissions[at], admitted{units, o.ended.Add(s.ahead)})

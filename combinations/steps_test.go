@@ -108,8 +108,8 @@ func (d *draw) fill(s *step, all []feature) {
 		s.costs = []int64{d.cost(s)}
 	}
 	s.actual = pick(d, 0, 1, d.cost(s))
-	s.cancels, s.beforeLast, s.faultsAgain = d.chance(2), d.chance(2), d.chance(2)
-	if (s.verb == "reserve" || s.verb == "hold" || s.verb == "charge") && d.chance(2) {
+	s.beforeLast, s.faultsAgain = d.chance(2), d.chance(2)
+	if (s.verb == "hold" || s.verb == "charge") && d.chance(2) {
 		s.faults, s.lateFaults = nil, s.faults
 	}
 	if s.once != "" {
@@ -134,7 +134,7 @@ func (d *draw) fill(s *step, all []feature) {
 func (d *draw) limit(name, verb string) string {
 	for {
 		text := pick(d, limits[name]...)
-		if (verb == "charge" || verb == "reserve") && size(text) > 1 {
+		if verb == "charge" && size(text) > 1 {
 			continue // these take one key
 		}
 		return text

@@ -26,7 +26,7 @@ const (
 
 // Verbs by what their keys hold.
 var (
-	decisions = []string{"take", "peek", "refund", "wait", "reserve", "hold", "charge"}
+	decisions = []string{"take", "peek", "refund", "wait", "hold", "charge"}
 	onKeys    = []string{"block", "unblock", "override", "end override", "reset"}
 	onLeases  = []string{"acquire", "renew", "release", "lease hold", "lease wait"}
 	counted   = slices.Concat(decisions, onKeys, []string{"usage"})
@@ -37,7 +37,6 @@ var table = []feature{
 	{"peek", verb, nil, nil},
 	{"refund", verb, nil, nil},
 	{"wait", verb, func(d *draw, s *step) { s.patience = d.span(0, 20000) }, nil},
-	{"reserve", verb, nil, nil},
 	{"hold", verb, nil, nil},
 	{"charge", verb, nil, nil},
 	{"block", verb, func(d *draw, s *step) { s.span = d.span(1, 20000) }, nil},

@@ -22,7 +22,7 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 	s.mu.Unlock()
 	free := 0 // callers that a fallback allowed
 	for _, x := range seen {
-		if x.Operation == model.Take && x.Outcome == client.OutcomeAllowed && (x.Source == client.SourceLocal || x.Source == client.SourcePolicy) {
+		if x.Operation == model.Take && x.Outcome == "allowed" && (x.Source == "local" || x.Source == "policy") {
 			free++
 		}
 	}
@@ -37,8 +37,8 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 		if o.at > st.patience+2*timeout && !st.canceled {
 			s.broke("a wait ends with its context", "it took %v, patience %v: %v", o.at, st.patience, o.err)
 		}
-		var limited *client.LimitedError
-		if errors.As(o.err, &limited) && limited.RetryAfter == client.Never && !s.neverFits(req) {
+		var limited *client.Error
+		if errors.As(o.err, &limited) && limited.Type == "limited" && limited.RetryAfter == client.Never && !s.neverFits(req) {
 			s.broke("Never is true", "%v, but the limits have room for it", o.err)
 		}
 	}

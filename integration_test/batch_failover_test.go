@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
@@ -29,7 +30,7 @@ type admissions struct {
 }
 
 func (a *admissions) limit() client.Limit {
-	return client.PerSecond(int64(a.rate)).WithBurst(int64(a.burst))
+	return limits.WithBurst(limits.PerSecond(int64(a.rate)), int64(a.burst))
 }
 
 func (a *admissions) add(began time.Time, res client.Result) {
@@ -41,7 +42,7 @@ func (a *admissions) add(began time.Time, res client.Result) {
 		return
 	}
 	a.all = append(a.all, admission{began, ended})
-	if res.Source == client.SourceBatch {
+	if res.Source == "batch" {
 		a.batched++
 	}
 }
@@ -89,7 +90,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 		stopAll := sync.OnceFunc(func() { stop(); group.Wait() })
 		defer stopAll()
 		for range 8 {
-			c := newLimiter(t, newClient(t, b), client.WithBatches(32, ttl), client.WithTimeout(2*time.Second))
+			c := must[*client.Client](t)(client.New(newClient(t, b), client.WithBatches(32, ttl), client.WithTimeout(2*time.Second)))
 			for g := range 64 {
 				key := fmt.Sprintf("hot:%d", g%len(keys))
 				group.Go(func() { askFor(calling, t, c, key, keys[key]) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
@@ -57,7 +58,7 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
 			Keys:    []string{tag + ":calc", tag + ":consumer", tag + ":bytes"},
-			Limits:  []client.Limit{"@calc", client.PerDay(1000)},
+			Limits:  []client.Limit{"@calc", limits.PerDay(1000)},
 			Costs:   []int64{1, 1, 300},
 			OnceKey: tag + ":once:1", OnceTTL: time.Hour, UsageKey: tag + ":usage",
 		}
@@ -75,13 +76,13 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 			t.Errorf("%s: a take too many %+v, %v", tag, got, err)
 		}
 		req.OnceKey, req.OnceTTL = "", 0
-		if got, err := c.PeekRequest(ctx, req); err != nil || got.Allowed {
+		if got, err := c.Peek(ctx, req); err != nil || got.Allowed {
 			t.Errorf("%s: peek %+v, %v", tag, got, err)
 		}
 		if got, err := c.Refund(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 {
 			t.Errorf("%s: refund %+v, %v", tag, got, err)
 		}
-		if got, err := c.RefundN(ctx, tag+":bytes", client.PerDay(1000), 100000); err != nil || !got.Allowed || got.Remaining != 1000 || got.ResetAfter != 0 {
+		if got, err := c.Refund(ctx, client.For(tag+":bytes", limits.PerDay(1000), 100000)); err != nil || !got.Allowed || got.Remaining != 1000 || got.ResetAfter != 0 {
 			t.Errorf("%s: refund of more than was taken %+v, %v", tag, got, err)
 		}
 		usage, err := c.Usage(ctx, tag+":usage")
@@ -97,11 +98,11 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
-			Keys: []string{tag + ":minute", tag + ":day"}, Limits: []client.Limit{client.PerDay(9), "sliding_log 5/d"}, Costs: []int64{3}, UpTo: true,
+			Keys: []string{tag + ":minute", tag + ":day"}, Limits: []client.Limit{limits.PerDay(9), "sliding_log 5/d"}, Costs: []int64{3}, UpTo: true,
 			UsageKey: tag + ":upto:usage",
 		}
 		for _, want := range []int64{3, 2, 0} {
-			peeked, err := c.PeekRequest(ctx, req)
+			peeked, err := c.Peek(ctx, req)
 			if err != nil || peeked.Taken != want || peeked.Allowed != (want > 0) {
 				t.Errorf("%s: peek %+v, %v; want %d taken", tag, peeked, err, want)
 			}
@@ -113,7 +114,7 @@ func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 			}
 			req.OnceKey, req.OnceTTL = "", 0
 		}
-		if got, err := c.AllowAtMost(ctx, tag+":minute", client.PerDay(9), 100); err != nil || got.Taken != 4 || got.Remaining != 0 {
+		if got, err := c.Take(ctx, client.Request{Keys: []string{tag + ":minute"}, Limits: []client.Limit{limits.PerDay(9)}, Costs: []int64{100}, UpTo: true}); err != nil || got.Taken != 4 || got.Remaining != 0 {
 			t.Errorf("%s: the rest of the first key %+v, %v", tag, got, err)
 		}
 		if usage, err := c.Usage(ctx, tag+":upto:usage"); err != nil || usage.Allowed != 2 || usage.Denied != 2 || usage.Cost != 5 {
@@ -125,7 +126,7 @@ func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 func blocks(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		one, two := tag+":blocked:1", tag+":blocked:2"
-		if err := c.Block(ctx, time.Hour, one, two); err != nil {
+		if err := c.Block(ctx, client.Block{For: time.Hour}, one, two); err != nil {
 			t.Errorf("%s: block: %v", tag, err)
 		}
 		if got, err := c.Allow(ctx, two, "5/m"); err != nil || got.Allowed || got.Limit != 5 || !within(got.RetryAfter, time.Hour) {
@@ -144,7 +145,7 @@ func leases(ctx context.Context, t *testing.T, c *client.Client) {
 	for i, tag := range tags() {
 		limit := client.Limit("@jobs")
 		if i%2 == 0 {
-			limit = client.Concurrency(2, time.Hour)
+			limit = limits.Concurrency(2, time.Hour)
 		}
 		var leases [3]*client.Lease
 		for n := range leases {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -48,7 +49,7 @@ func TestClientVerbs(t *testing.T) {
 func waits(v verbs, key string) {
 	began := time.Now()
 	for range 3 {
-		if err := v.Wait(v.ctx, key, "100/s burst=1"); err != nil {
+		if err := v.Wait(v.ctx, client.For(key, "100/s burst=1")); err != nil {
 			v.Error(err)
 		}
 	}
@@ -58,16 +59,16 @@ func waits(v verbs, key string) {
 }
 
 func holds(v verbs, key string) {
-	limit := client.Concurrency(1, time.Hour)
+	limit := limits.Concurrency(1, time.Hour)
 	first, second := v.Lease(key, limit, ""), v.Lease(key, limit, "")
 	running, end := make(chan struct{}), make(chan struct{})
 	held := make(chan error, 1)
 	go func() {
-		held <- first.Hold(v.ctx, func(context.Context) error { close(running); <-end; return nil })
+		held <- first.Run(v.ctx, func(context.Context) error { close(running); <-end; return nil })
 	}()
 	<-running
-	var e *client.LimitedError
-	if err := second.Hold(v.ctx, func(context.Context) error { return errors.New("it ran") }); !errors.As(err, &e) || !within(e.RetryAfter, time.Hour) {
+	var e *client.Error
+	if err := second.Run(v.ctx, func(context.Context) error { return errors.New("it ran") }); !errors.As(err, &e) || e.Type != "limited" || !within(e.RetryAfter, time.Hour) {
 		v.Errorf("%s: %v", key, err)
 	}
 	waited := make(chan error, 1)
@@ -85,7 +86,7 @@ func holds(v verbs, key string) {
 func batches(v verbs, key string) {
 	const limit = "300/d"
 	processes := []*client.Client{v.with(client.WithBatches(32, time.Hour)), v.with(client.WithBatches(32, time.Hour))}
-	got := map[client.Source]int{}
+	got := map[string]int{}
 	for denied := 0; denied < len(processes); {
 		denied = 0
 		for _, c := range processes {
@@ -99,7 +100,7 @@ func batches(v verbs, key string) {
 			}
 		}
 	}
-	if all := got[client.SourceServer] + got[client.SourceBatch]; all != 300 || got[client.SourceBatch] < 200 {
+	if all := got["server"] + got["batch"]; all != 300 || got["batch"] < 200 {
 		v.Errorf("%s: %v were let through, want 300 in all, most of them from batches", key, got)
 	}
 	// Close returns unspent units, except units that may have refilled since: at most one here.
@@ -111,7 +112,7 @@ func batches(v verbs, key string) {
 	if err := errors.Join(processes[0].Close(), processes[1].Close()); err != nil {
 		v.Error(err)
 	}
-	if left, err := v.PeekN(v.ctx, key+":left", limit, 0); err != nil || left.Remaining != 280 && left.Remaining != 279 {
+	if left, err := v.Peek(v.ctx, client.For(key+":left", limit, 0)); err != nil || left.Remaining != 280 && left.Remaining != 279 {
 		v.Errorf("%s: %d are left of 300 after 20, %v", key, left.Remaining, err)
 	}
 }
@@ -122,7 +123,7 @@ func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)
 	}
-	if err := v.Check(v.ctx, "@calc", "@none"); !errors.Is(err, client.ErrNoPolicy) {
+	if err := v.Check(v.ctx, "@calc", "@none"); typeOf(err) != "no_policy" {
 		v.Error(err)
 	}
 	primaries := primariesOf(v.ctx, v.T, v.Backend)

@@ -151,7 +151,7 @@ func TestPeersDecideAlike(t *testing.T) {
 						now = now.Add(time.Duration(random.Int64N(int64(p.longest/time.Millisecond))) * time.Millisecond)
 					}
 					require(t, b.SetTime(now.UnixMicro()))
-					state := must[client.Result](t)(limiter.PeekN(ctx, key, p.limit, 0))
+					state := must[client.Result](t)(limiter.Peek(ctx, client.For(key, p.limit, 0)))
 					if atAnEdge(state.ResetAfter, p.unit) {
 						now = now.Add(5 * time.Millisecond)
 						require(t, b.SetTime(now.UnixMicro()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/sharing"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -50,8 +52,9 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 	const workers = 10
 	for w := range workers {
 		opts := []client.Option{client.WithTimeout(timeout)}
+		above := sharing.Above
 		if w%2 == 1 {
-			opts = append(opts, client.WithoutSharedRoundTrips())
+			sharing.Above = math.MaxInt64
 		}
 		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
@@ -59,6 +62,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 			// shortly after Close.
 			o.PoolSize = 1000
 		}), opts...))
+		sharing.Above = above
 		group.Go(func() {
 			tick := time.NewTicker(workers * time.Second / perSecond)
 			defer tick.Stop()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/overrides"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -20,23 +21,23 @@ func TestOverrides(t *testing.T) {
 		const limit = "7/m, 700/d"
 		for _, tag := range tags() {
 			used, blocked, jobs := tag+":used", tag+":blocked", tag+":jobs"
-			if got, err := c.AllowN(ctx, used, client.PerDay(5), 5); err != nil || !got.Allowed {
+			if got, err := c.AllowN(ctx, used, limits.PerDay(5), 5); err != nil || !got.Allowed {
 				t.Errorf("%s: before the override %+v, %v", tag, got, err)
 			}
 			if err := c.Override(ctx, limit, time.Hour, used, blocked); err != nil {
 				t.Errorf("%s: override: %v", tag, err)
 			}
-			if got, err := c.Allow(ctx, used, client.PerDay(5)); err != nil || got.Limit != 7 {
+			if got, err := c.Allow(ctx, used, limits.PerDay(5)); err != nil || got.Limit != 7 {
 				t.Errorf("%s: under the override %+v, %v", tag, got, err)
 			}
-			if err := c.Block(ctx, time.Minute, blocked); err != nil {
+			if err := c.Block(ctx, client.Block{For: time.Minute}, blocked); err != nil {
 				t.Errorf("%s: block: %v", tag, err)
 			}
-			if err := c.Override(ctx, client.Concurrency(2, time.Minute), time.Hour, jobs); err != nil {
+			if err := c.Override(ctx, limits.Concurrency(2, time.Minute), time.Hour, jobs); err != nil {
 				t.Errorf("%s: override of leases: %v", tag, err)
 			}
 			for n := range 3 {
-				got, err := c.Lease(jobs, client.Concurrency(1, time.Second), "").Acquire(ctx)
+				got, err := c.Lease(jobs, limits.Concurrency(1, time.Second), "").Acquire(ctx)
 				if err != nil || got.Allowed != (n < 2) || got.Limit != 2 || got.Allowed && got.ResetAfter != time.Minute {
 					t.Errorf("%s: acquire number %d %+v, %v", tag, n+1, got, err)
 				}
@@ -64,7 +65,7 @@ func TestOverrides(t *testing.T) {
 			if n, err := c.EndOverride(ctx, tag+":used", tag+":blocked", tag+":jobs", tag+":none"); err != nil || n != 3 {
 				t.Errorf("%s: EndOverride answers %d, %v; want 3", tag, n, err)
 			}
-			if got, err := c.Allow(ctx, tag+":used", client.PerDay(5)); err != nil || got.Limit != 5 {
+			if got, err := c.Allow(ctx, tag+":used", limits.PerDay(5)); err != nil || got.Limit != 5 {
 				t.Errorf("%s: after the override %+v, %v", tag, got, err)
 			}
 		}

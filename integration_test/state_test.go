@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
@@ -140,9 +141,9 @@ func TestIdleKeysAreGone(t *testing.T) {
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
 	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once
-		client.PerSecond(rate).WithBurst(burst): 1,
-		"leaky_bucket 200/s burst=1000000":      1,
-		"token_bucket 20/100ms burst=1000000":   20,
+		limits.WithBurst(limits.PerSecond(rate), burst): 1,
+		"leaky_bucket 200/s burst=1000000":              1,
+		"token_bucket 20/100ms burst=1000000":           20,
 	} {
 		t.Run(string(limit), func(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b *backend.Backend) {

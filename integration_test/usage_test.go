@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -18,7 +19,7 @@ func TestUsageScan(t *testing.T) {
 		build, c := deployForClients(t, b)
 		for i, tag := range tags() {
 			for range i + 1 {
-				must[client.Result](t)(c.Take(ctx, client.Request{Keys: []string{tag}, Limits: []client.Limit{client.PerDay(5)}, UsageKey: tag + ":usage"}))
+				must[client.Result](t)(c.Take(ctx, client.Request{Keys: []string{tag}, Limits: []client.Limit{limits.PerDay(5)}, UsageKey: tag + ":usage"}))
 			}
 		}
 		require(t, newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err())

@@ -51,7 +51,7 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 
 // PerMessageSent also counts each message sent on a stream, except the first: the charge for
 // opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
-// a [*client.LimitedError], the message was not sent and the stream is still open.
+// a [client.ErrLimited], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
 	return func(c *Client) error {
 		c.perMessage = true
@@ -82,7 +82,7 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 // NewClient returns a Client that takes 1 unit from limit for each call. The key consists of name,
 // the character | and the target of the connection or the result of [CountBy], as in
 // "partner|dns:///api.example.com:443". Processes that use the same name share the limit.
-func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
+func NewClient(limiter client.Limiter, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),
 		key:   func(_ context.Context, target, _ string) (string, error) { return target, nil },
@@ -182,7 +182,7 @@ func (e notMade) GRPCStatus() *status.Status { return e.status }
 // wait waits until the limiter allows req, and then returns nil.
 func (c *Client) wait(ctx context.Context, req client.Request) error {
 	err := c.calls.Wait(ctx, req, c.calls.Until())
-	var limited *client.LimitedError
+	var limited *client.Error
 	switch {
 	case err == nil:
 		return nil
@@ -190,7 +190,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 		return notMade{err, status.FromContextError(ctx.Err())}
 	case errors.Is(err, client.ErrMisconfigured):
 		return notMade{err, status.New(codes.Internal, err.Error())}
-	case !errors.As(err, &limited), errors.Is(err, client.ErrOutcomeUnknown):
+	case !errors.As(err, &limited), limited.Type != "limited", errors.Is(err, client.ErrOutcomeUnknown):
 		return notMade{err, status.New(codes.Unavailable, err.Error())}
 	case limited.RetryAfter == client.Never:
 		return notMade{err, status.New(codes.ResourceExhausted, err.Error())}
@@ -200,8 +200,8 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
 func (c *Client) block(o call, req client.Request, err error) {
-	var own *client.LimitedError // set if err came from another Client's interceptor rather than from the server
-	if err != nil && !errors.As(err, &own) {
+	// An ErrLimited came from another Client's interceptor rather than from the server.
+	if err != nil && !errors.Is(err, client.ErrLimited) {
 		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}
 }

@@ -43,11 +43,11 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 // RetryAfter and Err.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
-	var limited *client.LimitedError
-	if !errors.As(err, &limited) {
-		t.Fatalf("error %v, want a LimitedError", err)
+	var limited *client.Error
+	if !limitertest.AsLimited(err, &limited) {
+		t.Fatalf("error %v, want an ErrLimited", err)
 	}
-	if limited.Key != key || limited.RetryAfter != after || !errors.Is(limited.Err, cause) {
+	if limited.Keys[0] != key || limited.RetryAfter != after || !errors.Is(limited.Err, cause) {
 		t.Errorf("%+v, want %q to be tried again in %v, with %v", limited, key, after, cause)
 	}
 	checkStatus(t, err, codes.ResourceExhausted, after)
@@ -101,7 +101,7 @@ func TestClientGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	limiter, _ := newLimiter(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) {
-		if o.Outcome == client.OutcomeDenied {
+		if o.Outcome == "denied" {
 			cancel() // the call is about to wait
 		}
 	}}))

@@ -131,7 +131,7 @@ func TestCallersThatGiveUp(t *testing.T) {
 					}
 				}
 				c.wait(t)
-				left := must[client.Result](t)(c.peeking.PeekN(t.Context(), "api|peer=bufconn", "3/h", 0)).Remaining
+				left := must[client.Result](t)(c.peeking.Peek(t.Context(), client.For("api|peer=bufconn", "3/h", 0))).Remaining
 				if c.handled.Load() != limit || left != 0 {
 					t.Errorf("the handler ran %d times, and %d units are left; want %d times, and none", c.handled.Load(), left, limit)
 				}

@@ -79,7 +79,7 @@ func ExampleNewClient() {
 	defer stopService()
 	for range 3 {
 		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
-		if limited, ok := errors.AsType[*client.LimitedError](err); ok {
+		if limited, ok := errors.AsType[*client.Error](err); ok {
 			fmt.Println("not made, try again in", limited.RetryAfter)
 			continue
 		}

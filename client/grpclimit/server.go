@@ -124,7 +124,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
 // deadline, is still counted.
-func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
+func NewServer(limiter client.Limiter, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	s := &Server{
 		requests: adapter.Requests[call]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
 	}
@@ -218,7 +218,7 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 	case err != nil:
 		s.onError(ctx, method, err)
 		return client.Result{}, s.undecided(ctx, s.refuse, err)
-	case result.Source == client.SourcePolicy:
+	case result.Source == "policy":
 		s.onError(ctx, method, result.Err)
 		return client.Result{}, s.undecided(ctx, result.RetryAfter, result.Err)
 	case result.Allowed:

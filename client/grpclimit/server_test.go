@@ -122,7 +122,7 @@ func TestServerWithoutDecision(t *testing.T) {
 				heard = append(heard, err)
 			}))
 			checkStatus(t, call(t.Context(), start(t, &service{}, newServer(t, limiter, tt.limit, opts...))), tt.code, tt.after)
-			if len(heard) != 1 || !errors.Is(heard[0], client.ErrBadLimit) && !errors.Is(heard[0], client.ErrUnavailable) {
+			if len(heard) != 1 || limitertest.TypeOf(heard[0]) != "bad_limit" && !errors.Is(heard[0], client.ErrUnavailable) {
 				t.Errorf("OnError heard %v, want one error of the client", heard)
 			}
 		})
@@ -138,15 +138,15 @@ func TestMisconfigured(t *testing.T) {
 		want  error
 		code  codes.Code
 	}{
-		{"100/m", nil, codes.OK}, {"3/min", client.ErrBadLimit, codes.Internal}, {"@fre", client.ErrNoPolicy, codes.Internal},
+		{"100/m", nil, codes.OK}, {"3/min", limitertest.Typed("bad_limit"), codes.Internal}, {"@fre", limitertest.Typed("no_policy"), codes.Internal},
 	} {
 		server := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", tt.limit, grpclimit.Peer(), grpclimit.RefuseMisconfigured()))
-		if err := server.Check(t.Context()); !errors.Is(err, tt.want) {
+		if err := server.Check(t.Context()); !limitertest.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
 		}
 		checkStatus(t, call(t.Context(), start(t, &service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), tt.code, -1)
 		outgoing := must[*grpclimit.Client](t)(grpclimit.NewClient(limiter, "partner", tt.limit))
-		if err := outgoing.Check(t.Context()); !errors.Is(err, tt.want) {
+		if err := outgoing.Check(t.Context()); !limitertest.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
 		}
 		checkStatus(t, call(t.Context(), start(t, &service{}, nil, grpc.WithUnaryInterceptor(outgoing.Unary))), tt.code, -1)

@@ -18,7 +18,7 @@ var exampleLimiter = limitertest.Example
 // call sends a request, and prints the result.
 func call(c *http.Client, url string) {
 	response, err := c.Get(url)
-	var limited *client.LimitedError
+	var limited *client.Error
 	switch {
 	case errors.As(err, &limited):
 		fmt.Println("not sent, try again in", limited.RetryAfter)

@@ -93,7 +93,7 @@ func OnError(f func(*http.Request, error)) Option {
 // New returns a Transport that takes 1 unit from limit for each request. The key consists of name,
 // the character | and the host or the result of [WithKey], as in "partner|api.example.com:8443".
 // Processes that use the same name share the limit. Each redirect is a separate request.
-func New(limiter *client.Client, name string, limit client.Limit, opts ...Option) (*Transport, error) {
+func New(limiter client.Limiter, name string, limit client.Limit, opts ...Option) (*Transport, error) {
 	t := &Transport{
 		calls: outgoing.New[*http.Request](limiter, name, limit, "the key of the request is empty; have WithKey return one, or an error"),
 		base:  http.DefaultTransport,

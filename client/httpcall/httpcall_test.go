@@ -50,8 +50,8 @@ func TestBlocksForEverybody(t *testing.T) {
 			limitertest.WantBlocked(t, limiter, key, tt.block)
 			other := newTransport(t, limiter, "100/s", &base{}, httpcall.WithLongestWait(0))
 			_, err := other.RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-			var limited *client.LimitedError
-			if errors.As(err, &limited) != (tt.block > 0) || limited != nil && limited.RetryAfter != tt.block {
+			var limited *client.Error
+			if limitertest.AsLimited(err, &limited) != (tt.block > 0) || limited != nil && limited.RetryAfter != tt.block {
 				t.Errorf("another process got %v", err)
 			}
 			server.Advance(tt.block)
@@ -83,7 +83,7 @@ func TestBlocksAreNotShortened(t *testing.T) {
 		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 		to := &base{}
 		to.respond = func(int, *http.Request) *http.Response {
-			limitertest.Check(t, limiter.Block(context.Background(), 30*time.Second, key))
+			limitertest.Check(t, limiter.Block(context.Background(), client.Block{For: 30 * time.Second}, key))
 			return to.response(429, "Retry-After", tt.said)
 		}
 		must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
@@ -145,7 +145,7 @@ func TestRetries(t *testing.T) {
 				t.Errorf("sent the bodies %q", to.bodies)
 			}
 			must[int64](t)(limiter.Unblock(t.Context(), key))
-			if left := must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; left != 100-tt.sent {
+			if left := must[client.Result](t)(limiter.Peek(t.Context(), client.For(key, "100/d", 0))).Remaining; left != 100-tt.sent {
 				t.Errorf("%d are left after %d requests", left, tt.sent)
 			}
 		})
@@ -164,7 +164,7 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	for range 2 {
 		must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 	}
-	if left := must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; left != 95 {
+	if left := must[client.Result](t)(limiter.Peek(t.Context(), client.For(key, "100/d", 0))).Remaining; left != 95 {
 		t.Errorf("%d are left, want 95: one for both requests, and two for the repetitions of each", left)
 	}
 }
@@ -409,9 +409,9 @@ func TestNewRefuses(t *testing.T) {
 // Check returns an error for an invalid limit and for a policy that is not deployed.
 func TestCheck(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
-	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": client.ErrBadLimit, "@fre": client.ErrNoPolicy} {
+	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": limitertest.Typed("bad_limit"), "@fre": limitertest.Typed("no_policy")} {
 		transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", limit))
-		if err := transport.Check(t.Context()); !errors.Is(err, want) {
+		if err := transport.Check(t.Context()); !limitertest.Is(err, want) {
 			t.Errorf("%s: %v, want %v", limit, err, want)
 		}
 	}

@@ -90,8 +90,8 @@ func TestRefuses(t *testing.T) {
 			}
 			var closed atomic.Int64
 			_, err := transport.RoundTrip(newRequest(ctx, t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed}))
-			var limited *client.LimitedError
-			if !errors.As(err, &limited) || limited.Key != key || limited.RetryAfter != tt.after || limited.Err != tt.cause || !strings.Contains(err.Error(), tt.text) {
+			var limited *client.Error
+			if !limitertest.AsLimited(err, &limited) || limited.Keys[0] != key || limited.RetryAfter != tt.after || limited.Err != tt.cause || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%#v, want %v", err, tt.text)
 			}
 			if tt.cause != nil && !errors.Is(err, tt.cause) {
@@ -114,8 +114,8 @@ func TestThroughAClient(t *testing.T) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	var limited *client.LimitedError
-	if !errors.As(err, &limited) || limited.RetryAfter != time.Hour {
+	var limited *client.Error
+	if !limitertest.AsLimited(err, &limited) || limited.RetryAfter != time.Hour {
 		t.Errorf("%v", err)
 	}
 }
@@ -167,9 +167,9 @@ func TestWithoutADecision(t *testing.T) {
 		return httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
 	}
 	must[*http.Response](t)(newTransport(t, limiter, "1/s", to, fallback(client.FailOpen)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
-	var limited *client.LimitedError
+	var limited *client.Error
 	_, err = newTransport(t, limiter, "1/s", to, fallback(client.FailClosed), httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-	if !errors.As(err, &limited) || !errors.Is(err, client.ErrUnavailable) || limited.RetryAfter != time.Second {
+	if !limitertest.AsLimited(err, &limited) || !errors.Is(err, client.ErrUnavailable) || limited.RetryAfter != time.Second {
 		t.Error(err)
 	}
 }
@@ -183,8 +183,8 @@ func TestLostReplyIsNotRepeated(t *testing.T) {
 	lose.Store(2)
 	to := &base{}
 	_, err := newTransport(t, limiter, "100/d", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-	var limited *client.LimitedError
-	if !errors.As(err, &limited) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `1 of "100/d" may have been taken`) || to.n.Load() != 0 {
+	var limited *client.Error
+	if !limitertest.AsLimited(err, &limited) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `1 of "100/d" may have been taken`) || to.n.Load() != 0 {
 		t.Errorf("%v; %d requests were sent", err, to.n.Load())
 	}
 	limitertest.WantUsed(t, limiter, key, 1)

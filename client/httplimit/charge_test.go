@@ -51,7 +51,7 @@ func TestRefund(t *testing.T) {
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		limitertest.Check(t, limiter.Block(ctx, time.Hour, peer))
+		limitertest.Check(t, limiter.Block(ctx, client.Block{For: time.Hour}, peer))
 		if err := charge.Refund(ctx, 10); err != nil || charge.Result().Allowed {
 			t.Errorf("%v, %+v", err, charge.Result())
 		}
@@ -73,7 +73,7 @@ func TestMore(t *testing.T) {
 		if charged, err := charge.More(ctx, 145); err != nil || charged != 145 {
 			t.Errorf("%d, %v, want 145 although 95 are left", charged, err)
 		}
-		limitertest.Check(t, limiter.Block(ctx, time.Hour, peer))
+		limitertest.Check(t, limiter.Block(ctx, client.Block{For: time.Hour}, peer))
 		if charged, err := charge.More(ctx, 1); err != nil || charged != 0 {
 			t.Errorf("%d, %v, want none while the key is blocked", charged, err)
 		}
@@ -210,7 +210,7 @@ func TestChargeAfterTheHandler(t *testing.T) {
 func TestChargeOfOnceKey(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 9); !errors.Is(err, client.ErrBadArgs) {
+		if err := httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 9); !errors.Is(err, client.ErrMisconfigured) {
 			t.Error(err)
 		}
 	}), httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
@@ -242,7 +242,7 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
 		load(t, server)
 		before = used(t, limiter, peer)
-		if err := charge.Refund(ctx, 1); err != nil || charge.Result().Source != client.SourceLocal {
+		if err := charge.Refund(ctx, 1); err != nil || charge.Result().Source != "local" {
 			t.Errorf("%v, %+v", err, charge.Result())
 		}
 		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 {
@@ -270,7 +270,7 @@ func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 	load(t, server)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
 		must[any](t)(server.Do("FUNCTION", "FLUSH"))
-		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 || charge.Result().Source != client.SourceLocal {
+		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 || charge.Result().Source != "local" {
 			t.Errorf("%d, %v, %+v", taken, err, charge.Result())
 		}
 		load(t, server)

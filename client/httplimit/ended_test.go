@@ -78,7 +78,7 @@ func TestClientsThatHangUp(t *testing.T) {
 					<-ended
 					serving.Wait()
 				}
-				left := must[client.Result](t)(peeking.PeekN(t.Context(), "api|all=x", "3/h", 0)).Remaining
+				left := must[client.Result](t)(peeking.Peek(t.Context(), client.For("api|all=x", "3/h", 0))).Remaining
 				if handled.Load() != limit || left != 0 {
 					t.Errorf("the handler ran %d times, and %d units are left; want %d times, and none", handled.Load(), left, limit)
 				}

@@ -149,7 +149,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.serve(l.
 // The call to the limiter uses the values of the request's context, but not its deadline or
 // cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
 // is still counted.
-func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (Middleware, error) {
+func New(limiter client.Limiter, name string, limit client.Limit, key Key, opts ...Option) (Middleware, error) {
 	m := &middleware{
 		Requests: adapter.Requests[*http.Request]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
 		policies: map[client.Limit][]Policy{},
@@ -191,7 +191,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.onError(r, err)
 		m.undecided(next, w, r, m.refuse, err)
 		return
-	case result.Source == client.SourcePolicy:
+	case result.Source == "policy":
 		m.onError(r, result.Err)
 		m.undecided(next, w, r, result.RetryAfter, result.Err)
 		return

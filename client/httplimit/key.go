@@ -3,8 +3,6 @@ package httplimit
 import (
 	"errors"
 	"net/http"
-	"net/url"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
@@ -51,10 +49,7 @@ func Cookie(name string) Key {
 	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) []string {
 		var values []string
 		for _, cookie := range r.CookiesNamed(name) {
-			if plain, err := url.PathUnescape(cookie.Value); err == nil { // as many applications do
-				cookie.Value = plain
-			}
-			values = append(values, strings.ReplaceAll(cookie.Value, " ", "+")) // some applications read + as a space
+			values = append(values, keytext.Cookie(cookie.Value))
 		}
 		return values
 	})}

@@ -82,5 +82,5 @@ func body(t *testing.T, response *http.Response) map[string]any {
 // used returns how many of 100 units are taken from a key.
 func used(t *testing.T, limiter *client.Client, key string) int64 {
 	t.Helper()
-	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining
+	return 100 - must[client.Result](t)(limiter.Peek(context.Background(), client.For(key, "100/d", 0))).Remaining
 }

@@ -113,13 +113,13 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	if call.Policy != "" {
 		own = append(own, attribute.String("ratelimit.policy", call.Policy))
 	}
-	if call.Outcome != client.OutcomeDone && slices.Contains(decisions, call.Operation) {
+	if call.Outcome != "done" && slices.Contains(decisions, call.Operation) {
 		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation)}, own...)
-		if call.Outcome == client.OutcomeAllowed || call.Outcome == client.OutcomeDenied {
-			attrs = append(attrs, attribute.String("ratelimit.source", call.Source.String()))
+		if call.Outcome == "allowed" || call.Outcome == "denied" {
+			attrs = append(attrs, attribute.String("ratelimit.source", call.Source))
 		}
 		if call.Err != nil {
-			attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType()))
+			attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType))
 		}
 		o.decisions.Add(ctx, 1, metric.WithAttributes(attrs...))
 	}
@@ -132,7 +132,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
 		trace.WithAttributes(attrs...), trace.WithAttributes(own...))
 	if call.Err != nil {
-		span.SetStatus(codes.Error, call.ErrorType()) // not the error's text, which contains keys
+		span.SetStatus(codes.Error, call.ErrorType) // not the error's text, which contains keys
 	}
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
 }
@@ -140,7 +140,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 // wasSent reports whether the call counts as sent to a server. It returns false only if a circuit
 // breaker stopped the call or if this process decided without trying a server.
 func wasSent(call client.Observation) bool {
-	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
+	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == "server")
 }
 
 // operation returns the attributes of a call as a database operation: its system, command, function
@@ -159,7 +159,7 @@ func operation(call client.Observation) []attribute.KeyValue {
 		semconv.DBStoredProcedureName("ratelimit_" + function),
 	}
 	if call.Err != nil {
-		attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType()))
+		attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType))
 		if e, ok := errors.AsType[*client.Error](call.Err); ok && e.Code != "" {
 			attrs = append(attrs, semconv.DBResponseStatusCode(e.Code))
 		}
@@ -167,18 +167,18 @@ func operation(call client.Observation) []attribute.KeyValue {
 	return attrs
 }
 
-func (o *observer) breaker(change client.BreakerChange) {
+func (o *observer) breaker(node, from, to string) {
 	var n int64
 	switch {
-	case change.From == "closed":
+	case from == "closed":
 		n = 1
-	case change.To == "closed":
+	case to == "closed":
 		n = -1
 	default: // the change is between open and half-open
 		return
 	}
-	attrs := []attribute.KeyValue{semconv.ServerAddress(change.Node)}
-	if host, port, err := net.SplitHostPort(change.Node); err == nil {
+	attrs := []attribute.KeyValue{semconv.ServerAddress(node)}
+	if host, port, err := net.SplitHostPort(node); err == nil {
 		if number, err := strconv.Atoi(port); err == nil {
 			attrs = []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(number)}
 		}

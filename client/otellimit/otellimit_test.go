@@ -100,7 +100,7 @@ func TestCalls(t *testing.T) {
 	for range 3 {
 		_ = must[client.Result](t)(limiter.Allow(ctx, "secret", "2/m"))
 	}
-	_ = must[client.Result](t)(limiter.Peek(ctx, "secret", "2/m"))
+	_ = must[client.Result](t)(limiter.Peek(ctx, client.For("secret", "2/m")))
 	_ = must[int64](t)(limiter.Reset(ctx, "secret"))
 	limitertest.Check(t, limiter.Check(ctx))
 	if _, err := limiter.Allow(ctx, "secret", "nonsense"); err == nil {
@@ -152,17 +152,16 @@ func TestBreakerAndFallback(t *testing.T) {
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
 	// Report a call that was not sent because the breaker was open.
-	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy,
+	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed", Source: "policy",
 		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
 	check(t, tel.points(t),
 		"ratelimit.client.decisions{error.type=unavailable ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=policy} 6",
 		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=unavailable} 5",
 		"ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 1",
 	)
-	for _, change := range []client.BreakerChange{{Node: "127.0.0.1:1", From: "open", To: "half-open"}, {Node: "127.0.0.1:1", From: "half-open", To: "closed"}} {
-		tel.observer.Breaker(change)
-	}
-	tel.observer.Breaker(client.BreakerChange{Node: "FailoverClient", From: "closed", To: "open"})
+	tel.observer.Breaker("127.0.0.1:1", "open", "half-open")
+	tel.observer.Breaker("127.0.0.1:1", "half-open", "closed")
+	tel.observer.Breaker("FailoverClient", "closed", "open")
 	var open []string
 	for _, line := range tel.points(t) {
 		if strings.Contains(line, "breaker") {
@@ -175,7 +174,7 @@ func TestBreakerAndFallback(t *testing.T) {
 // A decision that this process makes alone is not a database operation.
 func TestDecidedHere(t *testing.T) {
 	tel := newTelemetry(t)
-	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceLocal})
+	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: "allowed", Source: "local"})
 	check(t, tel.points(t), "ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=local} 1")
 	if n := len(tel.spans.Ended()); n != 0 {
 		t.Errorf("%d spans", n)
@@ -213,7 +212,7 @@ func TestPolicy(t *testing.T) {
 // A call that makes no decision is not counted as a decision, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
-	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: client.OutcomeError, Err: client.ErrUnavailable})
+	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: "error", Err: client.ErrUnavailable})
 	check(t, tel.points(t), "db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis error.type=unavailable} 1")
 }
 
@@ -236,7 +235,7 @@ func TestNoopProviders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceServer})
+	observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed", Source: "server"})
 }
 
 func ExampleNew() {

@@ -105,7 +105,7 @@ func TestFrameworks(t *testing.T) {
 					t.Errorf("request %d: %d %v %q, want %+v", i+1, response.StatusCode, h, body, want)
 				}
 			}
-			result, err := limiter.PeekN(context.Background(), tt.key, "2/m", 0)
+			result, err := limiter.Peek(context.Background(), client.For(tt.key, "2/m", 0))
 			if err != nil || result.Remaining != 0 {
 				t.Errorf("under %q: %+v, %v, want nothing left", tt.key, result, err)
 			}

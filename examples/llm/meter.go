@@ -68,7 +68,7 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 //     token for free, it could send any number of prompts.
 type meter struct {
 	chat
-	hold *client.Hold
+	hold *client.Estimate
 	ctx  context.Context // the request's context
 
 	body   io.Closer

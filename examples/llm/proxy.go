@@ -64,11 +64,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The decision uses a context that outlives the request, because a client that hangs up must
 	// still be charged.
-	hold, err := p.limiter.HoldRequest(context.WithoutCancel(r.Context()), client.Request{
+	hold, err := p.limiter.Estimate(context.WithoutCancel(r.Context()), client.Request{
 		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
 	})
-	if err == nil && !hold.OK() {
-		err = hold.Result().Err // not nil if no server decided and a Fallback denied the request
+	if err == nil && !hold.Result.Allowed {
+		err = hold.Result.Err // not nil if no server decided and a Fallback denied the request
 	}
 	if err != nil { // to serve requests without a decision, open the client with WithFallback(FailOpen)
 		slog.ErrorContext(r.Context(), "no decision on a chat", "error", err)
@@ -76,9 +76,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "no_decision", "whether the budgets allow the request could not be found out")
 		return
 	}
-	setFields(w.Header(), hold.Result())
-	if !hold.OK() {
-		deny(w, hold.Result())
+	setFields(w.Header(), hold.Result)
+	if !hold.Result.Allowed {
+		deny(w, hold.Result)
 		return
 	}
 	m := &meter{chat: chat, hold: hold, ctx: r.Context()}

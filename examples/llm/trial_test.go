@@ -115,7 +115,7 @@ func read(response *http.Response) string {
 func (c *trial) wantUsed(want int64) {
 	c.t.Helper()
 	<-c.served
-	res := redistest.Must[client.Result](c.t)(c.limiter.PeekRequest(c.t.Context(), client.Request{Keys: c.who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{0}, Each: true}))
+	res := redistest.Must[client.Result](c.t)(c.limiter.Peek(c.t.Context(), client.Request{Keys: c.who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{0}, Each: true}))
 	for i, each := range res.Each {
 		if used := each.Limit - each.Remaining; used != want {
 			c.t.Errorf("%d tokens of the %s are used, want %d", used, budgets[i], want)

@@ -79,7 +79,7 @@ func (q *Queue) takeOver(ctx context.Context, do func(ctx context.Context, job s
 
 // try runs a taken job, unless another worker holds its lease.
 func (q *Queue) try(ctx context.Context, job string, do func(ctx context.Context, job string) error) {
-	err := q.lease("job:"+job, oneEach).Hold(ctx, func(ctx context.Context) error {
+	err := q.lease("job:"+job, oneEach).Run(ctx, func(ctx context.Context) error {
 		// Another worker may have finished the job before this worker got the lease.
 		if err := q.Redis.LPos(ctx, q.key("taken"), job, redis.LPosArgs{}).Err(); errors.Is(err, redis.Nil) {
 			return nil
@@ -90,13 +90,12 @@ func (q *Queue) try(ctx context.Context, job string, do func(ctx context.Context
 		if err := place.Wait(ctx); err != nil {
 			return err
 		}
-		if err := place.Hold(ctx, func(ctx context.Context) error { return do(ctx, job) }); err != nil {
+		if err := place.Run(ctx, func(ctx context.Context) error { return do(ctx, job) }); err != nil {
 			return err
 		}
 		return q.Redis.LRem(context.WithoutCancel(ctx), q.key("taken"), 1, job).Err()
 	})
-	var limited *client.LimitedError
-	if err != nil && ctx.Err() == nil && !errors.As(err, &limited) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrLimited) {
 		slog.WarnContext(ctx, "a job will be tried again", "queue", q.Name, "job", job, "error", err)
 	}
 }

@@ -109,7 +109,7 @@ func TestJobsOfAWorkerThatIsGone(t *testing.T) {
 	leave(t, q, "left behind")
 	running, giveUp, other := make(chan bool), make(chan bool), make(chan error, 1)
 	go func() {
-		other <- q.Limiter.Lease("{mail}:job:another's", "concurrency 1 lease=10s", "").Hold(t.Context(), func(context.Context) error {
+		other <- q.Limiter.Lease("{mail}:job:another's", "concurrency 1 lease=10s", "").Run(t.Context(), func(context.Context) error {
 			close(running)
 			<-giveUp
 			return nil

@@ -69,6 +69,7 @@ func (b *Backend) Addrs() []string {
 // may first change the options. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
+		ContextTimeoutEnabled:    true,
 		Addrs:                    b.Addrs(),
 		IsClusterMode:            b.Cluster,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -285,7 +285,7 @@ func TestKeyboard(t *testing.T) {
 	p.until(`document.querySelector('#answer').textContent.startsWith('The next call is allowed: 0 of 3 left after it') && document.querySelector('#answer').textContent.includes('without its shadow it would be denied')`)
 	p.do(chromedp.SetValue(chromedp.CSS(`#limit`), "nonsense"), chromedp.Focus(chromedp.CSS(`#limit`)), chromedp.KeyEvent(kb.Enter))
 	p.until(`document.querySelector('#answer').textContent.includes('BADLIMIT')`)
-	peeked, err := s.client().Peek(t.Context(), "exports", "@export")
+	peeked, err := s.client().Peek(t.Context(), client.For("exports", "@export"))
 	if err != nil || peeked.Remaining != 0 {
 		t.Errorf("%v: %+v", err, peeked)
 	}

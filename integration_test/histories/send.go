@@ -31,7 +31,7 @@ func send(ctx context.Context, c *client.Client, call model.Call) sent {
 	case model.Take:
 		decided(c.Take(ctx, request(call)))
 	case model.Peek:
-		decided(c.PeekRequest(ctx, request(call)))
+		decided(c.Peek(ctx, request(call)))
 	case model.Refund:
 		decided(c.Refund(ctx, request(call)))
 	case model.Acquire:
@@ -47,9 +47,9 @@ func send(ctx context.Context, c *client.Client, call model.Call) sent {
 		count(c.Reset(ctx, call.Keys...))
 	case model.Block:
 		if call.Extend {
-			count(int64(len(call.Keys)), c.BlockAtLeast(ctx, span, call.Keys...))
+			count(int64(len(call.Keys)), c.Block(ctx, client.Block{For: span, Extend: true}, call.Keys...))
 		} else {
-			count(int64(len(call.Keys)), c.Block(ctx, span, call.Keys...))
+			count(int64(len(call.Keys)), c.Block(ctx, client.Block{For: span}, call.Keys...))
 		}
 	case model.Unblock:
 		count(c.Unblock(ctx, call.Keys...))

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -66,8 +67,24 @@ func (k Keys[C]) Secret(maker, example, name string, values func(C) []string) Ke
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
 		}
-		return kind + ":" + Escape(name) + "~" + digest(v), nil
+		return hashed(kind, name, v), nil
 	}}
+}
+
+// Hashed returns the key that [Keys.Secret] makes for one value. kind is the maker in lower case.
+func Hashed(kind, name, value string) string { return hashed(kind, name, credential(name, value)) }
+
+func hashed(kind, name, credential string) string {
+	return kind + ":" + Escape(name) + "~" + digest(credential)
+}
+
+// Cookie returns the value of a cookie in one spelling: without percent-encoding, as many applications
+// read it, and with + for a space, because some read + as a space.
+func Cookie(value string) string {
+	if plain, err := url.PathUnescape(value); err == nil {
+		value = plain
+	}
+	return strings.ReplaceAll(value, " ", "+")
 }
 
 // credential returns the value of the header name in one spelling: without spaces around it and, for

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -49,7 +50,7 @@ func TestScan(t *testing.T) {
 	}
 	lease := func(key string, d time.Duration) {
 		t.Helper()
-		redistest.Must[client.Result](t)(c.Lease(key, client.Concurrency(3, d), "id").Acquire(ctx))
+		redistest.Must[client.Result](t)(c.Lease(key, limits.Concurrency(3, d), "id").Acquire(ctx))
 	}
 	take := func(key string, limit client.Limit) {
 		t.Helper()
@@ -61,28 +62,28 @@ func TestScan(t *testing.T) {
 		override("9/m", time.Hour, fmt.Sprint("both", i))
 	}
 	override("5/m", time.Minute, "ended")
-	check(t, c.Block(ctx, 2*time.Hour, "ended"))
+	check(t, c.Block(ctx, client.Block{For: 2*time.Hour}, "ended"))
 	override(long, time.Hour, "long")
 	override(long, time.Hour, "long blocked")
-	check(t, c.Block(ctx, 2*time.Hour, "long blocked", "blocked"))
+	check(t, c.Block(ctx, client.Block{For: 2*time.Hour}, "long blocked", "blocked"))
 	override("gcra 5/m", time.Hour, "blocked")
 	override("5/m", time.Hour, "block ended")
-	check(t, c.Block(ctx, time.Minute, "block ended", "only blocked"))
-	override(client.Concurrency(7, 2*time.Minute), time.Hour, "jobs", "jobs blocked", "jobs empty", "jobs block ended")
+	check(t, c.Block(ctx, client.Block{For: time.Minute}, "block ended", "only blocked"))
+	override(limits.Concurrency(7, 2*time.Minute), time.Hour, "jobs", "jobs blocked", "jobs empty", "jobs block ended")
 	lease("jobs", time.Second)
 	lease("jobs blocked", 3*time.Hour)
 	lease("jobs without", time.Hour)
 	lease("jobs only blocked", time.Hour)
 	lease("jobs blocked longer", time.Hour)
-	check(t, c.Block(ctx, 30*time.Minute, "jobs only blocked"))
-	check(t, c.Block(ctx, 2*time.Hour, "jobs blocked longer"))
+	check(t, c.Block(ctx, client.Block{For: 30*time.Minute}, "jobs only blocked"))
+	check(t, c.Block(ctx, client.Block{For: 2*time.Hour}, "jobs blocked longer"))
 	redistest.Must[int64](t)(c.Reset(ctx, "empty blocked"))
-	check(t, c.Block(ctx, 2*time.Hour, "empty blocked"))
+	check(t, c.Block(ctx, client.Block{For: 2*time.Hour}, "empty blocked"))
 	lease("jobs ended", 3*time.Hour)
 	override("concurrency 7 lease=1500ms", time.Minute, "jobs ended")
 	override("concurrency 7 lease=1500ms", time.Hour, "jobs of ms\xff")
-	check(t, c.Block(ctx, 2*time.Hour, "jobs blocked"))
-	check(t, c.Block(ctx, time.Minute, "jobs block ended"))
+	check(t, c.Block(ctx, client.Block{For: 2*time.Hour}, "jobs blocked"))
+	check(t, c.Block(ctx, client.Block{For: time.Minute}, "jobs block ended"))
 	for _, err := range []error{
 		rdb.HSet(ctx, "hash", "limit", 1).Err(), rdb.RPush(ctx, "list", "override:1:2:3").Err(), rdb.SAdd(ctx, "set", "override:1:2:3").Err(),
 		rdb.Set(ctx, "words", "limit:of:our:shop", 0).Err(), rdb.Set(ctx, "cut", "limit:1800000000000:0:9:", 0).Err(), rdb.Set(ctx, "empty", "", 0).Err(),

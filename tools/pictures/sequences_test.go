@@ -65,7 +65,7 @@ func (w *wire) on(t *testing.T, opts ...client.Option) *client.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	rdb.AddHook(w)
 	t.Cleanup(func() { _ = rdb.Close() })
-	return redistest.Must[*client.Client](t)(client.New(rdb, append(opts, client.WithTimeout(time.Minute), client.WithoutSharedRoundTrips())...))
+	return redistest.Must[*client.Client](t)(client.New(rdb, append(opts, client.WithTimeout(time.Minute))...))
 }
 
 // calls returns the calls that a picture shows.

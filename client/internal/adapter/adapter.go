@@ -4,19 +4,21 @@ package adapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/layer"
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Requests turns calls into requests to the limiter. C is the type of these calls, such as
 // *http.Request.
 type Requests[C any] struct {
-	Limiter *client.Client
+	Limiter client.Limiter
 	Name    string // the prefix of the keys
 	Limit   client.Limit
 	Key     func(C) (string, error)
@@ -26,9 +28,10 @@ type Requests[C any] struct {
 
 // Given returns an error if the limiter, the name or the limit is missing.
 func (r *Requests[C]) Given() error {
+	if err := layer.Given(r.Limiter); err != nil {
+		return err
+	}
 	switch {
-	case r.Limiter == nil:
-		return errors.New("the client is nil; make one with client.New or client.Open")
 	case r.Name == "":
 		return errors.New("the name is empty; give what is limited or called, such as api or partner")
 	case r.Limit == "":
@@ -56,14 +59,23 @@ func (r *Requests[C]) Request(call C) (client.Request, error) {
 // Check returns nil if the servers are ready for these requests and accept r.Limit and the limits
 // in others. If r.Change is nil, every request has one key and r.Limit. Check then also peeks at a
 // key, and returns an error if r.Limit is for leases, if it is a policy of several keys, or if the
-// user has no permission for the key.
+// user has no permission for the key. If no layer of r.Limiter has a Check or a Peek, it is left out.
 func (r *Requests[C]) Check(ctx context.Context, others ...client.Limit) error {
 	others = slices.DeleteFunc(others, func(l client.Limit) bool { return l == r.Limit })
-	if err := r.Limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil || r.Change != nil {
+	if limiter, ok := layer.Beneath[interface {
+		Check(context.Context, ...client.Limit) error
+	}](r.Limiter); ok {
+		if err := limiter.Check(ctx, append([]client.Limit{r.Limit}, others...)...); err != nil {
+			return err
+		}
+	}
+	if limiter, ok := layer.Beneath[interface {
+		Peek(context.Context, client.Request) (client.Result, error)
+	}](r.Limiter); ok && r.Change == nil {
+		_, err := limiter.Peek(ctx, client.For(r.Name+"|", r.Limit, 0))
 		return err
 	}
-	_, err := r.Limiter.PeekN(ctx, r.Name+"|", r.Limit, 0)
-	return err
+	return nil
 }
 
 // Log returns a function that logs an error with text, at most once a second. A
@@ -110,11 +122,17 @@ func Set[V any](field *V, value V, text string) error {
 
 // Block blocks keys for at least d; it does not shorten a longer block. If d is 0 or less, it does
 // nothing. It ignores the cancellation of ctx; the timeout of limiter bounds the call.
-func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
+func Block(ctx context.Context, limiter client.Limiter, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil
 	}
-	return limiter.BlockAtLeast(context.WithoutCancel(ctx), d, keys...)
+	blocker, ok := layer.Beneath[interface {
+		Block(context.Context, client.Block, ...string) error
+	}](limiter)
+	if !ok {
+		return fmt.Errorf("ratelimit: a block of %v, not made, since the limiter %T has no Block and wraps none that has", d, limiter)
+	}
+	return blocker.Block(context.WithoutCancel(ctx), client.Block{For: d, Extend: true}, keys...)
 }
 
 // Ended reports whether ctx is done or its deadline has passed. At the deadline, a connection may

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -22,10 +23,10 @@ func TestBlockShortensNothing(t *testing.T) {
 		server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 		other := limitertest.Open(t, server)
 		limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_block", func(context.Context) { // so that the other block comes after any check that limiter could make first
-			limitertest.Check(t, other.Block(t.Context(), tt.other, "k"))
+			limitertest.Check(t, other.Block(t.Context(), client.Block{For: tt.other}, "k"))
 		}))
 		limitertest.Check(t, adapter.Block(t.Context(), limiter, tt.own, []string{"k"}))
-		if got, err := other.PeekN(t.Context(), "k", "1/s", 0); err != nil || got.RetryAfter != tt.want {
+		if got, err := other.Peek(t.Context(), client.For("k", "1/s", 0)); err != nil || got.RetryAfter != tt.want {
 			t.Errorf("blocked for %v by another and for %v: %+v, %v; want %v", tt.other, tt.own, got, err, tt.want)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 	"sync"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/layer"
 )
 
 // Take calls limiter.Take for a call that a Charge may correct. It ignores the cancellation of ctx;
 // the timeout of limiter bounds the call. If req has several policies, Take sets Each, so that
 // client.Result.Charged is exact. If the library on the server is too old for Each, it decides
 // without.
-func Take(ctx context.Context, limiter *client.Client, req client.Request) (client.Result, error) {
+func Take(ctx context.Context, limiter client.Limiter, req client.Request) (client.Result, error) {
 	policies := 0
 	for _, limit := range req.Limits {
 		if strings.HasPrefix(string(limit), "@") {
@@ -40,7 +41,7 @@ func Take(ctx context.Context, limiter *client.Client, req client.Request) (clie
 // Charge records the units that were taken for one call, and can correct them. The packages for
 // HTTP and gRPC export it. The methods of a nil Charge do nothing.
 type Charge struct {
-	limiter *client.Client
+	limiter client.Limiter
 	changed func(client.Request, client.Result)
 
 	mu      sync.Mutex
@@ -56,7 +57,7 @@ type Charge struct {
 
 // NewCharge returns the charge of req, for which Take returned result. changed is called with each
 // result, including this one.
-func NewCharge(limiter *client.Client, req client.Request, result client.Result, changed func(client.Request, client.Result)) *Charge {
+func NewCharge(limiter client.Limiter, req client.Request, result client.Result, changed func(client.Request, client.Result)) *Charge {
 	c := &Charge{limiter: limiter, changed: changed, request: req}
 	cost := func(key int) int64 {
 		switch {
@@ -72,7 +73,7 @@ func NewCharge(limiter *client.Client, req client.Request, result client.Result,
 		c.units = min(c.units, cost(i))
 	}
 	switch {
-	case result.Source == client.SourceLocal || result.Source == client.SourcePolicy:
+	case result.Source == "local" || result.Source == "policy":
 		c.units, c.local = 0, c.units
 		_, c.doubt = result.Charged(req)
 	case result.Shadow != nil:
@@ -124,7 +125,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 		return nil
 	case c.request.OnceKey != "":
 		return fmt.Errorf("ratelimit: a refund of a request with the OnceKey %q, which may repeat another one; refund without it: %w",
-			c.request.OnceKey, client.ErrBadArgs)
+			c.request.OnceKey, client.ErrMisconfigured)
 	}
 	c.lists()
 	costs := make([]int64, len(c.request.Keys))
@@ -132,7 +133,13 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 		costs[i] = max(0, back-c.short[i])
 	}
 	if slices.Max(costs) > 0 {
-		result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs})
+		limiter, ok := layer.Beneath[interface {
+			Refund(context.Context, client.Request) (client.Result, error)
+		}](c.limiter)
+		if !ok {
+			return fmt.Errorf("ratelimit: a refund of %d, not made, since the limiter %T has no Refund and wraps none that has", n, c.limiter)
+		}
+		result, err := limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs})
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			c.refund = err
 		}
@@ -180,14 +187,14 @@ func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	switch {
 	case unknown != nil: // a Fallback replaced a lost reply
 		return 0, unknown
-	case result.Source == client.SourcePolicy: // FailOpen or FailClosed: nothing was charged
+	case result.Source == "policy": // FailOpen or FailClosed: nothing was charged
 		return 0, result.Err
 	}
 	c.note(result)
 	switch {
 	case !result.Allowed: // a key is blocked
 		return 0, nil
-	case result.Source == client.SourceLocal:
+	case result.Source == "local":
 		c.local += n
 		return n, nil
 	}

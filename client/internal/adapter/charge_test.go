@@ -197,7 +197,7 @@ func TestChargeUnderAShadow(t *testing.T) {
 				t.Helper()
 				var got []int64
 				for _, key := range keys {
-					got = append(got, 100-limitertest.Must[client.Result](t)(plain.PeekN(t.Context(), key, day, 0)).Remaining)
+					got = append(got, 100-limitertest.Must[client.Result](t)(plain.Peek(t.Context(), client.For(key, day, 0))).Remaining)
 				}
 				if !slices.Equal(got, tt.want[step]) {
 					t.Errorf("step %d: %v are used, want %v", step, got, tt.want[step])
@@ -225,7 +225,7 @@ func TestChargeOfNothing(t *testing.T) {
 	var none *adapter.Charge
 	wantRefund(t, none, 5, "", nil)
 	wantMore(t, none, 5, 0, nil)
-	if result := none.Result(); result.Allowed || result.Source != 0 {
+	if result := none.Result(); result.Allowed || result.Source != "" {
 		t.Errorf("%+v", result)
 	}
 
@@ -290,7 +290,7 @@ func TestTakeNeedsNoEach(t *testing.T) {
 		req := client.Request{Keys: []string{name + "{k}1", name + "{k}2"}, Limits: []client.Limit{"@a", "@b"}}
 		for _, want := range []bool{true, false} {
 			result, err := adapter.Take(t.Context(), limiter, req)
-			if err != nil || result.Allowed != want || result.Source != client.SourceServer {
+			if err != nil || result.Allowed != want || result.Source != "server" {
 				t.Errorf("%s: %+v, %v; want %v from the server", name, result, err, want)
 			}
 		}

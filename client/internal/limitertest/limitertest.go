@@ -4,6 +4,7 @@ package limitertest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,32 @@ func Check(t testing.TB, err error) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TypeOf returns the Type of a [client.Error] in err, or "".
+func TypeOf(err error) string {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return e.Type
+	}
+	return ""
+}
+
+// Typed stands for an error with this Type in the tables of tests.
+type Typed string
+
+func (t Typed) Error() string { return string(t) }
+
+// Is is [errors.Is], and also matches an error against a Typed.
+func Is(err, class error) bool {
+	if t, ok := class.(Typed); ok {
+		return TypeOf(err) == string(t)
+	}
+	return errors.Is(err, class)
+}
+
+// AsLimited is errors.As for a [client.ErrLimited].
+func AsLimited(err error, e **client.Error) bool {
+	return errors.As(err, e) && (*e).Type == "limited"
 }
 
 // Example returns a client for a server with the library. The server's clock is stopped.
@@ -121,7 +148,7 @@ func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // WantUsed checks that want units of a key with the limit 100/d are used.
 func WantUsed(t testing.TB, limiter *client.Client, key string, want int64) {
 	t.Helper()
-	if got := 100 - Must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; got != want {
+	if got := 100 - Must[client.Result](t)(limiter.Peek(t.Context(), client.For(key, "100/d", 0))).Remaining; got != want {
 		t.Errorf("%d are taken from %q, want %d", got, key, want)
 	}
 }
@@ -129,7 +156,7 @@ func WantUsed(t testing.TB, limiter *client.Client, key string, want int64) {
 // WantBlocked checks how long a key is blocked.
 func WantBlocked(t testing.TB, limiter *client.Client, key string, want time.Duration) {
 	t.Helper()
-	if got := Must[client.Result](t)(limiter.PeekN(t.Context(), key, "1/d", 0)).RetryAfter; got != want {
+	if got := Must[client.Result](t)(limiter.Peek(t.Context(), client.For(key, "1/d", 0))).RetryAfter; got != want {
 		t.Errorf("%q is blocked for %v, want %v", key, got, want)
 	}
 }

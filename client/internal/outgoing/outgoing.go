@@ -17,17 +17,26 @@ import (
 type Calls[C any] struct {
 	adapter.Requests[C]
 	OnError     func(C, error) // called if a key could not be blocked
+	waiter      *client.Waiter
 	wait, block time.Duration
 }
 
 // New returns a Calls with the default longest wait and longest block. empty is the text of the
 // error for an empty key.
-func New[C any](limiter *client.Client, name string, limit client.Limit, empty string) Calls[C] {
+func New[C any](limiter client.Limiter, name string, limit client.Limit, empty string) Calls[C] {
 	return Calls[C]{
 		Requests: adapter.Requests[C]{Limiter: limiter, Name: name, Limit: limit, Empty: errors.New(empty)},
 		wait:     time.Minute,
 		block:    10 * time.Minute,
 	}
+}
+
+// Given is Requests.Given, and makes c ready to wait.
+func (c *Calls[C]) Given() (err error) {
+	if err = c.Requests.Given(); err == nil {
+		c.waiter, err = client.NewWaiter(c.Limiter)
+	}
+	return err
 }
 
 // LongestWait sets the longest time that a call waits for its turn.
@@ -56,7 +65,8 @@ func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time
 	if len(req.Keys) == 0 {
 		return nil
 	}
-	return c.Limiter.WaitRequest(ctx, req, until)
+	req.WaitUntil = until
+	return c.waiter.Wait(ctx, req)
 }
 
 // Block blocks the keys of req for d or c.block, whichever is shorter.

@@ -167,16 +167,12 @@ func describe(err error) problem.Problem {
 	}
 	p.Reason = cmp.Or(call.Code, p.Reason)
 	switch {
-	case errors.Is(err, client.ErrNoPolicy):
+	case call.Type == "no_policy":
 		p.Status = http.StatusNotFound
 	case errors.Is(err, client.ErrNotDeployed):
 		p.Reason = "NOTDEPLOYED"
-	default:
-		for _, class := range []error{client.ErrBadArgs, client.ErrBadLimit, client.ErrBadCost, client.ErrBadKeys, client.ErrBadState, client.ErrCrossSlot} {
-			if errors.Is(err, class) {
-				p.Status = http.StatusBadRequest
-			}
-		}
+	case errors.Is(err, client.ErrMisconfigured):
+		p.Status = http.StatusBadRequest
 	}
 	return p
 }

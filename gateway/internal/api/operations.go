@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 // operation is what a POST request to a path does. If get is true, GET does the same. If admin is
@@ -35,7 +35,7 @@ type answer struct {
 // operation.
 var operations = map[string]operation{
 	"take":    decision((*client.Client).Take, takeRequest.request),
-	"peek":    decision((*client.Client).PeekRequest, peekRequest.request),
+	"peek":    decision((*client.Client).Peek, peekRequest.request),
 	"refund":  decision((*client.Client).Refund, refundRequest.request),
 	"acquire": lease[acquireRequest]((*client.Lease).Acquire, reply.NewLease),
 	"renew":   lease[leaseRequest]((*client.Lease).Renew, reply.NewLease),
@@ -51,9 +51,9 @@ var operations = map[string]operation{
 			return reply.Blocked{}, err
 		}
 		if q.Extend {
-			err = limiter.BlockAtLeast(ctx, d, q.Keys...)
+			err = limiter.Block(ctx, client.Block{For: d, Extend: true}, q.Keys...)
 		} else {
-			err = limiter.Block(ctx, d, q.Keys...)
+			err = limiter.Block(ctx, client.Block{For: d}, q.Keys...)
 		}
 		return reply.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
 	})),
@@ -256,7 +256,7 @@ func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, conte
 		if err != nil {
 			return got, err
 		}
-		got.reply, got.decision = report(q.Key, lease.ID(), res), decided(res)
+		got.reply, got.decision = report(q.Key, lease.ID, res), decided(res)
 		return got, nil
 	})
 }

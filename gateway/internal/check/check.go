@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
@@ -105,7 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
-	if errors.Is(err, client.ErrNoPolicy) {
+	if remedy.Type(err) == "no_policy" {
 		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
 	}
 	if call, ok := errors.AsType[*client.Error](err); ok {
@@ -134,7 +135,7 @@ func (r *recorder) Write(text []byte) (int, error) {
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	err := r.outcome.err
-	r.held = errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit)
+	r.held = remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_keys" || remedy.Type(err) == "bad_limit"
 	if r.held {
 		return
 	}

@@ -50,9 +50,9 @@ func (g *Gateway) connect() error {
 	settings := []client.Option{
 		client.WithTimeout(o.Timeout),
 		client.WithDenialMemory(denialMemory),
-		client.WithObserver(client.Observer{Breaker: func(c client.BreakerChange) {
-			o.Log.Warn("circuit breaker", "node", c.Node, "from", c.From, "to", c.To)
-			g.metrics.Breaker(c.Node, c.To == "open")
+		client.WithObserver(client.Observer{Breaker: func(node, from, to string) {
+			o.Log.Warn("circuit breaker", "node", node, "from", from, "to", to)
+			g.metrics.Breaker(node, to == "open")
 		}}),
 	}
 	if o.Deploy {

@@ -250,9 +250,9 @@ func (g *Gateway) lookUp(ctx context.Context) {
 		return
 	}
 	for _, policy := range config.Policies() {
-		_, err := g.limiter.PeekN(ctx, "|", policy, 0)
+		_, err := g.limiter.Peek(ctx, client.For("|", policy, 0))
 		switch {
-		case errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadKeys) || errors.Is(err, client.ErrBadLimit):
+		case remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_keys" || remedy.Type(err) == "bad_limit":
 			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
 		case err != nil: // for example, because the user may not use this key
 			g.options.Log.Warn("a rule in the files was not checked", "limit", policy, "error", remedy.For(err))

@@ -29,7 +29,7 @@ func For(err error) error {
 		copied.Remedy = "deploy it with ratelimit deploy, or start the gateway with --deploy"
 	case call.Code == "NOAUTH":
 		copied.Remedy = "write redis://:PASSWORD@host:port in REDIS_URL"
-	case errors.Is(err, client.ErrNoPermission) && call.Code != "WRONGPASS":
+	case call.Type == "no_permission" && call.Code != "WRONGPASS":
 		if slices.Contains(operators, call.Op) {
 			kind = "operator"
 		}
@@ -47,4 +47,13 @@ func Cut(text string) string {
 		return strings.ToValidUTF8(text[:most], "") + "..."
 	}
 	return text
+}
+
+// Type returns the Type of an error from package client, such as "no_policy", or "" if err is another
+// error.
+func Type(err error) string {
+	if call, ok := errors.AsType[*client.Error](err); ok {
+		return call.Type
+	}
+	return ""
 }

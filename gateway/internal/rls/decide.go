@@ -12,6 +12,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
@@ -49,7 +50,7 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 // wrong reports whether a call failed because of its limits, for example because a server lacks the
 // policy. A client may be able to choose a policy's name, with a header.
 func wrong(err error) bool {
-	return errors.Is(err, client.ErrNoPolicy) || errors.Is(err, client.ErrBadLimit) || errors.Is(err, client.ErrBadKeys)
+	return remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_limit" || remedy.Type(err) == "bad_keys"
 }
 
 // right returns the questions of a list whose limits are not wrong, and the first error of the others.
@@ -57,7 +58,7 @@ func (s *Server) right(ctx context.Context, list []*question) (rest []*question,
 	errs := make([]error, len(list))
 	var wait sync.WaitGroup
 	for i, q := range list {
-		wait.Go(func() { _, errs[i] = s.Limiter.PeekN(ctx, q.key, q.limit, 0) })
+		wait.Go(func() { _, errs[i] = s.Limiter.Peek(ctx, client.For(q.key, q.limit, 0)) })
 	}
 	wait.Wait()
 	for i, q := range list {
@@ -78,7 +79,7 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	}
 	allowed, err := s.takeAll(ctx, list)
 	switch {
-	case errors.Is(err, client.ErrCrossSlot):
+	case remedy.Type(err) == "cross_slot":
 		s.clustered.Store(true)
 		return list, nil
 	case wrong(err):
@@ -158,7 +159,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 			continue // the denial comes from a shadow policy
 		}
 		// Decide as if the descriptor were the only one in the request, and charge nothing.
-		if err := q.got(s.Limiter.PeekN(ctx, q.key, q.limit, q.hits)); err != nil {
+		if err := q.got(s.Limiter.Peek(ctx, client.For(q.key, q.limit, q.hits))); err != nil {
 			return false, err
 		}
 	}
@@ -179,11 +180,11 @@ func (s *Server) one(ctx context.Context, q *question) error {
 // only queries the limit.
 func (s *Server) uncharged(ctx context.Context, q *question) error {
 	if q.back {
-		return q.got(s.Limiter.RefundN(ctx, q.key, q.limit, q.hits))
+		return q.got(s.Limiter.Refund(ctx, client.For(q.key, q.limit, q.hits)))
 	}
-	result, err := s.Limiter.PeekN(ctx, q.key, q.limit, 0)
+	result, err := s.Limiter.Peek(ctx, client.For(q.key, q.limit, 0))
 	if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
-		result, err = s.Limiter.PeekN(ctx, q.key, q.limit, 1)
+		result, err = s.Limiter.Peek(ctx, client.For(q.key, q.limit, 1))
 	}
 	return q.got(result, err)
 }
@@ -207,8 +208,8 @@ func (q *question) got(result client.Result, err error) error {
 	return err
 }
 
-func of(r *client.Result) client.KeyResult {
-	return client.KeyResult{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
+func of(r *client.Result) client.Result {
+	return client.Result{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
 // headers returns the X-RateLimit fields for one of the statuses: one that is over its limit or, if

@@ -28,7 +28,7 @@ type question struct {
 	shadow    bool
 	quota     bool
 	decided   bool // whether there is a result
-	result    client.KeyResult
+	result    client.Result
 
 	// The parts of the status, which point to each other. Storing them here saves allocations.
 	answer  rls.RateLimitResponse_DescriptorStatus

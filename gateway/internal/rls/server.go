@@ -4,7 +4,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -108,7 +107,7 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 	defer cancel()
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
-			if errors.Is(err, client.ErrNoPolicy) && list[i].together && !list[i].decided {
+			if remedy.Type(err) == "no_policy" && list[i].together && !list[i].decided {
 				list[i].label = unknown // not the name in the request, because a flood of requests could contain many names
 			}
 		}
@@ -165,7 +164,7 @@ func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context,
 // treats all codes but OK alike.
 func refusal(err error) error {
 	code := codes.Unavailable
-	if errors.Is(err, client.ErrBadArgs) || errors.Is(err, client.ErrBadLimit) || errors.Is(err, client.ErrBadCost) || errors.Is(err, client.ErrBadKeys) {
+	if remedy.Type(err) == "bad_args" || remedy.Type(err) == "bad_limit" || remedy.Type(err) == "bad_cost" || remedy.Type(err) == "bad_keys" {
 		code = codes.InvalidArgument
 	}
 	return status.Error(code, remedy.For(err).Error())

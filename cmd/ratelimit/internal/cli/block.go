@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) blockCommand() *cobra.Command {
@@ -32,9 +32,9 @@ same hash tag, such as {user:42}.`,
 			}
 			_, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (any, error) {
 				if extend {
-					return nil, c.BlockAtLeast(ctx, span, keys...)
+					return nil, c.Block(ctx, client.Block{For: span, Extend: true}, keys...)
 				}
-				return nil, c.Block(ctx, span, keys...)
+				return nil, c.Block(ctx, client.Block{For: span}, keys...)
 			})
 			if err != nil {
 				return err

@@ -178,7 +178,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 	defer cancel()
 	reply, err := on.rdb.FCall(ctx, "ratelimit_take", []string{key}, limit).Int64Slice()
 	if err != nil {
-		if _, explained := c.Peek(ctx, key, limit); explained != nil {
+		if _, explained := c.Peek(ctx, client.For(key, limit)); explained != nil {
 			return explained // the client's errors say what to do
 		}
 		return fmt.Errorf("the first call on %s failed: %w", on.Name, err)

@@ -15,6 +15,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
+// errorType stands for the errors of package client with this Type.
+type errorType string
+
+func (t errorType) Error() string { return string(t) }
+
+func is(err, class error) bool {
+	t, ok := class.(errorType)
+	if !ok {
+		return errors.Is(err, class)
+	}
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Type == string(t)
+}
+
 // hints lists advice for users of the command, by the error's class and the server's error code. An
 // error's Remedy is written for Go programs; the command prints the hint instead. An error without
 // a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words that
@@ -25,10 +39,10 @@ var hints = []struct {
 	hint  string
 }{
 	{client.ErrNotDeployed, "", "load it with: $deploy"},
-	{client.ErrNoPermission, "NOAUTH", "$password"},
-	{client.ErrNoPermission, "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{errorType("no_permission"), "NOAUTH", "$password"},
+	{errorType("no_permission"), "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
 	{client.ErrUnavailable, "MOVED ASK", "write redis+cluster:// in place of redis://"},
-	{client.ErrBadReply, "", "find out what runs there with: $status"},
+	{errorType("bad_reply"), "", "find out what runs there with: $status"},
 
 	{loader.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
 	{loader.ErrNoPermission, "NOAUTH", "$password"},
@@ -60,7 +74,7 @@ func (a *app) hint(err error) string {
 		code = node.Code
 	}
 	for _, h := range hints {
-		if (h.codes == "" || slices.Contains(strings.Fields(h.codes), code)) && errors.Is(err, h.class) {
+		if (h.codes == "" || slices.Contains(strings.Fields(h.codes), code)) && is(err, h.class) {
 			return a.expand(h.hint, node)
 		}
 	}

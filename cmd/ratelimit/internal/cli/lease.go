@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.
@@ -75,7 +75,7 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 		}
 		res, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Result, error) {
 			lease := c.Lease(args[0], client.Limit(args[1]), id)
-			id = lease.ID()
+			id = lease.ID
 			return call(lease, ctx)
 		})
 		if err != nil {

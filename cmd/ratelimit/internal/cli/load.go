@@ -201,7 +201,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	defer func() { _ = c.Close() }()
 	probe := f.request(0)
 	probe.UsageKey = "" // peek does not count usage
-	if _, err := c.PeekRequest(ctx, probe); err != nil {
+	if _, err := c.Peek(ctx, probe); err != nil {
 		return a.withArguments(err, "take", probe) // the library would refuse every call
 	}
 	html := page(f.html)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 // rate matches an argument that begins like a limit. A key rarely does.

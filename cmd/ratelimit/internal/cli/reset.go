@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) resetCommand() *cobra.Command {

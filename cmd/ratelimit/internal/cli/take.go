@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -119,7 +119,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 			words = charged
 		}
 		if d.dry {
-			words, question, command = peeked, (*client.Client).PeekRequest, command+" --dry-run"
+			words, question, command = peeked, (*client.Client).Peek, command+" --dry-run"
 		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
 			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)

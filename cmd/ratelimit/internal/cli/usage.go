@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) usageCommand() *cobra.Command {
@@ -56,7 +56,10 @@ func (a *app) printUsage(u client.Usage) error {
 
 // usageBars draws a bar for each minute: full characters for allowed calls, light ones for denied
 // calls. The longest bar fills the space after the numbers.
-func usageBars(series []client.UsageInterval, l look) []string {
+func usageBars(series []struct {
+	Start           time.Time
+	Allowed, Denied int64
+}, l look) []string {
 	allowed, denied := "█", "░"
 	if l.bars[1] == '1' { // no Unicode on this terminal
 		allowed, denied = "#", "."

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 //go:embed page

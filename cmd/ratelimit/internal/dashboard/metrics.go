@@ -50,8 +50,8 @@ func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
 				fmt.Fprintf(&calls, "ratelimit_policy_calls_total{%s,decision=\"denied\"} %d\n", labels, denied)
 			}
 			series("rest", of.Allowed, of.Denied)
-			if c := of.Canary; c != nil {
-				series("canary", c.Allowed, c.Denied)
+			if of.CanaryShare > 0 {
+				series("canary", of.CanaryAllowed, of.CanaryDenied)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func TestMetricsText(t *testing.T) {
 	d := New(Source{NodeName: func(addr string) string { return addr }})
 	got := d.metricsText([]policycalls.Node{
 		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export"}, PolicyCalls: map[string]client.PolicyCalls{
-			"api":    {Allowed: 1 << 53, Denied: 12, Canary: &client.CanaryCalls{Share: 50, Allowed: 480, Denied: 9}},
+			"api":    {Allowed: 1 << 53, Denied: 12, CanaryShare: 50, CanaryAllowed: 480, CanaryDenied: 9},
 			"export": {Allowed: 7},
 		}}},
 		{Addr: "10.0.0.2:6379", Err: errors.New("dead")},

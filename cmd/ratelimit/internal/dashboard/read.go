@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/reply"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
@@ -23,7 +23,7 @@ func readLimiter(ctx context.Context, c *client.Client, keys []string, limit str
 			break
 		}
 	}
-	res, err := c.PeekRequest(ctx, req)
+	res, err := c.Peek(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -158,16 +158,16 @@ func (f *Fleet) add(info client.Info) {
 // is the time between the two replies. If took is 0, add ignores before.
 func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
 	p.Calls.add(usage.Count{Allowed: counts.Allowed, Denied: counts.Denied}, usage.Count{Allowed: before.Allowed, Denied: before.Denied}, took)
-	if counts.Canary == nil {
+	if counts.CanaryShare == 0 {
 		return
 	}
-	if before.Canary == nil {
-		before.Canary, took = &client.CanaryCalls{}, 0
+	if before.CanaryShare == 0 {
+		took = 0
 	}
 	if p.Canary == nil {
-		p.Canary = &Canary{Share: counts.Canary.Share, Shadow: p.Shadow}
+		p.Canary = &Canary{Share: counts.CanaryShare, Shadow: p.Shadow}
 	}
-	p.Canary.add(usage.Count{Allowed: counts.Canary.Allowed, Denied: counts.Canary.Denied}, usage.Count{Allowed: before.Canary.Allowed, Denied: before.Canary.Denied}, took)
+	p.Canary.add(usage.Count{Allowed: counts.CanaryAllowed, Denied: counts.CanaryDenied}, usage.Count{Allowed: before.CanaryAllowed, Denied: before.CanaryDenied}, took)
 }
 
 func (c *Calls) add(counts, before usage.Count, took time.Duration) {

@@ -142,7 +142,7 @@ func TestRates(t *testing.T) {
 	api := func(allowed, denied int64, canary ...int64) map[string]client.PolicyCalls {
 		calls := client.PolicyCalls{Allowed: allowed, Denied: denied}
 		if canary != nil {
-			calls.Canary = &client.CanaryCalls{Share: canary[0], Allowed: canary[1], Denied: canary[2]}
+			calls.CanaryShare, calls.CanaryAllowed, calls.CanaryDenied = canary[0], canary[1], canary[2]
 		}
 		return map[string]client.PolicyCalls{"api": calls}
 	}

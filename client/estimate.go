@@ -14,13 +14,16 @@ import (
 // attempt.
 const settleWithin = 10 * time.Minute
 
-// Hold is an estimate that was charged for work whose cost is known only afterwards, such as the
-// tokens of a language model. [Hold.Settle] then corrects the charge. If a Hold is never settled,
-// the estimate stays charged. A Hold is safe for concurrent use.
-type Hold struct {
+// Estimate is an estimate that was charged for work whose cost is known only afterwards, such as the
+// tokens of a language model. [Estimate.Settle] then corrects the charge. If an Estimate is never
+// settled, it stays charged. An Estimate is safe for concurrent use.
+type Estimate struct {
+	// Result is the decision on the estimate. If Allowed is false, Settle does nothing.
+	Result Result
+
 	client  *Client
 	req     Request
-	res     Result
+	res     Result  // as Result, with what was charged
 	charged []int64 // units that a server charged to each key
 	doubt   error   // why it is unknown what a server charged; nil if it is known
 	once    string  // prefix of the settlement's OnceKeys
@@ -39,31 +42,25 @@ type correction struct {
 	req  Request
 }
 
-// Hold takes estimate units from key under limit, or none: [Hold.OK] reports which. Once the cost
-// is known, call [Hold.Settle]. The errors are the same as those of
-// [Client.AllowN].
-func (c *Client) Hold(ctx context.Context, key string, limit Limit, estimate int64) (*Hold, error) {
-	return c.HoldRequest(ctx, *one(key, limit, estimate))
-}
-
-// HoldRequest is like Hold, but for several keys and for policies. The costs of req are the
-// estimate. If req has UpTo, Force or an OnceKey, the error is [ErrBadArgs]. If req has several
-// policies, and the library on the server is too old for Each, the error is [ErrNotDeployed].
+// Estimate takes the costs of req, or none: Result.Allowed reports which. Once the cost is known,
+// call [Estimate.Settle]. The errors are the same as those of [Client.Take]. If req has UpTo, Force or
+// an OnceKey, the error is [ErrMisconfigured]. If req has several policies, and the library on the
+// server is too old for Each, the error is [ErrNotDeployed].
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
 // If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in
-// its slot, and the error is [ErrBadKeys].
-func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
+// its slot, and the error is ErrMisconfigured.
+func (c *Client) Estimate(ctx context.Context, req Request) (*Estimate, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
-		err = errors.New("BADARGS a Hold takes its estimate whole or not at all, and once; leave UpTo, Force and OnceKey out of the request")
+		err = errors.New("BADARGS an Estimate is taken whole or not at all, and once; leave UpTo, Force and OnceKey out of the request")
 	}
 	var slot string
 	if err == nil {
-		slot, err = sameSlot(c.server.prefix, req.Keys[0])
+		slot, err = sameSlot(c.prefix, req.Keys[0])
 	}
 	if err != nil {
-		return nil, c.observers.refuse(ctx, "take", c.server.keys(req.keys("take")), req.Limits, err)
+		return nil, c.observers.refuse(ctx, "take", c.keys(req.keys("take")), req.Limits, err)
 	}
 	take := req
 	take.Each = req.Each || req.policies() > 1 // so that Charged is exact
@@ -71,12 +68,12 @@ func (c *Client) HoldRequest(ctx context.Context, req Request) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Hold{client: c, req: req, once: slot + ":hold:" + rand.Text()}
+	h := &Estimate{client: c, req: req, once: slot + ":hold:" + rand.Text()}
 	h.charged, h.doubt = res.Charged(req)
 	if !req.Each {
 		res.Each = nil
 	}
-	h.res, h.outcome = res, res
+	h.Result, h.res, h.outcome = res, res, res
 	return h, nil
 }
 
@@ -93,12 +90,6 @@ func sameSlot(prefix, key string) (string, error) {
 	}
 	return "{" + full + "}", nil
 }
-
-// OK reports whether the estimate was taken. If not, Settle does nothing.
-func (h *Hold) OK() bool { return h.res.Allowed }
-
-// Result returns the decision on the estimate. If OK is false, its RetryAfter is the time to wait.
-func (h *Hold) Result() Result { return h.res }
 
 // Settle replaces the charged estimate with actual, the number of units that were used. actual is
 // one number for all keys, or one number for each key, from 0 to 2^53. Settle gives back unused
@@ -117,22 +108,22 @@ func (h *Hold) Result() Result { return h.res }
 // makes only the second. No [Fallback] applies. If the library on the server is too old, the error
 // is [ErrNotDeployed].
 //
-// Settle corrects only what a server charged ([Result.Charged]). So it does nothing if OK is false,
-// if a Fallback allowed the estimate, and for a shadow policy that would have denied it. If a
+// Settle corrects only what a server charged ([Result.Charged]). So it does nothing if the
+// estimate was denied, if a Fallback allowed the estimate, and for a shadow policy that would have denied it. If a
 // Fallback decided because the reply of the server was lost, nobody knows what was charged: Settle
 // corrects nothing, and returns an [ErrOutcomeUnknown]. ctx must not be done: to settle after a caller
 // has hung up, pass context.WithoutCancel(ctx). A UsageKey counts an additional charge as one more
-// call. Concurrent calls to Settle on one Hold run one after another.
-func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
+// call. Concurrent calls to Settle on one Estimate run one after another.
+func (h *Estimate) Settle(ctx context.Context, actual ...int64) (Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.fixed {
 		if err := h.plan(actual); err != nil {
-			return Result{}, h.client.observers.refuse(ctx, "take", h.client.server.keys(h.req.keys("take")), h.req.Limits, err)
+			return Result{}, h.client.observers.refuse(ctx, "take", h.client.keys(h.req.keys("take")), h.req.Limits, err)
 		}
 	}
 	if h.doubt != nil {
-		return Result{}, h.client.notGivenBack(ctx, &h.req, h.doubt)
+		return Result{}, notGivenBack(ctx, h.client.common, h.client.observers, &h.req, h.doubt)
 	}
 	for len(h.left) > 0 {
 		next, sent := h.left[0], time.Now()
@@ -159,7 +150,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Result, error) {
 }
 
 // plan sets h.left to the calls that correct the estimate to actual.
-func (h *Hold) plan(actual []int64) error {
+func (h *Estimate) plan(actual []int64) error {
 	h.left = nil
 	used := h.req
 	if used.Costs = actual; len(actual) == 0 {

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-var oneJob = client.Concurrency(1, 30*time.Second)
+var oneJob = limits.Concurrency(1, 30*time.Second)
 
 // held returns how many leases are held.
 func held(t *testing.T, c *client.Client) int64 {
@@ -25,11 +26,11 @@ func held(t *testing.T, c *client.Client) int64 {
 
 // While the function runs, the lease is renewed each time a third of its duration has passed, even
 // if the context is done. When the function returns, the lease is released.
-func TestHold(t *testing.T) {
+func TestRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		want := errors.New("what the function returns")
 		ctx, cancel := context.WithCancel(t.Context())
-		err := c.Lease("jobs", oneJob, "").Hold(ctx, func(ctx context.Context) error {
+		err := c.Lease("jobs", oneJob, "").Run(ctx, func(ctx context.Context) error {
 			for i := range 10 {
 				if got := v.seen("renew"); got != i {
 					t.Errorf("renewed %d times after %d times 10 s", got, i)
@@ -56,7 +57,7 @@ func TestHold(t *testing.T) {
 	})
 }
 
-func TestHoldPanics(t *testing.T) {
+func TestRunPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		defer func() {
 			if got := recover(); got != "oh" || held(t, c) != 0 {
@@ -67,13 +68,13 @@ func TestHoldPanics(t *testing.T) {
 				t.Error("it is renewed after its end")
 			}
 		}()
-		_ = c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error { panic("oh") })
+		_ = c.Lease("jobs", oneJob, "").Run(t.Context(), func(context.Context) error { panic("oh") })
 	})
 }
 
 // If a lease is lost for any reason, the function's context is canceled, and Hold returns
 // ErrLeaseLost.
-func TestHoldLosesTheLease(t *testing.T) {
+func TestRunLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {
 			if function == "renew" && n >= from {
@@ -89,7 +90,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 		also  error
 	}{
 		"released elsewhere": {func(t *testing.T, _ *virtual, c *client.Client, l *client.Lease) {
-			must[bool](t)(c.Lease("jobs", oneJob, l.ID()).Release(t.Context()))
+			must[bool](t)(c.Lease("jobs", oneJob, l.ID).Release(t.Context()))
 		}, 10 * time.Second, "the server does not hold it any more: it lapsed, or was released or reset", nil},
 		"server that cannot": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, answered("LOADING"), nil) })
@@ -118,7 +119,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 				l := c.Lease("jobs", oneJob, "")
 				began := time.Now()
 				own := errors.New("its own")
-				err := l.Hold(t.Context(), func(ctx context.Context) error {
+				err := l.Run(t.Context(), func(ctx context.Context) error {
 					tt.do(t, v, c, l)
 					<-ctx.Done()
 					if took := time.Since(began); took != tt.after {
@@ -135,7 +136,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 						t.Errorf("%d leases are held", n)
 					}
 				}
-				if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, own) || tt.also != nil && !errors.Is(err, tt.also) || !strings.Contains(err.Error(), `ratelimit: hold "rl:jobs": lease lost, `+tt.text) {
+				if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, own) || tt.also != nil && !errors.Is(err, tt.also) || !strings.Contains(err.Error(), `ratelimit: lease "rl:jobs": lease lost, `+tt.text) {
 					t.Error(err)
 				}
 			})
@@ -144,12 +145,12 @@ func TestHoldLosesTheLease(t *testing.T) {
 }
 
 // Hold renews the lease by the lease's own time, although another lease of the key lasts longer.
-func TestHoldWithAShorterLease(t *testing.T) {
+func TestRunWithAShorterLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-		limit := client.Concurrency(2, time.Hour)
+		limit := limits.Concurrency(2, time.Hour)
 		must[client.Result](t)(c.Lease("jobs", limit, "other").Acquire(t.Context()))
 		check(t, c.Override(t.Context(), "concurrency 2 lease=30s", 24*time.Hour, "jobs"))
-		check(t, c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+		check(t, c.Lease("jobs", limit, "").Run(t.Context(), func(ctx context.Context) error {
 			for range 29 {
 				time.Sleep(7 * time.Second)
 				if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(ctx)); res.Allowed || ctx.Err() != nil {
@@ -166,11 +167,11 @@ func TestHoldWithAShorterLease(t *testing.T) {
 
 // If the lease time becomes shorter while a lease is held, the lease is held until its holder learns
 // that it is lost, even if the replies to its renewals are lost.
-func TestHoldWhileTheLeaseGetsShorter(t *testing.T) {
+func TestRunWhileTheLeaseGetsShorter(t *testing.T) {
 	for name, lost := range map[string]bool{"renewed": false, "replies lost": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-				limit := client.Concurrency(1, time.Hour)
+				limit := limits.Concurrency(1, time.Hour)
 				v.refuse = func(function string, n int) (before, after error) {
 					switch {
 					case function != "renew" || !lost:
@@ -181,7 +182,7 @@ func TestHoldWhileTheLeaseGetsShorter(t *testing.T) {
 					return answered("LOADING"), nil
 				}
 				began, ended := time.Now(), 2*time.Hour
-				err := c.Lease("jobs", limit, "").Hold(t.Context(), func(ctx context.Context) error {
+				err := c.Lease("jobs", limit, "").Run(t.Context(), func(ctx context.Context) error {
 					check(t, c.Override(t.Context(), "concurrency 1 lease=30s", 24*time.Hour, "jobs"))
 					for time.Since(began) < 2*time.Hour {
 						if res := must[client.Result](t)(c.Lease("jobs", limit, "").Acquire(t.Context())); res.Allowed {
@@ -207,19 +208,19 @@ func TestHoldWhileTheLeaseGetsShorter(t *testing.T) {
 // If the library does not say how long a lease is held, Hold does not run the function. If such a
 // library is deployed while the function runs, the lease is lost when the time that was last told
 // has passed.
-func TestHoldWithAnOldLibrary(t *testing.T) {
+func TestRunWithAnOldLibrary(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.old = func(string, int) bool { return true }
-		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+		err := c.Lease("jobs", oneJob, "").Run(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
 		wantClasses(t, "acquire", err, client.ErrNotDeployed)
-		wantText(t, err, `ratelimit: acquire "rl:jobs": the library on the server is too old for Hold (ratelimit_acquire did not return how long the lease is held); `+
+		wantText(t, err, `ratelimit: acquire "rl:jobs": the library on the server is too old for Run (ratelimit_acquire did not return how long the lease is held); `+
 			"deploy the library with: ratelimit deploy, or with package loader")
 		if n := held(t, c); n != 0 {
 			t.Errorf("%d leases are held", n)
 		}
 		v.set(func() { v.old = func(function string, n int) bool { return function == "renew" && n > 1 } })
 		began := time.Now()
-		err = c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+		err = c.Lease("jobs", oneJob, "").Run(t.Context(), func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		})
@@ -230,9 +231,9 @@ func TestHoldWithAnOldLibrary(t *testing.T) {
 }
 
 // If the function returns the cause of its context, the error contains the cause once.
-func TestHoldReturnsTheCause(t *testing.T) {
+func TestRunReturnsTheCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+		err := c.Lease("jobs", oneJob, "").Run(t.Context(), func(ctx context.Context) error {
 			must[int64](t)(c.Reset(t.Context(), "jobs"))
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -245,7 +246,7 @@ func TestHoldReturnsTheCause(t *testing.T) {
 
 // A failed renewal is retried before the lease expires: after a tenth of the lease time, or after a
 // second if that is less. A failed release is ignored.
-func TestHoldSurvivesAFailure(t *testing.T) {
+func TestRunSurvivesAFailure(t *testing.T) {
 	for lease, failures := range map[time.Duration]int{30 * time.Second: 19, 3 * time.Second: 6} {
 		inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 			v.refuse = func(function string, n int) (error, error) {
@@ -254,7 +255,7 @@ func TestHoldSurvivesAFailure(t *testing.T) {
 				}
 				return nil, nil
 			}
-			if err := c.Lease("jobs", client.Concurrency(1, lease), "").Hold(t.Context(), func(ctx context.Context) error {
+			if err := c.Lease("jobs", limits.Concurrency(1, lease), "").Run(t.Context(), func(ctx context.Context) error {
 				time.Sleep(time.Hour)
 				return ctx.Err()
 			}); err != nil {
@@ -265,9 +266,9 @@ func TestHoldSurvivesAFailure(t *testing.T) {
 }
 
 // If the function returns without noticing that the lease was lost, Hold reports it.
-func TestHoldLostUnnoticed(t *testing.T) {
+func TestRunLostUnnoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error {
+		err := c.Lease("jobs", oneJob, "").Run(t.Context(), func(context.Context) error {
 			must[int64](t)(c.Reset(t.Context(), "jobs"))
 			return nil
 		})
@@ -278,21 +279,21 @@ func TestHoldLostUnnoticed(t *testing.T) {
 }
 
 // Without the lease the function does not run.
-func TestHoldRefuses(t *testing.T) {
+func TestRunRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		run := func(context.Context) error { t.Error("it ran"); return nil }
 		l := c.Lease("jobs", oneJob, "")
-		wantClasses(t, "no function", l.Hold(t.Context(), nil), client.ErrBadArgs)
-		wantClasses(t, "another limit", c.Lease("jobs", "3/m", "").Hold(t.Context(), run), client.ErrBadLimit)
-		if err := l.Hold(t.Context(), func(context.Context) error {
+		wantClasses(t, "no function", l.Run(t.Context(), nil), typed("bad_args"))
+		wantClasses(t, "another limit", c.Lease("jobs", "3/m", "").Run(t.Context(), run), typed("bad_limit"))
+		if err := l.Run(t.Context(), func(context.Context) error {
 			time.Sleep(5 * time.Second)
-			wantClasses(t, "held already", l.Hold(t.Context(), run), client.ErrBadArgs)
-			err := c.Lease("jobs", oneJob, "").Hold(t.Context(), run)
-			var e *client.LimitedError
-			if !errors.As(err, &e) || e.RetryAfter != 25*time.Second || e.Key != "rl:jobs" || e.Err != nil {
+			wantClasses(t, "held already", l.Run(t.Context(), run), typed("bad_args"))
+			err := c.Lease("jobs", oneJob, "").Run(t.Context(), run)
+			var e *client.Error
+			if !asLimited(err, &e) || e.RetryAfter != 25*time.Second || e.Keys[0] != "rl:jobs" || e.Err != nil {
 				t.Errorf("%#v", err)
 			}
-			want := `ratelimit: "rl:jobs": no place of "concurrency 1 lease=30s" is free, in 25s at the latest; try again, or call Wait before Hold`
+			want := `ratelimit: acquire "rl:jobs": no place of "concurrency 1 lease=30s" is free, in 25s at the latest; try again, or call Wait before Run`
 			wantText(t, err, want)
 			return nil
 		}); err != nil {
@@ -304,13 +305,13 @@ func TestHoldRefuses(t *testing.T) {
 			}
 			return nil, nil
 		}
-		wantClasses(t, "not known whether it is held", l.Hold(t.Context(), run), client.ErrOutcomeUnknown, client.ErrUnavailable)
+		wantClasses(t, "not known whether it is held", l.Run(t.Context(), run), client.ErrOutcomeUnknown, client.ErrUnavailable)
 	})
 }
 
 // Under a shadow policy, the function runs even if no lease was available. Losing the lease does
 // not cancel the function's context.
-func TestHoldUnderAShadow(t *testing.T) {
+func TestRunUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},
 	)))
@@ -321,8 +322,8 @@ func TestHoldUnderAShadow(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			return ctx.Err()
 		}
-		err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
-			check(t, c.Lease("jobs", "@jobs", "").Hold(ctx, work))
+		err := c.Lease("jobs", "@jobs", "").Run(t.Context(), func(ctx context.Context) error {
+			check(t, c.Lease("jobs", "@jobs", "").Run(ctx, work))
 			must[int64](t)(c.Reset(ctx, "jobs"))
 			return work(ctx)
 		})
@@ -337,7 +338,7 @@ func TestHoldUnderAShadow(t *testing.T) {
 
 // If the policy becomes a shadow policy while the function runs, Hold goes on without a lease. If it
 // becomes enforced, Hold notices that the lease is lost.
-func TestHoldWhilePolicyChanges(t *testing.T) {
+func TestRunWhilePolicyChanges(t *testing.T) {
 	text := func(shadow bool) string {
 		return must[functions.Build](t)(functions.New(functions.WithPolicies(
 			functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: shadow},
@@ -358,7 +359,7 @@ func TestHoldWhilePolicyChanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 				var ended error
-				err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
+				err := c.Lease("jobs", "@jobs", "").Run(t.Context(), func(ctx context.Context) error {
 					must[any](t)(v.server.Do("FUNCTION", "LOAD", "REPLACE", text(tt.later)))
 					time.Sleep(11 * time.Second) // one renewal
 					must[int64](t)(c.Reset(ctx, "jobs"))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/limits"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -42,7 +43,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 			way.opt.Addr = p.addr()
 			limiter := newClient(t, connect(t, way.opt))
 			require(t, direct.FlushAll(ctx).Err())
-			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1, Source: client.SourceServer}
+			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1, Source: "server"}
 			for lost := range 4 {
 				p.lose(lost, false)
 				got, err := limiter.Take(ctx, withOnceKey("a"))
@@ -88,13 +89,13 @@ func TestOnceKeyInCluster(t *testing.T) {
 	direct := flushCluster(t, c)
 	rdb, proxies := proxied(t, c)
 	limiter := newClient(t, rdb)
-	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // makes the client load the slots
+	must[client.Result](t)(limiter.Peek(t.Context(), client.For(lowKey, perDay))) // makes the client load the slots
 	req := client.Request{Keys: []string{lowKey}, Limits: []client.Limit{perDay}, OnceKey: lowKey + ":once", OnceTTL: time.Minute}
 	proxies[0].lose(2, false)
 	if got := must[client.Result](t)(limiter.Take(t.Context(), req)); got.Remaining != 9 || proxies[0].seen() != 3 {
 		t.Errorf("%+v after %d calls, want 9 remaining after 3", got, proxies[0].seen())
 	}
-	if got := must[client.Result](t)(newClient(t, direct[0]).Peek(t.Context(), lowKey, perDay)); got.Remaining != 8 {
+	if got := must[client.Result](t)(newClient(t, direct[0]).Peek(t.Context(), client.For(lowKey, perDay))); got.Remaining != 8 {
 		t.Errorf("a further call would leave %d, want 8", got.Remaining)
 	}
 }
@@ -106,7 +107,7 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	p := startProxy(t, server.Addr())
 	c := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
-	lease := c.Lease("jobs", client.Concurrency(2, time.Minute), "")
+	lease := c.Lease("jobs", limits.Concurrency(2, time.Minute), "")
 	for _, tt := range []struct {
 		name  string
 		call  func() error
@@ -116,10 +117,10 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		{"acquire", func() error { return second(lease.Acquire(ctx)) }, 4, false},
 		{"renew", func() error { return second(lease.Renew(ctx)) }, 4, false},
 		{"release", func() error { return second(lease.Release(ctx)) }, 1, true},
-		{"refund", func() error { return second(c.RefundN(ctx, "k", perDay, 1)) }, 1, true},
-		{"block", func() error { return c.Block(ctx, time.Minute, "k") }, 1, true},
+		{"refund", func() error { return second(c.Refund(ctx, client.For("k", perDay, 1))) }, 1, true},
+		{"block", func() error { return c.Block(ctx, client.Block{For: time.Minute}, "k") }, 1, true},
 		{"unblock", func() error { return second(c.Unblock(ctx, "k")) }, 1, true},
-		{"peek", func() error { return second(c.Peek(ctx, "k", perDay)) }, 4, false},
+		{"peek", func() error { return second(c.Peek(ctx, client.For("k", perDay))) }, 4, false},
 		{"override", func() error { return c.Override(ctx, perDay, time.Minute, "k") }, 1, true},
 		{"override_end", func() error { return second(c.EndOverride(ctx, "k")) }, 1, true},
 		{"reset", func() error { return second(c.Reset(ctx, "k")) }, 1, true},
@@ -136,7 +137,7 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		}
 		p.lose(0, false)
 		if tt.name == "renew" {
-			other := must[client.Result](t)(c.Lease("jobs", client.Concurrency(2, time.Minute), "other").Acquire(ctx))
+			other := must[client.Result](t)(c.Lease("jobs", limits.Concurrency(2, time.Minute), "other").Acquire(ctx))
 			if !other.Allowed || other.Remaining != 0 {
 				t.Errorf("a lease acquired and renewed 8 times holds another number of places than one: %+v", other)
 			}
@@ -146,7 +147,7 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		t.Error("a release whose reply was lost did not take effect")
 	}
 	p.lose(10, false)
-	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, "k", perDay)), client.ErrUnavailable)
+	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, client.For("k", perDay))), client.ErrUnavailable)
 }
 
 // After a lost reply, the call may have been counted, so the error from a retry does not say that
@@ -215,7 +216,7 @@ func TestNotAskedAgain(t *testing.T) {
 	req := withOnceKey("a")
 	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // below the minimum of 1 ms
 		f := &fake{err: io.EOF, sent: true}
-		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), client.ErrBadArgs)
+		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), typed("bad_args"))
 	}
 }
 

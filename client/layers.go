@@ -1,0 +1,118 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/sharing"
+)
+
+// config is what the options set.
+type config struct {
+	given map[string]any // by the name of an option that may be given once: its argument
+
+	prefix     string
+	timeout    time.Duration
+	now        func() time.Time
+	tls        *tls.Config // for Open
+	opened     bool        // the Client is made by Open
+	healer     func(context.Context, redis.UniversalClient) error
+	batchSize  int64 // 0: no batches
+	batchTTL   time.Duration
+	remembered time.Duration // how long denials are remembered; 0: not at all
+	fallback   Fallback
+	tables     tableSizes
+	shareAbove int64
+	observe    observers
+	log        *fallbackLog
+}
+
+// An Option configures a Client. [Open] and [New] return an error if an option is invalid, or if one
+// other than [WithObserver] is given twice.
+type Option func(*config) error
+
+// option returns an Option that may be given once. argument is its argument, for errors.
+func option(name string, argument any, set func(*config) error) Option {
+	return func(c *config) error {
+		if first, twice := c.given[name]; twice {
+			return fmt.Errorf("%s is given twice, as %q and as %q; give it once", name, fmt.Sprint(first), fmt.Sprint(argument))
+		}
+		c.given[name] = argument
+		return set(c)
+	}
+}
+
+// WithPrefix puts prefix in front of every key. With WithPrefix("rl:"), Allow(ctx, "user:42", ...)
+// uses the key "rl:user:42". Without it, keys are sent unchanged.
+func WithPrefix(prefix string) Option {
+	return option("WithPrefix", prefix, func(c *config) error {
+		c.prefix = prefix
+		return nil
+	})
+}
+
+// configure returns what opts set. caller is the name of the calling function, for errors; opened is
+// true if that function is Open.
+func configure(caller string, opened bool, opts []Option) (*config, error) {
+	c := &config{
+		given: map[string]any{}, timeout: defaultTimeout, now: time.Now, opened: opened,
+		fallback: ReturnError, tables: tableSizes{keys: mostKeys, limits: mostParsed}, shareAbove: cmp.Or(sharing.Above, shareAbove), log: &fallbackLog{},
+	}
+	for _, opt := range opts {
+		err := errors.New("an option is nil; leave it out")
+		if opt != nil {
+			err = opt(c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
+		}
+	}
+	return c, nil
+}
+
+// build returns a Client with its layers in the one order that keeps the bounds of each. A take
+// passes through them from the first to the last; each decides it, or passes it to the next. Other
+// calls, such as a peek, go to the server directly.
+//
+//	observers  observe.go   report the result (WithObserver)
+//	fallbacks  fallback.go  decide if no server does (WithFallback)
+//	batches    batch.go     spend units that were taken before (WithBatches)
+//	memory     memory.go    repeats a recent denial (WithDenialMemory)
+//	server     server.go    sends the take to a Redis server
+//
+// Memory over batches would deny units that a batch holds, and memory over fallbacks would repeat
+// their denials after the server is back.
+func (c *config) build(rdb redis.UniversalClient) *Client {
+	shared := &common{prefix: c.prefix, timeout: c.timeout, now: c.now, opened: c.opened, lifetime: newLifetime()}
+	server := &server{common: shared, rdb: rdb, breakers: newBreakers(rdb, c.observe.breaker), healer: c.healer, shareAbove: c.shareAbove}
+	parsed := newParsedLimits(server, c.tables.limits)
+	made := &Client{common: shared, server: server, observers: &c.observe, takes: server}
+	if c.remembered > 0 {
+		memory := newMemory(shared, made.takes, c.remembered, c.tables.keys)
+		made.memory, made.takes = memory, memory
+	}
+	if c.batchSize > 0 {
+		made.batches = newBatches(shared, parsed, made.memory.recall, made.takes, c.batchSize, c.batchTTL, c.tables.keys)
+		made.takes = made.batches
+	}
+	made.takes = newFallbacks(shared, parsed, made.takes, c.fallback, c.log, c.tables.keys)
+	if c.observe.call != nil {
+		made.observers.next, made.takes = made.takes, made.observers
+	}
+	made.waits = newWaiter(made, made)
+	return made
+}
+
+// forget drops the remembered denials, turns and batches of keys, so that a change to the keys takes
+// effect immediately. However, callers that are already waiting for a request still get its units.
+func (c *Client) forget(keys []string) {
+	c.memory.forget(keys)
+	c.batches.forget(keys)
+	c.waits.turns.drop(keys)
+}

@@ -1,0 +1,29 @@
+package client
+
+import "context"
+
+// A Limiter decides whether units may be taken. A [*Client] is one. Other Limiters are layers, which
+// wrap a Limiter and add to what it does, or stand for one in a test:
+//
+//	type always struct{}
+//
+//	func (always) Take(context.Context, client.Request) (client.Result, error) {
+//		return client.Result{Allowed: true}, nil
+//	}
+//
+// [NewWaiter] and the packages httplimit, httpcall and grpclimit accept any Limiter.
+//
+// A Limiter follows these rules:
+//   - It is safe for concurrent use.
+//   - It returns when ctx ends, or within a time that it documents. Callers wait for it.
+//   - A denial is a Result, and an error means that there is no decision.
+//   - It does not change the slices of a Request, which belong to the caller. To change a Request, a
+//     layer gives the copy new slices.
+//
+// If a layer has a method Unwrap() Limiter, the packages above use what the Limiter beneath can do
+// besides Take, as [net/http.ResponseController] does: a Waiter gives back a turn with Refund, and
+// httplimit checks its limit with Check. A layer can have such a method itself. If there is none, a
+// check finds no fault, and what must be given back or blocked returns an error.
+type Limiter interface {
+	Take(ctx context.Context, req Request) (Result, error)
+}
