@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/overrides"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestOverrides checks that an application user can override limits on every primary, and that the
@@ -43,7 +43,7 @@ func TestOverrides(t *testing.T) {
 			}
 		}
 		require(t, newClient(t, b).Set(ctx, "elsewhere", "limit:9000000000000:0:3:5/m", 0).Err())
-		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
+		rules := accessRules(t, build, acl.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-overrides", append(rules, "+scan", "+type", "+getrange", "+zrange", "+zscore", "+time", "+dbsize"))
 		find := func() overrides.Snapshot {
 			scan := overrides.New(100, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/scan"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestPolicyCalls checks that the permissions listed in docs/usage.md are enough to read the counts
@@ -29,7 +29,7 @@ func TestPolicyCalls(t *testing.T) {
 				must[client.Result](t)(c.Take(ctx, req))
 			}
 		}
-		setUser(t, b, "client-calls", append(accessRules(t, build, loader.Peeker, "it:", b.Cluster), "+function|list"))
+		setUser(t, b, "client-calls", append(accessRules(t, build, acl.Peeker, "it:", b.Cluster), "+function|list"))
 		var mu sync.Mutex
 		sums, counting := map[string]client.PolicyCalls{}, 0
 		require(t, scan.EachPrimary(ctx, newClient(t, b, asUser("client-calls")), func(ctx context.Context, node *redis.Client) error {

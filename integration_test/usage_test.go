@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestUsageScan checks that the permissions listed in docs/usage.md are enough to find the usage
@@ -22,7 +22,7 @@ func TestUsageScan(t *testing.T) {
 			}
 		}
 		require(t, newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err())
-		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
+		rules := accessRules(t, build, acl.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-usage", append(rules, "+scan", "+hmget", "+time", "+dbsize"))
 		scan := usage.New(3, "", usage.Denied, usage.Oldest)
 		require(t, scan.Run(ctx, newClient(t, b, asUser("client-usage"))))

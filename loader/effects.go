@@ -8,20 +8,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// WithEffects sets a function that determines how changes of policies affect keys in use. library
-// is the source code of the new library, without its policies. Each change consists of the policy
-// before and after the deployment. If the policy is new, the first of the two has no limits. With
-// this option, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
-// them is refused ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. f is never called
-// concurrently. A deployment may call f while it holds its lease.
-func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
-	return func(l *Loader) error { l.effects = f; return nil }
-}
-
 // tryChanges determines how the build affects keys in use, for each library that it would replace,
 // and stores the result in f.s.effects.
 func (f *fleet) tryChanges() {
-	if f.s.l.effects == nil || !f.want.ours() {
+	if f.s.l.config.Effects == nil || !f.want.IsOurs() {
 		return
 	}
 	for _, m := range f.members {
@@ -49,7 +39,7 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 	var changes [][2]functions.Policy
 	for _, p := range list {
 		old, changed := had[p.Name]
-		if changed && !reflect.DeepEqual(old, p) || !changed && foreign && p.Namespace() == f.s.l.namespace {
+		if changed && !reflect.DeepEqual(old, p) || !changed && foreign && p.Namespace() == f.s.l.config.Namespace {
 			changes = append(changes, [2]functions.Policy{old, p})
 		}
 	}
@@ -59,7 +49,7 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 	code, err := functions.Rebuild(f.want.text, nil)
 	var effects []functions.Effect
 	if err == nil {
-		effects, err = f.s.l.effects(code, changes)
+		effects, err = f.s.l.config.Effects(code, changes)
 	}
 	for i, change := range changes {
 		if err != nil {
@@ -95,7 +85,7 @@ func (f *fleet) refusedEffect(m *member, o Options) error {
 	for _, p := range list {
 		switch effect := effects[p.Name]; {
 		case effect.Refused != "":
-			return m.fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
+			return m.Fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
 				f.want.Version, p.Name, effect.Refused)
 		case effect.Denied && !o.DenyKeysInUse && !f.explained(p.Namespace()):
 			names = append(names, p.Name)
@@ -113,7 +103,7 @@ func (f *fleet) refusedEffect(m *member, o Options) error {
 	if len(names) > most {
 		text += ", ..."
 	}
-	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse",
+	e := m.Fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse",
 		"has keys in use whose calls this build would deny, although they have units left: %s", text)
 	e.Policies = names
 	return e

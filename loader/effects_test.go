@@ -17,7 +17,7 @@ func TestKeysInUse(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	var asked []string
-	l := newLoader(t, f.ring, loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	l := newLoader(t, f.ring, effects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if list, err := functions.ReadPolicies(library); err != nil || len(list) > 0 {
 			t.Errorf("the library has policies: %v, %v", list, err)
 		}
@@ -50,8 +50,8 @@ func TestKeysInUse(t *testing.T) {
 		}
 	}
 	allRun(t, f.addrs, "api 2/h, calc 1/m, new 1/s")
-	if plan := must[loader.Plan](t)(l.Plan(ctx, back, loader.Options{DenyKeysInUse: true})); plan.Nodes[0].Node.Changes[0].Keys != "of api" {
-		t.Errorf("%+v", plan.Nodes[0].Node.Changes)
+	if plan := must[loader.Report](t)(l.Plan(ctx, back, loader.Options{DenyKeysInUse: true})); plan.Nodes[0].Changes[0].Keys != "of api" {
+		t.Errorf("%+v", plan.Nodes[0].Changes)
 	}
 	must[loader.Report](t)(l.Rollback(ctx, loader.Options{RemovePolicies: true, DenyKeysInUse: true}))
 	allRun(t, f.addrs, "api 1/h, calc 1/m")
@@ -66,7 +66,7 @@ func TestKeysInUse(t *testing.T) {
 func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	denies := loader.WithEffects(func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	denies := effects(func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		var effects []functions.Effect
 		for _, c := range changes {
 			effects = append(effects, functions.Effect{Keys: "denied", Denied: c[1].Name == "payments/api"})
@@ -91,7 +91,7 @@ func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{}))
-	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	l := in(t, at(t, addr), "payments", effects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
 			t.Errorf("%v", changes)
 		}
@@ -123,4 +123,8 @@ func TestRollbackToALowerContract(t *testing.T) {
 		t.Errorf("%+v", report.Wanted)
 	}
 	must[loader.Report](t)(l.Rollback(ctx, loader.Options{}))
+}
+
+func effects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) option {
+	return func(c *loader.Config) { c.Effects = f }
 }
