@@ -11,9 +11,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// compose joins the texts of the members, and determines the text that all of them should have.
-// number and atMS are those of the deployment, or 0 if it has not begun.
-func (f *fleet) compose(number, atMS int64) {
+// compose is rule 6: it joins the texts of the members (rule 2), and determines the text that all of them
+// should have.
+func (f *fleet) compose() {
 	f.joined = text.Text{}
 	for _, m := range f.members {
 		if m.node.Err == nil && (m.source == "" || m.isOurs() || f.goal.foreign) {
@@ -30,11 +30,11 @@ func (f *fleet) compose(number, atMS int64) {
 	}
 	parts := map[string]text.Part{}
 	for namespace, value := range values {
-		old, part := f.joined.Parts[namespace], text.Part{Number: max(number, f.joined.Highest+1), Value: value}
+		old, part := f.joined.Parts[namespace], text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
 		if old.Digest() == part.Digest() {
 			continue
 		}
-		entry := text.Entry{Number: part.Number, AtMS: atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
+		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
 		entry.Changed, entry.More = changedNames(namespace, old.Value, value)
 		part.Log = append([]text.Entry{entry}, old.Log[:min(len(old.Log), text.MaxLog-1)]...)
 		if !f.goal.erase {

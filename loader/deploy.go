@@ -53,8 +53,13 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 	}
 	outcome := protocol.Nothing
 	if f.takeLeases(ctx, f.patience(o)) {
-		if f.readAll(ctx, op, o); f.err(op) == nil {
-			outcome = f.change(ctx, o)
+		before := f.joined
+		f.readAll(ctx)
+		if f.nextNumber(ctx); f.err(op) == nil {
+			f.compose()
+			if f.checkAgain(ctx, op, o, before); f.err(op) == nil {
+				outcome = f.change(ctx, o)
+			}
 		}
 	}
 	f.release(ctx)
@@ -65,7 +70,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 // change writes the new text and verifies it, or undoes it. It returns the outcome.
 func (f *fleet) change(ctx context.Context, o Options) string {
 	f.compare(f.members)
-	if f.writeAll(ctx, o) && f.verify(ctx) {
+	if f.writeAll(ctx, o) && f.readBack(ctx) {
 		return protocol.Succeeded
 	}
 	sent := func(m *member) bool { return m.wrote }
@@ -145,22 +150,23 @@ func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
 	return nil
 }
 
-// readAll has the rules 4 to 6: it reads all texts under their leases, chooses the number, and makes
-// the new text. It then checks again whether every node can load it, because another deployment may
-// have finished before the leases were taken.
-func (f *fleet) readAll(ctx context.Context, op string, o Options) {
-	before := f.joined
+// readAll is rule 4: it reads all texts under their leases.
+func (f *fleet) readAll(ctx context.Context) {
 	nodes.Each(f.members, func(m *member) {
 		if err := m.read(ctx); err != nil {
 			m.node.State, m.node.Err = stateAfter(err), err
 		}
 	})
+}
+
+// nextNumber is rule 5: it sets the number of the deployment, and its time by the leader's clock.
+func (f *fleet) nextNumber(ctx context.Context) {
 	leader := f.leader()
 	clockMS, err := leader.TimeMS(ctx)
 	if err != nil && leader.node.Err == nil {
 		leader.node.Err = err
 	}
-	if f.err(op) != nil {
+	if len(failed(f.report.Nodes)) > 0 {
 		return
 	}
 	highest := int64(0)
@@ -171,13 +177,17 @@ func (f *fleet) readAll(ctx context.Context, op string, o Options) {
 	if number >= text.MaxNumber { // an undo needs another number
 		leader.node.Err = leader.Fail("TIME", nodes.ErrBadReply, nil, "set the clock of the server, then try again",
 			"has a clock, or a text, of the year %d, which cannot be right", time.UnixMilli(number).UTC().Year())
-		return
 	}
-	f.compose(number, clockMS)
+	f.number, f.atMS = number, clockMS
+}
+
+// checkAgain checks whether every node can load the new text, because another deployment may have
+// finished before the leases were taken. before is the join from before.
+func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before text.Text) {
 	f.checkNames(ctx, f.members)
-	nodes.Each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: f.s.parts(f.next)})
-	mine := f.s.l.config.Namespace
+	leader, mine := f.leader(), f.s.l.config.Namespace
+	nodes.Each(f.members, func(m *member) { m.tidy(ctx, f.atMS) })
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, Mine: f.mine, Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
 		leader.node.Err = cameBetween(leader.Conn)
@@ -243,8 +253,8 @@ func (f *fleet) writeOne(ctx context.Context, m *member, next text.Text, name st
 	return err
 }
 
-// verify is rule 8: it reads all primaries again, and reports whether all have the new text.
-func (f *fleet) verify(ctx context.Context) bool {
+// readBack is rule 8: it reads all primaries again, and reports whether all have the new text.
+func (f *fleet) readBack(ctx context.Context) bool {
 	f.readAgain(ctx)
 	for _, m := range f.members {
 		if m.node.Err == nil && !f.has(m, f.next) {

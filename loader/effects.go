@@ -1,7 +1,9 @@
 package loader
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -33,14 +35,19 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 		had[p.Name] = p
 	}
 	list, _ = functions.ReadPolicies(f.want.text)
-	// functions.New checked new policies with the caller's library. If f.want has other code, check
-	// them with that code, too.
-	foreign := !sameCode(f.want.text, f.goal.own.text)
+	// The caller's build has checked its own policies with its own code. Others may meet this code for
+	// the first time, because the text is composed of parts that were deployed one by one.
+	foreign, newCode := !sameCode(f.want.text, f.goal.own.text), !sameCode(f.want.text, before)
 	var changes [][2]functions.Policy
 	for _, p := range list {
-		old, changed := had[p.Name]
-		if changed && !reflect.DeepEqual(old, p) || !changed && foreign && p.Namespace() == f.s.l.config.Namespace {
+		old, known := had[p.Name]
+		changed := known && !reflect.DeepEqual(old, p)
+		meets := p.Namespace() != "" && (!known || newCode)
+		switch {
+		case changed:
 			changes = append(changes, [2]functions.Policy{old, p})
+		case meets && (foreign || p.Namespace() != f.s.l.config.Namespace):
+			changes = append(changes, [2]functions.Policy{{}, p})
 		}
 	}
 	if len(changes) == 0 {
@@ -52,10 +59,13 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 		effects, err = f.s.l.config.Effects(code, changes)
 	}
 	for i, change := range changes {
-		if err != nil {
-			found[change[1].Name] = functions.Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
-		} else {
-			found[change[1].Name] = effects[i]
+		switch name := change[1].Name; {
+		case err != nil:
+			found[name] = functions.Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
+		case len(change[0].Limits) == 0: // no key is in use that the change could deny
+			found[name] = functions.Effect{Refused: effects[i].Refused}
+		default:
+			found[name] = effects[i]
 		}
 	}
 	return found
@@ -73,22 +83,33 @@ func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
 }
 
+// misfit returns an error if the code of the build does not take one of its policies, or nil. The two
+// may be parts of different deployments.
+func (f *fleet) misfit(m *member) error {
+	effects := f.effectsOn(m)
+	for _, name := range slices.Sorted(maps.Keys(effects)) {
+		if refused := effects[name].Refused; refused != "" && m.node.State != Same {
+			return m.Fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "would get version %s of the library, which does not take the policy %s: %s",
+				f.want.Version, name, refused)
+		}
+	}
+	return nil
+}
+
 // refusedEffect returns an error if the build must not be loaded on a node because of its effects,
 // or nil.
 func (f *fleet) refusedEffect(m *member, o Options) error {
 	if m.node.State == Same {
 		return nil
 	}
+	if err := f.misfit(m); err != nil {
+		return err
+	}
 	var names []string
 	effects := f.effectsOn(m)
-	list, _ := functions.ReadPolicies(f.want.text)
-	for _, p := range list {
-		switch effect := effects[p.Name]; {
-		case effect.Refused != "":
-			return m.Fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
-				f.want.Version, p.Name, effect.Refused)
-		case effect.Denied && !o.DenyKeysInUse && !f.explained(p.Namespace()):
-			names = append(names, p.Name)
+	for _, name := range slices.Sorted(maps.Keys(effects)) {
+		if effects[name].Denied && !o.DenyKeysInUse && !f.explained(functions.Policy{Name: name}.Namespace()) {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {

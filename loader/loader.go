@@ -40,8 +40,10 @@ type Config struct {
 	// new library, without its policies. Each change consists of the policy before and after the
 	// deployment. If the policy is new, the first of the two has no limits. With Effects, [Change.Keys]
 	// describes the effect on keys in use, and a deployment that would deny them is refused
-	// ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. Effects is never called concurrently. A
-	// deployment may call it while it holds its lease.
+	// ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. A deployment, a rollback and a watch also
+	// try policies with code that they were not deployed with, and do not write a text whose code does
+	// not take its policies ([ErrRefused]). Effects is never called concurrently. It may be called while
+	// the lease is held.
 	Effects func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)
 
 	// Trace is called before each command is sent to a node, by the goroutine that sends it. Use it

@@ -222,7 +222,7 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 	return err
 }
 
-// fence makes the node refuse a text that was sent under this name and may arrive later.
+// fence is rule 10: it makes the node refuse a text that was sent under this name and may arrive later.
 func (m *member) fence(ctx context.Context, name string) error {
 	now, err := m.TimeMS(ctx)
 	if err != nil {

@@ -41,8 +41,8 @@ func (l *Loader) PlanRollback(ctx context.Context, o Options) (Report, error) {
 	return f.plan(ctx, o)
 }
 
-// lookBack inspects every node, and determines what a rollback restores: the value that the joined
-// text's part replaced (rule 12).
+// lookBack is rule 12: it inspects every node, and determines what a rollback restores: the value that
+// the joined text's part replaced.
 func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 	namespace := s.l.config.Namespace
 	f := s.look(ctx, goal{foreign: o.ReplaceForeign, back: true, values: func(joined text.Text) (map[string]string, error) {

@@ -42,7 +42,7 @@ type listed struct {
 const usesPerRead = 10
 
 func (l *Loader) session() *session {
-	s := &session{Pool: l.from.Pool(l.config.Timeout, l.config.Trace), l: l, who: whoAmI(), effects: map[[2]string]map[string]functions.Effect{}}
+	s := &session{Pool: l.from.Pool(l.config.Timeout, l.config.Trace), l: l, who: whoAmI()}
 	s.begin()
 	return s
 }
@@ -56,7 +56,9 @@ func (s *session) forget(addr string) {
 }
 
 // begin draws a new token, for a call or for a round of a watch.
-func (s *session) begin() { s.token = strings.ToLower(rand.Text()) }
+func (s *session) begin() {
+	s.token, s.effects = strings.ToLower(rand.Text()), map[[2]string]map[string]functions.Effect{}
+}
 
 func (s *session) tell(step protocol.Step) {
 	if s.l.config.Steps != nil {
@@ -118,6 +120,8 @@ type fleet struct {
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 	report  Report
 
+	number, atMS int64 // of the deployment, and when it began by the leader's clock; 0 before it, and for a watch
+
 	joined text.Text // the join of the members' texts
 	next   text.Text // the same with the parts of the call
 	undone text.Text // the text that an undo writes
@@ -153,7 +157,7 @@ func (s *session) look(ctx context.Context, g goal) *fleet {
 		members = s.replaceReplicas(ctx, members)
 	}
 	f.set(members)
-	f.compose(0, 0)
+	f.compose()
 	f.checkNames(ctx, f.members)
 	return f
 }

@@ -171,7 +171,7 @@ func (w *watch) fill(joined text.Text) text.Text {
 	return filled
 }
 
-// round inspects all nodes once, and makes them equal.
+// round is rule 11: it inspects all nodes once, and makes them equal.
 func (w *watch) round(ctx context.Context) {
 	w.s.begin()
 	f := w.s.look(ctx, goal{own: w.file.own, fill: w.fill})
@@ -206,7 +206,7 @@ func (w *watch) round(ctx context.Context) {
 	}
 	defer g.release(ctx)
 	nodes.Each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
-	g.compose(0, 0)
+	g.compose()
 	g.checkNames(ctx, g.members)
 	w.s.tell(protocol.Step{Op: protocol.Number, Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
@@ -275,6 +275,7 @@ func (w *watch) prune(members []*member) {
 // due returns the members that should be repaired now, and reports what it sees of the others.
 func (w *watch) due(ctx context.Context, f *fleet) []*member {
 	now := w.s.l.config.clock.now()
+	f.tryChanges()
 	return f.filter(func(m *member) bool {
 		n, s := m.node, w.sight(m.node.Addr)
 		switch {
@@ -285,7 +286,7 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 			w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
 			return false
 		}
-		if refusal := together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})); refusal != nil {
+		if refusal := together(append(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true}), f.misfit(m))); refusal != nil {
 			w.say(Event{Kind: Left, Node: *n, Err: refusal})
 			return false
 		}

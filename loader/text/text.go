@@ -80,7 +80,7 @@ func compareVersions(a, b string) int {
 	return cmp.Or(cmp.Compare(contractA, contractB), semver.Compare(versionA, versionB))
 }
 
-// Join returns the text with the higher part of each namespace. It is commutative, associative and
+// Join is rule 2: it returns the text with the higher part of each namespace. It is commutative, associative and
 // idempotent. The result has no Name.
 func Join(a, b Text) Text {
 	joined := Text{Parts: maps.Clone(a.Parts), Highest: max(a.Highest, b.Highest)}
