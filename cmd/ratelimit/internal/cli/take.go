@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/internal/reply"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 func (a *app) takeCommand() *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {
