@@ -299,7 +299,7 @@ func (b *bounded) saysNothing(err error) bool {
 
 // openError returns the error for a call that is not sent because the breaker of its node is open.
 func (b *breaker) openError(call *call) *Error {
-	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, Type: typeUnavailable}
+	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, kind: typeUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()

@@ -28,7 +28,7 @@ const contract = 1
 //
 // In a cluster, Check needs one round trip to every primary. The error names the server, each wrong
 // limit with the server's error, and the command to run. It is [ErrUnavailable], [ErrNotDeployed] or,
-// for wrong limits, [ErrMisconfigured], or its Type is "no_permission" or "bad_reply". Like any call,
+// for wrong limits, [ErrMisconfigured], or another [*Error] if the user lacks a right or the reply is not the library's. Like any call,
 // it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, limits ...Limit) (err error) {
 	defer c.observers.report(ctx, "check", time.Now(), nil, nil, &err)
@@ -136,7 +136,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, limits []Limit) *E
 	for i, err := range wrong {
 		all[i], texts[i] = err, err.sentence
 	}
-	return &Error{Err: errors.Join(all...), Type: wrong[0].Type, sentence: strings.Join(texts, "; and ")}
+	return &Error{Code: wrong[0].Code, Err: errors.Join(all...), kind: wrong[0].kind, sentence: strings.Join(texts, "; and ")}
 }
 
 func infoCommand(ctx context.Context, args ...any) *command {
@@ -176,14 +176,14 @@ func checkLimit(ctx context.Context, limit Limit, info Info, asked *command) *Er
 	}
 	e := newError(ctx, "info", nil, err, false)
 	switch {
-	case e.Type == typeBadLimit && strings.HasSuffix(e.sentence, forLeases):
+	case e.kind == typeBadLimit && strings.HasSuffix(e.sentence, forLeases):
 		// ratelimit_info rejects every limit for leases, even a valid one.
 		if key, err := readLimit(string(limit)); isPolicy || err == nil && key.algorithm == limittext.Leases {
 			return nil
 		} else if err != nil {
 			return fault(typeBadLimit, "BADLIMIT %q: %v", string(limit), err)
 		}
-	case e.Type == typeBadArgs: // an older library, whose ratelimit_info does not accept a limit
+	case e.kind == typeBadArgs: // an older library, whose ratelimit_info does not accept a limit
 		if isPolicy {
 			return nil
 		}
@@ -209,5 +209,6 @@ func listed(names []string) string {
 
 func fault(kind string, format string, args ...any) *Error {
 	text := fmt.Sprintf(format, args...)
-	return &Error{Err: errors.New(text), Type: kind, sentence: text}
+	codes := map[string]string{typeNoPolicy: "NOPOLICY", typeBadLimit: "BADLIMIT"}
+	return &Error{Code: codes[kind], Err: errors.New(text), kind: kind, sentence: text}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// typeOf returns the Type of an [client.Error] in err, or "".
+// typeOf returns the kind of a [client.Error] in err, or "".
 func typeOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return e.Type
+		return client.Kind(e)
 	}
 	return ""
 }
 
-// typed stands for an error with this Type in the tables of tests.
+// typed stands for an error of this kind in the tables of tests.
 type typed string
 
 func (t typed) Error() string { return string(t) }
@@ -27,7 +27,7 @@ func is(err, class error) bool {
 	if !ok {
 		return errors.Is(err, class)
 	}
-	if e, ok := err.(*client.Error); ok && e.Type == string(t) {
+	if e, ok := err.(*client.Error); ok && client.Kind(e) == string(t) {
 		return true
 	}
 	switch e := err.(type) {
@@ -48,7 +48,7 @@ func upTo(key string, limit client.Limit, n int64) client.Request {
 
 // asLimited is errors.As for an [client.ErrLimited].
 func asLimited(err error, e **client.Error) bool {
-	return errors.As(err, e) && (*e).Type == "limited"
+	return errors.Is(err, client.ErrLimited) && errors.As(err, e)
 }
 
 // until returns req with a latest time for Wait.

@@ -20,7 +20,7 @@ type Client struct {
 	batches   *batches // nil if there are none
 	memory    *memory  // nil if denials are not remembered
 	server    *server
-	waits     *Waiter
+	waits     *waits
 }
 
 // New returns a Client that sends its calls through rdb: a *redis.Client, a *redis.ClusterClient or

@@ -19,6 +19,8 @@ type call struct {
 	// within is the time after the first attempt during which a repeatable call may be retried. If it
 	// is 0, the call may be retried until its context is done.
 	within time.Duration
+
+	with *seat // the call's place in a TakeAll, or nil
 }
 
 // mode says whether a call may be sent more than once.

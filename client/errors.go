@@ -13,12 +13,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// Errors to which a program may react, for errors.Is. [Error.Type] is finer. Unless an error is also
+// Errors to which a program may react, for errors.Is. [Error.Code] is finer. Unless an error is also
 // ErrOutcomeUnknown, nothing was counted or changed.
 var (
 	// ErrNotDeployed means that the server does not have the library, or that the library is too
 	// old for the call. Deploy the library with package loader.
 	ErrNotDeployed = errors.New("library not deployed")
+
+	// ErrNoPermission means that the server denies this user the login, the function, a command
+	// within the function, or the key. If it denies a command within the function, earlier commands
+	// of the function remain in effect; the error from a call that writes is then also
+	// ErrOutcomeUnknown.
+	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
 	// server cannot serve calls now (READONLY, OOM, BUSY, LOADING, CLUSTERDOWN and the like; see
@@ -28,15 +34,14 @@ var (
 
 	// ErrOutcomeUnknown means that the call may have been executed. Usually it was sent and no
 	// reply came. The error is then also [ErrUnavailable], and the call took effect once or not at
-	// all. Otherwise a reply came that does not say whether the call was executed. Its Type is then
-	// "bad_reply", "no_permission" for a command within the function, or "" for a server error that
-	// this package does not know. Calls that write nothing (Peek, Usage, Info) never return it.
+	// all. Otherwise a reply came that does not say whether the call was executed: one that the
+	// library never sends, a denied command within the function, or an error that this package does not
+	// know. Calls that write nothing (Peek, Usage, Info) never return it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
 	// ErrMisconfigured means that the call is wrong, and that no retry helps: the program or the
-	// deployed policies must be corrected. The Type is "bad_limit", "bad_cost", "bad_keys",
-	// "bad_args", "bad_state", "no_policy" or "cross_slot". A [Fallback] never replaces it.
-	// [Client.Check] finds wrong limits when the program starts.
+	// deployed policies must be corrected. Error.Code says what is wrong. A [Fallback] never replaces
+	// it. [Client.Check] finds wrong limits when the program starts.
 	ErrMisconfigured = errors.New("misconfigured")
 
 	// ErrLimited means that a limit or a block prevents the operation for longer than the caller can
@@ -47,7 +52,7 @@ var (
 	ErrLimited = errors.New("limited")
 )
 
-// The values of Error.Type.
+// The kinds of errors, as Observation.ErrorType has them.
 const (
 	typeBadLimit     = "bad_limit"
 	typeBadCost      = "bad_cost"
@@ -71,30 +76,19 @@ type Error struct {
 	// "unblock", "override", "override_end", "acquire", "renew", "release", "usage", "info" or "check".
 	Op string
 
-	// Type says what is wrong:
-	//   - "bad_limit": the server cannot parse the limit.
-	//   - "bad_cost": a cost is not an integer from 0 to 2^53.
-	//   - "bad_keys": there is no key, a key is empty or given twice, or the number of keys does not
-	//     match the limits.
-	//   - "bad_args": arguments contradict each other, for example two costs for three keys or an
-	//     OnceKey without an OnceTTL, or a duration or the id of a lease is out of range.
-	//   - "bad_state": a key stores a value that the library did not write, or one of another kind, such
-	//     as leases where the call needs counts.
-	//   - "no_policy": the library on the server has no policy of this name.
-	//   - "cross_slot": the keys of one call are in different hash slots of a cluster, or have different
-	//     hash tags in a call through a Ring.
-	//   - "not_deployed", "unavailable", "limited": see [ErrNotDeployed], [ErrUnavailable], [ErrLimited].
-	//   - "no_permission": the server denies this user the login, the function, a command within the
-	//     function, or the key. If it denies a command within the function, earlier commands of the
-	//     function remain in effect; the error from a call that writes is then also [ErrOutcomeUnknown].
-	//   - "bad_reply": the server sent a reply that the library never sends, or one that is too large to
-	//     be read. The function is not from this library, or not from this version, and its effect is
-	//     not known: the error from a call that writes is also [ErrOutcomeUnknown].
-	//   - "": the server's error is not known to this package.
-	Type string
-
 	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
-	// no error reply: the connection failed, or the reply was malformed.
+	// no error reply: the connection failed, or the reply was malformed. For an [ErrMisconfigured] it is
+	//   - "BADLIMIT": the server cannot parse the limit.
+	//   - "BADCOST": a cost is not an integer from 0 to 2^53.
+	//   - "BADKEYS": there is no key, a key is empty or given twice, or the number of keys does not match
+	//     the limits.
+	//   - "BADARGS": arguments contradict each other, for example two costs for three keys or an OnceKey
+	//     without an OnceTTL, or a duration or the id of a lease is out of range.
+	//   - "BADSTATE": a key stores a value that the library did not write, or one of another kind, such as
+	//     leases where the call needs counts.
+	//   - "NOPOLICY": the library on the server has no policy of this name.
+	//   - "CROSSSLOT": the keys of one call are in different hash slots of a cluster, or have different
+	//     hash tags in a call through a Ring.
 	Code string
 
 	// Keys are the keys of the call as sent, including the prefix. For an [ErrLimited], it is the key
@@ -116,6 +110,7 @@ type Error struct {
 	// the server's reply contains it.
 	Remedy string
 
+	kind     string // one of the constants above, or "" for a server's error that is not known
 	unknown  bool   // whether the error also matches ErrOutcomeUnknown
 	sentence string // the problem: the part of Error() after the operation and the keys
 }
@@ -143,11 +138,13 @@ func (e *Error) Error() string {
 // Unwrap returns the Err values that apply, and the cause.
 func (e *Error) Unwrap() []error {
 	all := make([]error, 0, 3)
-	switch e.Type {
+	switch e.kind {
 	case typeBadLimit, typeBadCost, typeBadKeys, typeBadArgs, typeBadState, typeNoPolicy, typeCrossSlot:
 		all = append(all, ErrMisconfigured)
 	case typeNotDeployed:
 		all = append(all, ErrNotDeployed)
+	case typeNoPermission:
+		all = append(all, ErrNoPermission)
 	case typeUnavailable:
 		all = append(all, ErrUnavailable)
 	case typeLimited:
@@ -162,7 +159,7 @@ func (e *Error) Unwrap() []error {
 	return all
 }
 
-// refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to types.
+// refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to kinds.
 var refusals = map[string]string{
 	"BADARGS":  typeBadArgs,
 	"BADLIMIT": typeBadLimit,
@@ -234,7 +231,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		_, unreadable = errors.AsType[*dialing.ReplyError](err)
 	}
 	if unreadable {
-		e.Type, e.sentence = typeBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
+		e.kind, e.sentence = typeBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
 		e.Remedy = "check that the address is that of a Redis or Valkey server"
 		e.doubt(written)
 		return e
@@ -255,13 +252,13 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial"
 	switch {
 	case undialled, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
-		e.Type = typeUnavailable
+		e.kind = typeUnavailable
 		e.sentence = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:
-		e.Type, e.unknown = typeUnavailable, true
+		e.kind, e.unknown = typeUnavailable, true
 		e.sentence = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
 	default:
-		e.Type = typeUnavailable
+		e.kind = typeUnavailable
 		e.sentence = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
 	return e
@@ -290,7 +287,7 @@ func lostAgain(ctx context.Context, first, last error, n int) error {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return &Error{
-		Op: e.Op, Keys: e.Keys, Err: err, Type: typeUnavailable, unknown: true,
+		Op: e.Op, Keys: e.Keys, Err: err, kind: typeUnavailable, unknown: true,
 		sentence: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
 	}
 }
@@ -321,7 +318,7 @@ func notSent(call *call, cause error) error {
 		return waitedInVain(call.keys, timeout)
 	}
 	return &Error{
-		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, Type: typeUnavailable,
+		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, kind: typeUnavailable,
 		sentence: fmt.Sprintf("not sent, because the context has ended (%v)", cause),
 	}
 }
@@ -330,7 +327,7 @@ func notSent(call *call, cause error) error {
 // code.
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), Type: refusals[code]}
+	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), kind: refusals[code]}
 }
 
 // sortReply classifies an error reply. writes is true if the call is not read-only.
@@ -339,7 +336,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.Code, _, _ = strings.Cut(own, " ")
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) && (strings.Contains(r.prefix, " ") || e.Code == r.prefix) {
-			e.Type, e.sentence, e.Remedy = r.kind, r.sentence+" ("+text+")", r.remedy
+			e.kind, e.sentence, e.Remedy = r.kind, r.sentence+" ("+text+")", r.remedy
 			if r.sentence == noCommand {
 				e.doubt(writes)
 			}
@@ -347,7 +344,7 @@ func (e *Error) sortReply(text string, writes bool) {
 		}
 	}
 	if isOwn {
-		e.Type, e.sentence = refusals[e.Code], own
+		e.kind, e.sentence = refusals[e.Code], own
 		return
 	}
 	e.sentence = "the server answered: " + text
@@ -366,7 +363,7 @@ func (e *Error) doubt(writes bool) {
 func badReply(op string, keys []string, want string, got any) *Error {
 	err := fmt.Errorf("%s returned %s, want %s", prefixOfFunctions+op, describe(got), want)
 	e := &Error{
-		Op: op, Keys: keys, Err: err, Type: typeBadReply, sentence: err.Error(),
+		Op: op, Keys: keys, Err: err, kind: typeBadReply, sentence: err.Error(),
 		Remedy: "check with Loader.Status whether the server has another library of this name",
 	}
 	e.doubt(op != "peek" && op != "usage" && op != "info")

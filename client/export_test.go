@@ -247,5 +247,9 @@ func ServerErrors() (notExecuted, unknown []string) {
 	return notExecuted, unknown
 }
 
+// Kind returns the kind of an error, and OfKind an error of this kind.
+func Kind(e *Error) string      { return e.kind }
+func OfKind(kind string) *Error { return &Error{kind: kind} }
+
 // ErrorType returns Observation.ErrorType for an error.
 func ErrorType(err error) string { return errorType(err) }

@@ -120,7 +120,7 @@ func (s *server) callHealer(ctx context.Context, node *breaker) (err error) {
 // notFound reports whether err means that the server does not have the library.
 func notFound(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Type == typeNotDeployed && e.Err != nil && e.Err.Error() == notFoundAny
+	return ok && e.kind == typeNotDeployed && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
 // unhealed adds why, the healer's error, to err, the error from a server without the library.

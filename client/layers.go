@@ -105,7 +105,7 @@ func (c *config) build(rdb redis.UniversalClient) *Client {
 	if c.observe.call != nil {
 		made.observers.next, made.takes = made.takes, made.observers
 	}
-	made.waits = newWaiter(made, made)
+	made.waits = newWaits(made, made)
 	return made
 }
 

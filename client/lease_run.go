@@ -174,7 +174,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, last *Result) error {
 // tooOld returns the error for a reply that does not say how long the lease is held.
 func (l *Lease) tooOld(verb string) error {
 	err := fmt.Errorf("%s did not return how long the lease is held", prefixOfFunctions+verb)
-	return &Error{Op: verb, Keys: l.keys, Err: err, Type: typeNotDeployed, sentence: fmt.Sprintf("the library on the server is too old for Run (%v)", err), Remedy: deployIt}
+	return &Error{Op: verb, Keys: l.keys, Err: err, kind: typeNotDeployed, sentence: fmt.Sprintf("the library on the server is too old for Run (%v)", err), Remedy: deployIt}
 }
 
 // lost returns the error for a lost lease. reason describes the loss. cause is the error that led to

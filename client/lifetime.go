@@ -165,7 +165,7 @@ var errClosed = errors.New("the client is closed")
 
 func afterClose(op string, keys []string) *Error {
 	return &Error{
-		Op: op, Keys: keys, Err: errClosed, Type: typeUnavailable,
+		Op: op, Keys: keys, Err: errClosed, kind: typeUnavailable,
 		sentence: "not sent, since the client is closed; Close it when nothing asks any more",
 	}
 }

@@ -32,7 +32,7 @@ type Observer struct {
 	// within about a second.
 	Breaker func(node, from, to string)
 
-	fallbacks *fallbackLog // used by LogTo
+	log *fallbackLog // used by LogTo
 }
 
 // Observation describes a completed call. It has no keys, and no limits except the names of
@@ -59,9 +59,10 @@ type Observation struct {
 	Source string // source of the decision, as in Result.Source; "server" if the call makes no decision, "" after an error
 	Err    error  // the error that the call returned, or the reason why no server decided (Result.Err)
 
-	// ErrorType is a short name for Err: the Type of an [Error], "canceled", "outcome_unknown" if the
-	// call was sent and its reply lost, even because of a timeout, "timeout" if the call was not sent,
-	// "other" if none applies, and "" if Err is nil.
+	// ErrorType is a short name for Err: "bad_limit", "bad_cost", "bad_keys", "bad_args",
+	// "bad_state", "no_policy", "cross_slot", "not_deployed", "no_permission", "bad_reply", "canceled",
+	// "unavailable", "outcome_unknown" if the call was sent and its reply lost, even because of a timeout,
+	// "timeout" if the call was not sent, "other" if none applies, and "" if Err is nil.
 	ErrorType string
 }
 
@@ -75,8 +76,8 @@ func WithObserver(o Observer) Option {
 		if o.Call != nil {
 			c.observe.call = append(c.observe.call, o.Call)
 		}
-		if o.fallbacks != nil {
-			c.log = o.fallbacks
+		if o.log != nil {
+			c.log = o.log
 		}
 		if o.Breaker != nil {
 			c.observe.breaker = append(c.observe.breaker, o.Breaker)
@@ -172,8 +173,8 @@ func errorType(err error) string {
 		return ""
 	case errors.Is(err, context.Canceled):
 		return "canceled"
-	case ok && e.Type != "" && e.Type != typeUnavailable && e.Type != typeLimited:
-		return e.Type
+	case ok && e.kind != "" && e.kind != typeUnavailable && e.kind != typeLimited:
+		return e.kind
 	case errors.Is(err, ErrOutcomeUnknown):
 		return "outcome_unknown"
 	case errors.Is(err, context.DeadlineExceeded):

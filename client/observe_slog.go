@@ -24,7 +24,7 @@ import (
 func LogTo(logger *slog.Logger) Observer {
 	logger = cmp.Or(logger, slog.Default())
 	l := &callLog{logger: logger}
-	return Observer{Call: l.call, Breaker: l.breaker, fallbacks: &fallbackLog{logger: logger}}
+	return Observer{Call: l.call, Breaker: l.breaker, log: &fallbackLog{logger: logger}}
 }
 
 type callLog struct {

@@ -367,8 +367,8 @@ func TestErrorType(t *testing.T) {
 		{errors.Join(client.ErrUnavailable, client.ErrOutcomeUnknown), "outcome_unknown"},
 		{errors.Join(client.ErrUnavailable, client.ErrOutcomeUnknown, context.DeadlineExceeded), "outcome_unknown"},
 		{client.ErrUnavailable, "unavailable"},
-		{errors.Join(&client.Error{Type: "bad_reply"}, client.ErrOutcomeUnknown), "bad_reply"},
-		{&client.Error{Type: "no_policy"}, "no_policy"},
+		{errors.Join(client.OfKind("bad_reply"), client.ErrOutcomeUnknown), "bad_reply"},
+		{client.OfKind("no_policy"), "no_policy"},
 		{io.EOF, "other"},
 	} {
 		if got := client.ErrorType(tt.err); got != tt.want {

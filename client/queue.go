@@ -207,7 +207,7 @@ type queued struct {
 // inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed
 // or the wait fails. A fallback can deny a call whose outcome is unknown. inTurn then repeats the
 // call only within t.within, because a repeated call could be charged again.
-func (in *Waiter) inTurn(ctx context.Context, t queued) (Result, error) {
+func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 	began, called := time.Now(), false
 	report := func(source string, err error) {
 		if !called { // otherwise, t.try has reported its calls

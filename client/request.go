@@ -93,6 +93,8 @@ type Request struct {
 	// Fallback selects the result of a Take of this request if no server decides. It replaces the
 	// client's Fallback.
 	Fallback Fallback
+
+	with *seat // the call's place in a TakeAll; nil: the call is made alone
 }
 
 // For returns a request for one key, with at most one cost: For("user:42", "100/m", 3). Without a cost,

@@ -122,5 +122,5 @@ func Denied(res Result, err error) error {
 	if res.Err != nil {
 		text += fmt.Sprintf(" (%v)", res.Err)
 	}
-	return &Error{Op: "take", Type: typeLimited, RetryAfter: res.RetryAfter, Err: res.Err, sentence: text}
+	return &Error{Op: "take", kind: typeLimited, RetryAfter: res.RetryAfter, Err: res.Err, sentence: text}
 }

@@ -46,7 +46,7 @@ func (s *server) Take(ctx context.Context, req Request) (Result, error) {
 
 // callOf returns the call that sends req as a take, peek or refund.
 func (s *server) callOf(verb string, req *Request) (call, error) {
-	call := call{verb: verb, keys: s.keys(req.keys(verb))}
+	call := call{verb: verb, keys: s.keys(req.keys(verb)), with: req.with}
 	switch {
 	case verb == "peek":
 		call.mode = readOnly
@@ -122,7 +122,7 @@ func (c *common) ready(ctx context.Context, call *call) error {
 // would send the call to the shard of the first key, and the other keys would be counted there too.
 func crossShard(call *call, key string) *Error {
 	e := refused(call.verb, call.keys, fmt.Errorf("CROSSSLOT the keys %q and %q may be on different shards of the Ring", call.keys[0], key))
-	e.Type, e.Remedy = typeCrossSlot, sameTag
+	e.kind, e.Remedy = typeCrossSlot, sameTag
 	return e
 }
 

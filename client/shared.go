@@ -64,8 +64,14 @@ func (s *server) send(ctx *bounded, gate, node *breaker, call *call) {
 	var written, done bool // written: a command that is not read-only may have been sent
 	if call.mode != readOnly && gate == node && s.sharesWith(node) {
 		defer node.trips.calls.Add(-1)
-		if node.trips.calls.Add(1) > s.shareAbove {
-			reply, written, err = s.sendShared(ctx, node, cmd)
+		t := call.with.join(node, cmd, ctx.deadline)
+		if node.trips.calls.Add(1) > s.shareAbove && t == nil {
+			if t = node.join(s, cmd, ctx.deadline); t == nil {
+				err, done = errClosed, true
+			}
+		}
+		if t != nil {
+			reply, written, err = t.await(ctx, cmd)
 			if done = !s.elsewhere(err); !done {
 				cmd = newCommand(ctx, call)
 				ctx.quiet = false
@@ -123,11 +129,8 @@ func (s *server) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply any, written bool, err error) {
-	t, ok := node.join(s, cmd, ctx.deadline)
-	if !ok {
-		return nil, false, errClosed
-	}
+// await waits for the reply to cmd, which is in t.
+func (t *roundTrip) await(ctx *bounded, cmd *command) (reply any, written bool, err error) {
 	select {
 	case <-t.done:
 		if reply, err = cmd.Result(); reply == nil && err == nil {
@@ -145,14 +148,14 @@ func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply an
 	return reply, written, err
 }
 
-// join adds a command to the next round trip. It returns false if the client is closed.
-func (b *breaker) join(s *server, cmd *command, deadline time.Time) (*roundTrip, bool) {
+// join adds a command to the next round trip. It returns nil if the client is closed.
+func (b *breaker) join(s *server, cmd *command, deadline time.Time) *roundTrip {
 	r := &b.trips
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running < mostConcurrent {
 		if !s.lifetime.run(func() { b.run(s) }) {
-			return nil, false
+			return nil
 		}
 		r.running++
 	}
@@ -162,11 +165,16 @@ func (b *breaker) join(s *server, cmd *command, deadline time.Time) (*roundTrip,
 		n++
 	}
 	t := r.waiting[n-1]
+	t.add(cmd, deadline)
+	return t
+}
+
+// add adds a command with the deadline of its call.
+func (t *roundTrip) add(cmd *command, deadline time.Time) {
 	t.cmds = append(t.cmds, cmd)
 	if deadline.After(t.deadline) {
 		t.deadline = deadline
 	}
-	return t, true
 }
 
 // run sends the waiting round trips, one after another.

@@ -10,7 +10,7 @@ import (
 
 // turn is a turn in the queue of a leaky_bucket, which a take has granted.
 type turn struct {
-	waiter *Waiter
+	waiter *waits
 	req    *Request
 	res    Result
 	act    time.Time // when the turn comes

@@ -12,10 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/layer"
 )
 
-// A Waiter waits until a [Limiter] allows. It adds an order: callers of one Waiter with the same keys
-// and limits are served in order of arrival. Make one with [NewWaiter]. A Waiter is safe for
-// concurrent use.
-type Waiter struct {
+// waits waits until a [Limiter] allows. It adds an order: callers of one of them with the same keys and
+// limits are served in order of arrival, and the first of them calls the Limiter.
+type waits struct {
 	*common  // of the Client beneath the Limiter, or of no Client
 	limiter  Limiter
 	refunder interface { // nil: units cannot be given back
@@ -27,23 +26,25 @@ type Waiter struct {
 	turns     turns  // their turns under a leaky_bucket
 }
 
-// NewWaiter returns a Waiter for limiter. If limiter is a [*Client], it is the Waiter of
-// [Client.Wait], so all callers of the Client are served in one order. Closing the Client beneath
-// limiter ends the waits.
-func NewWaiter(limiter Limiter) (*Waiter, error) {
+// WaitOn returns a function that waits until limiter allows a request, as [Client.Wait] does. Callers of
+// the function with the same keys and limits are served in order of arrival. If limiter is a [*Client],
+// they are in the order of its Wait. Closing the Client beneath limiter ends the waits. If a turn in the
+// queue of a leaky_bucket cannot be given back, because no layer has a method Refund(context.Context,
+// Request) (Result, error), the error says so.
+func WaitOn(limiter Limiter) (wait func(ctx context.Context, req Request) error, err error) {
 	if err := layer.Given(limiter); err != nil {
-		return nil, fmt.Errorf("ratelimit: client.NewWaiter: %w", err)
+		return nil, fmt.Errorf("ratelimit: client.WaitOn: %w", err)
 	}
 	if c, ok := limiter.(*Client); ok {
-		return c.waits, nil
+		return c.Wait, nil
 	}
 	c, _ := layer.Beneath[*Client](limiter)
-	return newWaiter(limiter, c), nil
+	return newWaits(limiter, c).wait, nil
 }
 
-// newWaiter returns a Waiter for limiter. c is the Client beneath it, or nil.
-func newWaiter(limiter Limiter, c *Client) *Waiter {
-	w := &Waiter{limiter: limiter, queues: queues{byName: map[string]*queue{}}, turns: turns{newTable[string, keptTurn](mostKeys)}}
+// newWaits returns the waits for limiter. c is the Client beneath it, or nil.
+func newWaits(limiter Limiter, c *Client) *waits {
+	w := &waits{limiter: limiter, queues: queues{byName: map[string]*queue{}}, turns: turns{newTable[string, keptTurn](mostKeys)}}
 	w.refunder, _ = layer.Beneath[interface {
 		Refund(context.Context, Request) (Result, error)
 	}](limiter)
@@ -84,12 +85,9 @@ func newWaiter(limiter Limiter, c *Client) *Waiter {
 // repeats the request gets the same turn. This Client knows when the turn comes. Another Client, for
 // example after a restart, cannot know how old the reply is: there, the turn comes later, as if the
 // first reply to that Client were new.
-func (c *Client) Wait(ctx context.Context, req Request) error { return c.waits.Wait(ctx, req) }
+func (c *Client) Wait(ctx context.Context, req Request) error { return c.waits.wait(ctx, req) }
 
-// Wait waits as [Client.Wait] does. If a turn in the queue of a leaky_bucket cannot be given back,
-// because the Limiter has no method Refund(context.Context, Request) (Result, error) and wraps none
-// that has, the error says so.
-func (w *Waiter) Wait(ctx context.Context, req Request) error {
+func (w *waits) wait(ctx context.Context, req Request) error {
 	keys := w.keys(req.Keys)
 	err := req.check()
 	if err == nil && req.UpTo {
@@ -181,12 +179,12 @@ func limited(op, key string, wait time.Duration, cause error, text string) *Erro
 	if cause != nil {
 		text += " (" + cause.Error() + ")"
 	}
-	return &Error{Op: op, Type: typeLimited, Keys: []string{key}, RetryAfter: wait, Err: cause, sentence: text}
+	return &Error{Op: op, kind: typeLimited, Keys: []string{key}, RetryAfter: wait, Err: cause, sentence: text}
 }
 
 // limitedTake returns the error for a caller that got no units for req. index is the number of the
 // key that denied, from 1, or 0 if unknown.
-func (w *Waiter) limitedTake(req *Request, index int, wait time.Duration, cause error) *Error {
+func (w *waits) limitedTake(req *Request, index int, wait time.Duration, cause error) *Error {
 	text, units := "", req.wanted()
 	switch {
 	case errors.Is(cause, ErrOutcomeUnknown):
@@ -208,7 +206,7 @@ func (w *Waiter) limitedTake(req *Request, index int, wait time.Duration, cause 
 
 // keyOf returns the key of req with this number, from 1, or the first one if index is 0 or no number
 // of a key.
-func (w *Waiter) keyOf(req *Request, index int) string {
+func (w *waits) keyOf(req *Request, index int) string {
 	if index < 1 || index > len(req.Keys) {
 		index = 1
 	}

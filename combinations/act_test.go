@@ -192,7 +192,7 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 	switch st.verb {
 	case "take":
 		switch {
-		case plain && len(req.Costs) == 1:
+		case plain && !req.UpTo && len(req.Costs) == 1:
 			o.res, o.err = c.AllowN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
 		case plain && !req.UpTo:
 			o.res, o.err = c.Allow(ctx, req.Keys[0], req.Limits[0])

@@ -74,7 +74,7 @@ func TestCombinations(t *testing.T) {
 			broken = true // from now on, rapid shrinks the plan
 			rt.Fatalf("%s: %s\n%s", v.rule, v.text, w.log.String())
 		}
-		if tries++; hit || tries == 5 { // a pair may fail to meet, for example if a key is blocked
+		if tries++; hit || tries == 10 { // a pair may fail to meet, for example if a key is blocked
 			next, tries = next+1, 0
 		}
 	})

@@ -51,8 +51,8 @@ type step struct {
 	plantIn, plants string   // a key that gets a foreign value before the step, and its kind
 	beforeLast      bool     // whether that concerns the last key, and not the first
 	before          []string // what another process does before the step
-	lateFaults      []fault // for the second call of a handle
-	faultsAgain     bool    // whether lateFaults also affect the third call
+	lateFaults      []fault  // for the second call of a handle
+	faultsAgain     bool     // whether lateFaults also affect the third call
 }
 
 type faultKind int

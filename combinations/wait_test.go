@@ -38,7 +38,7 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 			s.broke("a wait ends with its context", "it took %v, patience %v: %v", o.at, st.patience, o.err)
 		}
 		var limited *client.Error
-		if errors.As(o.err, &limited) && limited.Type == "limited" && limited.RetryAfter == client.Never && !s.neverFits(req) {
+		if errors.Is(o.err, client.ErrLimited) && errors.As(o.err, &limited) && limited.RetryAfter == client.Never && !s.neverFits(req) {
 			s.broke("Never is true", "%v, but the limits have room for it", o.err)
 		}
 	}

@@ -19,14 +19,14 @@ func TestErrorsOfBadCalls(t *testing.T) {
 		loadLibrary(ctx, t, b)
 		for _, tt := range []struct {
 			words []any
-			class string // the error's Type
+			class error
 		}{
-			{[]any{"FCALL", "ratelimit_take"}, "bad_args"},
-			{[]any{"FCALL", "ratelimit_take", "x", "k", "5/m"}, "bad_args"},
-			{[]any{"FCALL", "ratelimit_take", "3", "k", "5/m"}, "bad_args"},
-			{[]any{"FCALL", "ratelimit_take", "-1", "k", "5/m"}, "bad_args"},
-			{[]any{"FCALL_RO", "ratelimit_take", "1", "k", "5/m"}, "not_deployed"},
-			{[]any{"FCALL", "ratelimit_other", "1", "k", "5/m"}, "not_deployed"},
+			{[]any{"FCALL", "ratelimit_take"}, client.ErrMisconfigured},
+			{[]any{"FCALL", "ratelimit_take", "x", "k", "5/m"}, client.ErrMisconfigured},
+			{[]any{"FCALL", "ratelimit_take", "3", "k", "5/m"}, client.ErrMisconfigured},
+			{[]any{"FCALL", "ratelimit_take", "-1", "k", "5/m"}, client.ErrMisconfigured},
+			{[]any{"FCALL_RO", "ratelimit_take", "1", "k", "5/m"}, client.ErrNotDeployed},
+			{[]any{"FCALL", "ratelimit_other", "1", "k", "5/m"}, client.ErrNotDeployed},
 		} {
 			node := nodeOfVectors(ctx, t, b)
 			rdb := redis.NewClient(&redis.Options{Addr: node.Options().Addr, ContextTimeoutEnabled: true})
@@ -34,17 +34,17 @@ func TestErrorsOfBadCalls(t *testing.T) {
 			rdb.AddHook(sendsInstead(tt.words))
 			c := newLimiter(t, rdb)
 			_, err := c.Allow(ctx, "k", "5/m")
-			if typeOf(err) != tt.class || errors.Is(err, client.ErrOutcomeUnknown) {
+			if !errors.Is(err, tt.class) || errors.Is(err, client.ErrOutcomeUnknown) {
 				t.Errorf("%v: %v, want %v", tt.words, err, tt.class)
 			}
 		}
 	})
 }
 
-// typeOf returns the Type of an error of the client, or "".
-func typeOf(err error) string {
+// codeOf returns the Code of an error of the client, or "".
+func codeOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return e.Type
+		return e.Code
 	}
 	return ""
 }

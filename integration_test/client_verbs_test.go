@@ -68,7 +68,7 @@ func holds(v verbs, key string) {
 	}()
 	<-running
 	var e *client.Error
-	if err := second.Run(v.ctx, func(context.Context) error { return errors.New("it ran") }); !errors.As(err, &e) || e.Type != "limited" || !within(e.RetryAfter, time.Hour) {
+	if err := second.Run(v.ctx, func(context.Context) error { return errors.New("it ran") }); !errors.Is(err, client.ErrLimited) || !errors.As(err, &e) || !within(e.RetryAfter, time.Hour) {
 		v.Errorf("%s: %v", key, err)
 	}
 	waited := make(chan error, 1)
@@ -123,7 +123,7 @@ func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)
 	}
-	if err := v.Check(v.ctx, "@calc", "@none"); typeOf(err) != "no_policy" {
+	if err := v.Check(v.ctx, "@calc", "@none"); codeOf(err) != "NOPOLICY" {
 		v.Error(err)
 	}
 	primaries := primariesOf(v.ctx, v.T, v.Backend)

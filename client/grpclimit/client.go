@@ -190,7 +190,7 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 		return notMade{err, status.FromContextError(ctx.Err())}
 	case errors.Is(err, client.ErrMisconfigured):
 		return notMade{err, status.New(codes.Internal, err.Error())}
-	case !errors.As(err, &limited), limited.Type != "limited", errors.Is(err, client.ErrOutcomeUnknown):
+	case !errors.Is(err, client.ErrLimited), !errors.As(err, &limited), errors.Is(err, client.ErrOutcomeUnknown):
 		return notMade{err, status.New(codes.Unavailable, err.Error())}
 	case limited.RetryAfter == client.Never:
 		return notMade{err, status.New(codes.ResourceExhausted, err.Error())}

@@ -238,7 +238,7 @@ func TestClientChange(t *testing.T) {
 
 func TestNewClientRefuses(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	if _, err := grpclimit.NewClient(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the client is nil") {
+	if _, err := grpclimit.NewClient(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the limiter is nil") {
 		t.Errorf("error %v", err)
 	}
 	for want, opt := range map[string]grpclimit.ClientOption{

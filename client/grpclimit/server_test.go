@@ -122,7 +122,7 @@ func TestServerWithoutDecision(t *testing.T) {
 				heard = append(heard, err)
 			}))
 			checkStatus(t, call(t.Context(), start(t, &service{}, newServer(t, limiter, tt.limit, opts...))), tt.code, tt.after)
-			if len(heard) != 1 || limitertest.TypeOf(heard[0]) != "bad_limit" && !errors.Is(heard[0], client.ErrUnavailable) {
+			if len(heard) != 1 || limitertest.CodeOf(heard[0]) != "BADLIMIT" && !errors.Is(heard[0], client.ErrUnavailable) {
 				t.Errorf("OnError heard %v, want one error of the client", heard)
 			}
 		})
@@ -138,7 +138,7 @@ func TestMisconfigured(t *testing.T) {
 		want  error
 		code  codes.Code
 	}{
-		{"100/m", nil, codes.OK}, {"3/min", limitertest.Typed("bad_limit"), codes.Internal}, {"@fre", limitertest.Typed("no_policy"), codes.Internal},
+		{"100/m", nil, codes.OK}, {"3/min", limitertest.Code("BADLIMIT"), codes.Internal}, {"@fre", limitertest.Code("NOPOLICY"), codes.Internal},
 	} {
 		server := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", tt.limit, grpclimit.Peer(), grpclimit.RefuseMisconfigured()))
 		if err := server.Check(t.Context()); !limitertest.Is(err, tt.want) {
@@ -173,7 +173,7 @@ func TestNewServerRefuses(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	peer := grpclimit.Peer()
 	for want, make := range map[string]func() (*grpclimit.Server, error){
-		"the client is nil":    func() (*grpclimit.Server, error) { return grpclimit.NewServer(nil, "api", "1/m", peer) },
+		"the limiter is nil":    func() (*grpclimit.Server, error) { return grpclimit.NewServer(nil, "api", "1/m", peer) },
 		"the name is empty":    func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "", "1/m", peer) },
 		"the limit is empty":   func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "api", "", peer) },
 		"is the zero Key":      func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "api", "1/m", grpclimit.Key{}) },

@@ -387,7 +387,7 @@ func TestNewRefuses(t *testing.T) {
 		opt     httpcall.Option
 		want    string
 	}{
-		{nil, "a", "1/s", httpcall.WithRetries(1), "the client is nil; make one with client.New or client.Open"},
+		{nil, "a", "1/s", httpcall.WithRetries(1), "the limiter is a nil *client.Client; make one with client.Open or client.New"},
 		{limiter, "", "1/s", httpcall.WithRetries(1), "the name is empty; give what is limited or called, such as api or partner"},
 		{limiter, "a", "", httpcall.WithRetries(1), "the limit is empty; give one such as 100/m"},
 		{limiter, "a", "1/s", nil, "an option is nil; leave it out"},
@@ -409,7 +409,7 @@ func TestNewRefuses(t *testing.T) {
 // Check returns an error for an invalid limit and for a policy that is not deployed.
 func TestCheck(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
-	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": limitertest.Typed("bad_limit"), "@fre": limitertest.Typed("no_policy")} {
+	for limit, want := range map[client.Limit]error{"100/m": nil, "3/min": limitertest.Code("BADLIMIT"), "@fre": limitertest.Code("NOPOLICY")} {
 		transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", limit))
 		if err := transport.Check(t.Context()); !limitertest.Is(err, want) {
 			t.Errorf("%s: %v, want %v", limit, err, want)

@@ -72,7 +72,7 @@ func TestRefuses(t *testing.T) {
 		cause error
 		text  string
 	}{
-		{"at once", []httpcall.Option{httpcall.WithLongestWait(0)}, 0, 1, 30 * time.Second, nil, `ratelimit: "partner|api.example.com": 1 of "2/m" would have to be waited for, 30s at least; nothing was taken`},
+		{"at once", []httpcall.Option{httpcall.WithLongestWait(0)}, 0, 1, 30 * time.Second, nil, `ratelimit: take "partner|api.example.com": 1 of "2/m" would have to be waited for, 30s at least; nothing was taken`},
 		{"beyond the longest wait", []httpcall.Option{httpcall.WithLongestWait(29 * time.Second)}, 0, 1, 30 * time.Second, nil, "30s at least"},
 		{"beyond the deadline", nil, 20 * time.Second, 1, 30 * time.Second, context.DeadlineExceeded, "allow more time (context deadline exceeded)"},
 		{"never", nil, time.Hour, 3, client.Never, nil, `3 of "2/m" is more than the limit ever holds`},

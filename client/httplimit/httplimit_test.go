@@ -168,7 +168,7 @@ func TestWithoutADecision(t *testing.T) {
 	refusing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note, httplimit.RefuseOnError(1500*time.Millisecond))
 	wrong := newHandler(t, limiter, "100/x", httplimit.Address(), ok, note)
 	checkStatus(t, serve(wrong, get("/")), http.StatusOK)
-	if len(found) != 1 || limitertest.TypeOf(found[0]) != "bad_limit" {
+	if len(found) != 1 || limitertest.CodeOf(found[0]) != "BADLIMIT" {
 		t.Errorf("of a wrong limit: %v", found)
 	}
 
@@ -241,12 +241,12 @@ func TestMisconfigured(t *testing.T) {
 		{"100/d", nil, nil, ""},
 		{"@free", nil, nil, ""},
 		{"@two", []httplimit.Option{second}, nil, ""},
-		{"@two", nil, limitertest.Typed("bad_keys"), "BADKEYS"},
-		{"@fre", nil, limitertest.Typed("no_policy"), "the library has no policy @fre, it has @free, @jobs, @two; deploy a build that has it"},
-		{"3/min", nil, limitertest.Typed("bad_limit"), `BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d`},
-		{"concurrency 2 lease=9s", nil, limitertest.Typed("bad_limit"), "concurrency is for ratelimit_acquire"},
-		{"@jobs", nil, limitertest.Typed("bad_limit"), "concurrency is for ratelimit_acquire"},
-		{"100/d", []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "x", Limit: "5/y", Quota: 5, Window: time.Hour})}, limitertest.Typed("bad_limit"), `"5/y"`},
+		{"@two", nil, limitertest.Code("BADKEYS"), "BADKEYS"},
+		{"@fre", nil, limitertest.Code("NOPOLICY"), "the library has no policy @fre, it has @free, @jobs, @two; deploy a build that has it"},
+		{"3/min", nil, limitertest.Code("BADLIMIT"), `BADLIMIT "3/min": the unit of the period "min" is none of ms, s, m, h, d`},
+		{"concurrency 2 lease=9s", nil, limitertest.Code("BADLIMIT"), "concurrency is for ratelimit_acquire"},
+		{"@jobs", nil, limitertest.Code("BADLIMIT"), "concurrency is for ratelimit_acquire"},
+		{"100/d", []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "x", Limit: "5/y", Quota: 5, Window: time.Hour})}, limitertest.Code("BADLIMIT"), `"5/y"`},
 	} {
 		middleware := make(tt.limit, tt.opts...)
 		err := middleware.Check(t.Context())

@@ -171,7 +171,7 @@ func TestNewRefuses(t *testing.T) {
 		opts    []httplimit.Option
 		want    string
 	}{
-		{nil, "api", "1/s", key, nil, "the client is nil; make one with client.New or client.Open"},
+		{nil, "api", "1/s", key, nil, "the limiter is a nil *client.Client; make one with client.Open or client.New"},
 		{limiter, "api", "", key, nil, "the limit is empty; give one such as 100/m"},
 		{limiter, "", "1/s", key, nil, "the name is empty; give what is limited or called, such as api or partner"},
 		{limiter, strings.Repeat("x", 130), "1/s", key, nil, "has 130 bytes; give 1 to 129"},

@@ -153,7 +153,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	}
 	// Report a call that was not sent because the breaker was open.
 	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed", Source: "policy",
-		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
+		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState), ErrorType: "unavailable"})
 	check(t, tel.points(t),
 		"ratelimit.client.decisions{error.type=unavailable ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=policy} 6",
 		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=unavailable} 5",
@@ -212,7 +212,7 @@ func TestPolicy(t *testing.T) {
 // A call that makes no decision is not counted as a decision, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
-	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: "error", Err: client.ErrUnavailable})
+	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: "error", Err: client.ErrUnavailable, ErrorType: "unavailable"})
 	check(t, tel.points(t), "db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis error.type=unavailable} 1")
 }
 

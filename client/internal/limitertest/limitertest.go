@@ -37,30 +37,30 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// TypeOf returns the Type of a [client.Error] in err, or "".
-func TypeOf(err error) string {
+// CodeOf returns the Code of a [client.Error] in err, or "".
+func CodeOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return e.Type
+		return e.Code
 	}
 	return ""
 }
 
-// Typed stands for an error with this Type in the tables of tests.
-type Typed string
+// Code stands for an error with this Code in the tables of tests.
+type Code string
 
-func (t Typed) Error() string { return string(t) }
+func (c Code) Error() string { return string(c) }
 
-// Is is [errors.Is], and also matches an error against a Typed.
+// Is is [errors.Is], and also matches an error against a Code.
 func Is(err, class error) bool {
-	if t, ok := class.(Typed); ok {
-		return TypeOf(err) == string(t)
+	if c, ok := class.(Code); ok {
+		return CodeOf(err) == string(c)
 	}
 	return errors.Is(err, class)
 }
 
 // AsLimited is errors.As for a [client.ErrLimited].
 func AsLimited(err error, e **client.Error) bool {
-	return errors.As(err, e) && (*e).Type == "limited"
+	return errors.Is(err, client.ErrLimited) && errors.As(err, e)
 }
 
 // Example returns a client for a server with the library. The server's clock is stopped.

@@ -17,7 +17,7 @@ import (
 type Calls[C any] struct {
 	adapter.Requests[C]
 	OnError     func(C, error) // called if a key could not be blocked
-	waiter      *client.Waiter
+	waitFor     func(context.Context, client.Request) error
 	wait, block time.Duration
 }
 
@@ -34,7 +34,7 @@ func New[C any](limiter client.Limiter, name string, limit client.Limit, empty s
 // Given is Requests.Given, and makes c ready to wait.
 func (c *Calls[C]) Given() (err error) {
 	if err = c.Requests.Given(); err == nil {
-		c.waiter, err = client.NewWaiter(c.Limiter)
+		c.waitFor, err = client.WaitOn(c.Limiter)
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time
 		return nil
 	}
 	req.WaitUntil = until
-	return c.waiter.Wait(ctx, req)
+	return c.waitFor(ctx, req)
 }
 
 // Block blocks the keys of req for d or c.block, whichever is shorter.

@@ -167,7 +167,7 @@ func describe(err error) problem.Problem {
 	}
 	p.Reason = cmp.Or(call.Code, p.Reason)
 	switch {
-	case call.Type == "no_policy":
+	case call.Code == "NOPOLICY":
 		p.Status = http.StatusNotFound
 	case errors.Is(err, client.ErrNotDeployed):
 		p.Reason = "NOTDEPLOYED"

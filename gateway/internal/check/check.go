@@ -106,7 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Problem {
 	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
-	if remedy.Type(err) == "no_policy" {
+	if remedy.Code(err) == "NOPOLICY" {
 		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
 	}
 	if call, ok := errors.AsType[*client.Error](err); ok {
@@ -135,7 +135,7 @@ func (r *recorder) Write(text []byte) (int, error) {
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	err := r.outcome.err
-	r.held = remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_keys" || remedy.Type(err) == "bad_limit"
+	r.held = remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT"
 	if r.held {
 		return
 	}

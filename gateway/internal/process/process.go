@@ -252,7 +252,7 @@ func (g *Gateway) lookUp(ctx context.Context) {
 	for _, policy := range config.Policies() {
 		_, err := g.limiter.Peek(ctx, client.For("|", policy, 0))
 		switch {
-		case remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_keys" || remedy.Type(err) == "bad_limit":
+		case remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT":
 			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
 		case err != nil: // for example, because the user may not use this key
 			g.options.Log.Warn("a rule in the files was not checked", "limit", policy, "error", remedy.For(err))

@@ -29,7 +29,7 @@ func For(err error) error {
 		copied.Remedy = "deploy it with ratelimit deploy, or start the gateway with --deploy"
 	case call.Code == "NOAUTH":
 		copied.Remedy = "write redis://:PASSWORD@host:port in REDIS_URL"
-	case call.Type == "no_permission" && call.Code != "WRONGPASS":
+	case errors.Is(err, client.ErrNoPermission) && call.Code != "WRONGPASS":
 		if slices.Contains(operators, call.Op) {
 			kind = "operator"
 		}
@@ -49,11 +49,11 @@ func Cut(text string) string {
 	return text
 }
 
-// Type returns the Type of an error from package client, such as "no_policy", or "" if err is another
-// error.
-func Type(err error) string {
-	if call, ok := errors.AsType[*client.Error](err); ok {
-		return call.Type
+// Code returns the Code of an error of package client, such as "NOPOLICY", if no retry helps against it.
+// For any other error it returns "".
+func Code(err error) string {
+	if call, ok := errors.AsType[*client.Error](err); ok && errors.Is(err, client.ErrMisconfigured) {
+		return call.Code
 	}
 	return ""
 }

@@ -50,7 +50,7 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 // wrong reports whether a call failed because of its limits, for example because a server lacks the
 // policy. A client may be able to choose a policy's name, with a header.
 func wrong(err error) bool {
-	return remedy.Type(err) == "no_policy" || remedy.Type(err) == "bad_limit" || remedy.Type(err) == "bad_keys"
+	return remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADLIMIT" || remedy.Code(err) == "BADKEYS"
 }
 
 // right returns the questions of a list whose limits are not wrong, and the first error of the others.
@@ -79,7 +79,7 @@ func (s *Server) group(ctx context.Context, list []*question) (rest []*question,
 	}
 	allowed, err := s.takeAll(ctx, list)
 	switch {
-	case remedy.Type(err) == "cross_slot":
+	case remedy.Code(err) == "CROSSSLOT":
 		s.clustered.Store(true)
 		return list, nil
 	case wrong(err):

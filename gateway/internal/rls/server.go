@@ -107,7 +107,7 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 	defer cancel()
 	if err := s.decide(ctx, list); err != nil {
 		for i := range list {
-			if remedy.Type(err) == "no_policy" && list[i].together && !list[i].decided {
+			if remedy.Code(err) == "NOPOLICY" && list[i].together && !list[i].decided {
 				list[i].label = unknown // not the name in the request, because a flood of requests could contain many names
 			}
 		}
@@ -164,7 +164,7 @@ func (s *Server) bounded(ctx context.Context, began time.Time) (context.Context,
 // treats all codes but OK alike.
 func refusal(err error) error {
 	code := codes.Unavailable
-	if remedy.Type(err) == "bad_args" || remedy.Type(err) == "bad_limit" || remedy.Type(err) == "bad_cost" || remedy.Type(err) == "bad_keys" {
+	if remedy.Code(err) == "BADARGS" || remedy.Code(err) == "BADLIMIT" || remedy.Code(err) == "BADCOST" || remedy.Code(err) == "BADKEYS" {
 		code = codes.InvalidArgument
 	}
 	return status.Error(code, remedy.For(err).Error())

@@ -18,18 +18,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
-// errorType stands for the errors of package client with this Type.
-type errorType string
+// errBadReply stands for errors of a reply that is not the library's.
+var errBadReply = errors.New("bad reply")
 
-func (t errorType) Error() string { return string(t) }
-
-func is(err, class error) bool {
-	t, ok := class.(errorType)
-	if !ok {
-		return errors.Is(err, class)
-	}
+// badReply reports whether err is an error about a reply that is neither a decision nor an error.
+func badReply(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
-	return ok && e.Type == string(t)
+	return ok && e.Code == "" && e.Remedy != "" && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrNotDeployed)
 }
 
 // hints lists advice for users of the command, by the error's class and the server's error code. An
@@ -42,10 +37,10 @@ var hints = []struct {
 	hint  string
 }{
 	{client.ErrNotDeployed, "", "load it with: $deploy"},
-	{errorType("no_permission"), "NOAUTH", "$password"},
-	{errorType("no_permission"), "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{client.ErrNoPermission, "NOAUTH", "$password"},
+	{client.ErrNoPermission, "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
 	{client.ErrUnavailable, "MOVED ASK", "write redis+cluster:// in place of redis://"},
-	{errorType("bad_reply"), "", "find out what runs there with: $status"},
+	{errBadReply, "", "find out what runs there with: $status"},
 
 	{nodes.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
 	{nodes.ErrNoPermission, "NOAUTH", "$password"},
@@ -77,7 +72,7 @@ func (a *app) hint(err error) string {
 		code = node.Code
 	}
 	for _, h := range hints {
-		if (h.codes == "" || slices.Contains(strings.Fields(h.codes), code)) && is(err, h.class) {
+		if (h.codes == "" || slices.Contains(strings.Fields(h.codes), code)) && (errors.Is(err, h.class) || h.class == errBadReply && badReply(err)) {
 			return a.expand(h.hint, node)
 		}
 	}
