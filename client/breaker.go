@@ -47,7 +47,7 @@ type breaker struct {
 	key  string // a key that the node held when the breaker was made; "" if unknown
 	all  *breakers
 
-	gate   atomic.Pointer[gobreaker.TwoStepCircuitBreaker[any]]
+	gate   atomic.Pointer[gobreaker.CircuitBreaker[any]]
 	open   atomic.Bool           // open or half-open
 	probed atomic.Int64          // when the last probe was sent, in Unix nanoseconds
 	named  atomic.Int64          // when a redirection last named the node, in Unix nanoseconds
@@ -145,59 +145,52 @@ func (s *server) through(ctx *bounded, call *call) (any, error) {
 		return ctx.sent.reply, ctx.sent.err
 	}
 	for gate := node; ; gate = ctx.sent.at {
-		count, ok := gate.enter()
-		if !ok {
+		passed := gate.execute(func() (any, error) {
+			s.send(ctx, gate, node, call)
+			switch {
+			case ctx.sent.at == gate:
+				return nil, s.breakerError(ctx, gate, ctx.sent.err)
+			case gate == node: // it replied with the redirection
+				return nil, s.breakerError(ctx, gate, nil)
+			}
+			return nil, errSaysNothing
+		})
+		at := ctx.sent.at
+		switch {
+		case !passed:
 			s.reload(ctx) // the keys may be on another node by now
 			ctx.sent.at = gate
 			return nil, gate.openError(call)
-		}
-		s.send(ctx, gate, node, call)
-		at, err := ctx.sent.at, ctx.sent.err
-		switch {
-		case at == gate:
-			count(s.breakerError(ctx, gate, err))
-		case gate == node: // it replied with the redirection
-			count(s.breakerError(ctx, gate, nil))
-		default:
-			count(errSaysNothing)
-		}
-		gate.changes.tell()
-		switch {
 		case !ctx.sent.stopped:
 			if at != gate {
-				if count, ok := at.enter(); ok {
-					count(s.breakerError(ctx, at, err))
-					at.changes.tell()
-				}
+				at.execute(func() (any, error) { return nil, s.breakerError(ctx, at, ctx.sent.err) })
 			}
-			return ctx.sent.reply, err
+			return ctx.sent.reply, ctx.sent.err
 		case gate != node:
 			return nil, at.openError(call)
 		}
 	}
 }
 
-// enter returns a function to which the caller of a call gives its error, as breakerError returns
-// it. It returns false if the node is left alone.
-func (b *breaker) enter() (count func(error), ok bool) {
+// execute calls send, unless the node is left alone. It reports whether it did. send returns the
+// error to count; see breakerError.
+func (b *breaker) execute(send func() (any, error)) bool {
+	defer b.changes.tell()
 	gate := b.gate.Load()
-	count, err := gate.Allow()
-	switch err {
-	case nil:
-		return count, true
+	switch _, err := gate.Execute(send); err {
+	case gobreaker.ErrOpenState:
+		return false
 	case gobreaker.ErrTooManyRequests: // a probe waits for its reply
 		last := b.probed.Load()
 		now := time.Now().UnixNano()
-		if now-last >= int64(probeFor) && b.probed.CompareAndSwap(last, now) {
-			return func(err error) {
-				if replied(err) {
-					b.changes.shut(gate)
-				}
-			}, true
+		if now-last < int64(probeFor) || !b.probed.CompareAndSwap(last, now) {
+			return false
+		}
+		if _, err := send(); replied(err) {
+			b.changes.shut(gate)
 		}
 	}
-	b.changes.tell()
-	return nil, false
+	return true
 }
 
 const sweepEvery = time.Second

@@ -32,9 +32,9 @@ func (c *changes) init(b *breaker) {
 }
 
 // newGate returns a closed circuit breaker of gobreaker.
-func (c *changes) newGate() *gobreaker.TwoStepCircuitBreaker[any] {
-	var gate *gobreaker.TwoStepCircuitBreaker[any]
-	gate = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+func (c *changes) newGate() *gobreaker.CircuitBreaker[any] {
+	var gate *gobreaker.CircuitBreaker[any]
+	gate = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      openFor,
 		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
@@ -73,7 +73,7 @@ func (c *changes) set(to gobreaker.State) {
 }
 
 // shut closes the breaker, although a probe that gate let pass still waits for its reply.
-func (c *changes) shut(gate *gobreaker.TwoStepCircuitBreaker[any]) {
+func (c *changes) shut(gate *gobreaker.CircuitBreaker[any]) {
 	func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -111,7 +111,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Wait":            func() error { return c.Wait(ctx, client.For(key, perDay)) },
 		"Estimate":        func() error { return second(c.Estimate(ctx, req)) },
 		"Take":            func() error { return second(c.Take(ctx, req)) },
-		"TakeAll":         func() error { return second(c.TakeAll(ctx, req, once)) },
+		"TakeAll":         func() error { return second(c.TakeAll(ctx, req)) },
 		"Take with a key": func() error { return second(c.Take(ctx, once)) },
 		"Peek":            func() error { return second(c.Peek(ctx, client.For(key, perDay))) },
 		"Refund":          func() error { return second(c.Refund(ctx, req)) },

@@ -217,7 +217,7 @@ func TestTakeAll(t *testing.T) {
 	var trips, commands atomic.Int64
 	s.rdb.AddHook(pipelines{&trips, &commands})
 	c := s.client(t, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second))
-	must[client.Result](t)(c.Allow(t.Context(), "first", "5/m")) // go-redis greets the server with pipelines
+	must[[]client.Result](t)(c.TakeAll(t.Context(), client.For("first", "5/m"))) // go-redis greets the server with a pipeline
 	trips.Store(0)
 	commands.Store(0)
 	results, err := c.TakeAll(t.Context(), client.For("a", "5/m"), client.For("a", "5/m", 4), client.For("b", "nonsense"), client.For("a", "5/m", 9))

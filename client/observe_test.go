@@ -199,7 +199,7 @@ func TestObserverHearsOfRefusedCalls(t *testing.T) {
 				rdb.lines = nil
 				continue
 			}
-			if err == nil || len(h.calls) != 1 || h.calls[0].Err != err || h.calls[0].Outcome != "error" && h.calls[0].Outcome != "misconfigured" {
+			if err == nil || len(h.calls) != 1 || !errors.Is(err, h.calls[0].Err) || h.calls[0].Outcome != "error" && h.calls[0].Outcome != "misconfigured" {
 				t.Errorf("%s, %s: told of %+v, want one call with the error %v", tt.name, verb, h.calls, err)
 			}
 		}

@@ -173,7 +173,7 @@ func TestNewServerRefuses(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	peer := grpclimit.Peer()
 	for want, make := range map[string]func() (*grpclimit.Server, error){
-		"the limiter is nil":    func() (*grpclimit.Server, error) { return grpclimit.NewServer(nil, "api", "1/m", peer) },
+		"the limiter is nil":   func() (*grpclimit.Server, error) { return grpclimit.NewServer(nil, "api", "1/m", peer) },
 		"the name is empty":    func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "", "1/m", peer) },
 		"the limit is empty":   func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "api", "", peer) },
 		"is the zero Key":      func() (*grpclimit.Server, error) { return grpclimit.NewServer(limiter, "api", "1/m", grpclimit.Key{}) },
