@@ -47,10 +47,10 @@ func TestBadInputChangesNothing(t *testing.T) {
 			{"", "5/m", 1, typed("bad_keys")},
 		} {
 			for call, err := range map[string]error{
-				"AllowN":      second(c.AllowN(t.Context(), bad.key, bad.limit, bad.n)),
-				"AllowAtMost": second(c.Take(t.Context(), upTo(bad.key, bad.limit, bad.n))),
-				"PeekN":       second(c.Peek(t.Context(), client.For(bad.key, bad.limit, bad.n))),
-				"RefundN":     second(c.Refund(t.Context(), client.For(bad.key, bad.limit, bad.n))),
+				"AllowN": second(c.AllowN(t.Context(), bad.key, bad.limit, bad.n)),
+				"UpTo":   second(c.Take(t.Context(), upTo(bad.key, bad.limit, bad.n))),
+				"Peek":   second(c.Peek(t.Context(), client.For(bad.key, bad.limit, bad.n))),
+				"Refund": second(c.Refund(t.Context(), client.For(bad.key, bad.limit, bad.n))),
 			} {
 				wantClasses(t, fmt.Sprintf("%s: %s(%q, %q, %d)", name, call, bad.key, bad.limit, bad.n), err, bad.class)
 			}

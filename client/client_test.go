@@ -82,15 +82,15 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_take 1 user:42 100/m]`},
 		{"AllowN", nil, decision, func(c *client.Client) error { return second(c.AllowN(ctx, "user:42", "100/m", 0)) },
 			`[fcall ratelimit_take 1 user:42 100/m COST 0]`},
-		{"AllowAtMost", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, upTo("user:42", "100/m", 8))) },
+		{"UpTo", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, upTo("user:42", "100/m", 8))) },
 			`[fcall ratelimit_take 1 user:42 100/m COST 8 UPTO]`},
 		{"Peek", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, client.For("user:42", "100/m"))) },
 			`[fcall_ro ratelimit_peek 1 user:42 100/m]`},
-		{"PeekN", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, client.For("user:42", "100/m", 7))) },
+		{"Peek of 7", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, client.For("user:42", "100/m", 7))) },
 			`[fcall_ro ratelimit_peek 1 user:42 100/m COST 7]`},
 		{"Take", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, two)) },
 			`[fcall ratelimit_take 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
-		{"PeekRequest", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, two)) },
+		{"Peek of two", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, two)) },
 			`[fcall_ro ratelimit_peek 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
 		{"Reset", nil, int64(2), func(c *client.Client) error { return second(c.Reset(ctx, "a", "b")) },
 			`[fcall ratelimit_reset 2 a b]`},
@@ -112,7 +112,7 @@ func TestCommandLines(t *testing.T) {
 		{"Take with a policy of several keys", nil, decision, func(c *client.Client) error {
 			return second(c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"}))
 		}, `[fcall ratelimit_take 3 a b u @calc TRACK]`},
-		{"PeekRequest without the usage key", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, tracked)) },
+		{"Peek without the usage key", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, tracked)) },
 			`[fcall_ro ratelimit_peek 1 a 1/s]`},
 		{"Refund", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, two)) },
 			`[fcall ratelimit_refund 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
@@ -120,13 +120,13 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_refund 1 a 1/s]`},
 		{"Refund once", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, all)) },
 			`[fcall ratelimit_refund 3 {u}:m {u}:d {u}:once 100/m 5000/d COST 3 ONCE 60000]`},
-		{"RefundN", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, client.For("a", "1/s", 3))) },
+		{"Refund of 3", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, client.For("a", "1/s", 3))) },
 			`[fcall ratelimit_refund 1 a 1/s COST 3]`},
 		{"Block", nil, int64(2), func(c *client.Client) error { return c.Block(ctx, client.Block{For: time.Minute}, "a", "b") },
 			`[fcall ratelimit_block 2 a b 60000]`},
 		{"Block for less than a ms", nil, int64(1), func(c *client.Client) error { return c.Block(ctx, client.Block{For: 1}, "a") },
 			`[fcall ratelimit_block 1 a 1]`},
-		{"BlockAtLeast", nil, int64(2), func(c *client.Client) error {
+		{"Block with Extend", nil, int64(2), func(c *client.Client) error {
 			return c.Block(ctx, client.Block{For: time.Minute, Extend: true}, "a", "b")
 		},
 			`[fcall ratelimit_block 2 a b 60000 EXTEND]`},

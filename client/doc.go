@@ -16,29 +16,27 @@
 // # Limits
 //
 // A [Limit] is text that the server parses: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window
-// 1000/h align=clock". [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] return the
-// common ones.
+// 1000/h align=clock". [ParseLimit] checks one without a server. Package limits makes limits from
+// numbers, and package key makes the keys of the middleware in httplimit and grpclimit.
 //
 // # Calls
 //
-// [Client.Allow] takes one unit from a key. [Client.AllowN] takes n units or none.
-// [Client.AllowAtMost] takes as many units as fit. [Client.Take] executes a whole [Request]. A
-// Request can take units from several keys in one decision. It can be repeated without being
-// charged again (OnceKey), and it can be counted for [Client.Usage] (UsageKey). [Client.Peek],
-// [Client.PeekN] and [Client.PeekRequest] return the same results and change nothing.
-// [Client.RefundN] and [Client.Refund] give units back; [Result.Charged] says how many a call took.
+// [Client.Allow] takes one unit from a key. [Client.AllowN] takes n units or none. [Client.Take]
+// executes a whole [Request]; [For] makes one for a single key. A Request can take units from several
+// keys in one decision, or as many units as fit (UpTo). It can be repeated without being charged again
+// (OnceKey), and it can be counted for [Client.Usage] (UsageKey). [Client.TakeAll] makes several
+// independent decisions in one round trip. [Client.Peek] returns the same result as Take and changes
+// nothing. [Client.Refund] gives units back; [Result.Charged] says how many a call took.
 //
-// [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken the units.
-// [Client.Reserve] and [Client.ReserveN] take units that Cancel can give back. [Client.Hold] takes an
-// estimate, and Settle corrects it once the cost is known. [Client.Lease] limits how much work runs at
-// the same time. [Client.Block], [Client.Unblock], [Client.Override], [Client.EndOverride],
+// [Client.Wait] waits until it has taken the units. [Client.Estimate] takes an estimate, and Settle
+// corrects it once the cost is known. [Client.Lease] limits how much work runs at the same time. [Client.Block], [Client.Unblock], [Client.Override], [Client.EndOverride],
 // [Client.Reset], [Client.Info] and [Client.Check] are for operators.
 //
 // # Waiting
 //
 // [Client.Wait] returns once it has taken its units. If the context's deadline is too early for
-// that, it returns a [LimitedError] immediately. [Lease.Wait] waits until it has acquired the
-// lease. [Lease.Hold] keeps the lease while a function runs: it renews the lease, and cancels the
+// that, it returns an [ErrLimited] immediately. [Lease.Wait] waits until it has acquired the
+// lease. [Lease.Run] keeps the lease while a function runs: it renews the lease, and cancels the
 // function's context if the lease is lost.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
@@ -48,8 +46,8 @@
 // # Errors
 //
 // A denial is a [Result], not an error. An error means that there is no decision. It is an
-// [*Error], or a [*LimitedError] if a wait failed. errors.Is matches it against the Err values of
-// this package. If there is no decision, the application may need to know whether the call was
+// [*Error]. errors.Is matches it against the Err values of this package. [Denied] turns a denial into
+// an error too, for code that handles only errors. If there is no decision, the application may need to know whether the call was
 // counted. After [ErrOutcomeUnknown] it may have been; after any other error nothing was counted.
 // After [ErrMisconfigured], for example because of a wrong limit, no retry helps: the program or
 // the deployed policies must be corrected.
@@ -86,8 +84,8 @@
 // and Result.Err is the reason why no server decided. If a reply was lost, Result.Err matches
 // [ErrOutcomeUnknown]: a server may have counted the call, whatever the Fallback decided. While a
 // Fallback decides, the client logs a warning once a minute. A LocalLimiter reads limits such as
-// "100/m" itself, and [WithLimits] gives it the limits of policies, for a program that starts while
-// no server is reachable.
+// "100/m" itself; give it the limits of policies, for a program that starts while no server is
+// reachable.
 //
 // # Logs, metrics and traces
 //
@@ -102,13 +100,25 @@
 // second are at most those that the limit allows in 1.1 seconds, however many processes take part.
 // With [WithDenialMemory], the client remembers that a key was denied, for at most a second and
 // never longer than RetryAfter, and denies it again without a request. Result.Source is then
-// [SourceBatch] or [SourceMemory]. Both options apply to calls with one key, and are off by
+// "batch" or "memory". Both options apply to calls with one key, and are off by
 // default.
 //
 // # Many goroutines
 //
 // Concurrent calls to the same server share round trips, which multiplies the number of decisions
-// per second. Each call keeps the guarantees of a single call. See [WithoutSharedRoundTrips].
+// per second: calls that arrive while more than eight are in progress are sent together, in a
+// pipeline. Each call keeps the guarantees of a single call: its timeout, and that it is executed at
+// most once. If a connection breaks, all calls that share the round trip lose their replies
+// ([ErrOutcomeUnknown]). Calls that write nothing (Peek, Usage, Info) do not share round trips.
+//
+// # Layers
+//
+// A Client is a [Limiter], and so is whatever wraps one: an application can count, cache or change
+// decisions in a layer of its own, and give a Limiter of three lines to its tests. The packages
+// httplimit, httpcall and grpclimit, and [WaitOn], accept any Limiter. The Client's own layers
+// ([WithObserver], [WithFallback], [WithBatches], [WithDenialMemory]) are always in this order, from
+// the caller to the server, whatever the order of the options: in another one they would break their
+// bounds.
 //
 // # The library on the servers
 //

@@ -26,7 +26,7 @@ func wantEach(t *testing.T, name string, got client.Result, err error, want ...c
 	}
 }
 
-// Take, PeekRequest and Refund return the result for each key.
+// Take, Peek and Refund return the result for each key.
 func TestEach(t *testing.T) {
 	_, c := atNoon(t)
 	ctx := t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
-// Fallback selects the result of a call that takes units (Allow, AllowN, AllowAtMost, Take) if no
+// Fallback selects the result of a call that takes units (Allow, AllowN, Take) if no
 // server decides. The server may be unreachable, not reply in time, be unable to serve, lack the
 // library, or reject the user. A Fallback is [ReturnError], [FailOpen], [FailClosed] or a
 // [LocalLimiter]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero

@@ -139,12 +139,12 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 func TestObserverHearsOfRefusedCalls(t *testing.T) {
 	refused := map[string]func(ctx context.Context, c *client.Client) error{
 		"Block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, client.Block{For: 0}, "k") },
-		"BlockAtLeast": func(ctx context.Context, c *client.Client) error {
+		"Block with Extend": func(ctx context.Context, c *client.Client) error {
 			return c.Block(ctx, client.Block{For: -1, Extend: true}, "k")
 		},
-		"Override": func(ctx context.Context, c *client.Client) error { return c.Override(ctx, perDay, 0, "k") },
-		"WaitN":    func(ctx context.Context, c *client.Client) error { return c.Wait(ctx, client.For("k", perDay, -1)) },
-		"WaitRequest": func(ctx context.Context, c *client.Client) error {
+		"Override":    func(ctx context.Context, c *client.Client) error { return c.Override(ctx, perDay, 0, "k") },
+		"Wait for -1": func(ctx context.Context, c *client.Client) error { return c.Wait(ctx, client.For("k", perDay, -1)) },
+		"Wait for two": func(ctx context.Context, c *client.Client) error {
 			return c.Wait(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@api"}, Force: true})
 		},
 		"Hold": func(ctx context.Context, c *client.Client) error {
@@ -156,13 +156,13 @@ func TestObserverHearsOfRefusedCalls(t *testing.T) {
 		"Take": func(ctx context.Context, c *client.Client) error {
 			return second(c.Take(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"UPTO"}}))
 		},
-		"PeekRequest": func(ctx context.Context, c *client.Client) error {
+		"Peek of two": func(ctx context.Context, c *client.Client) error {
 			return second(c.Peek(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, OnceKey: "o", OnceTTL: 1}))
 		},
 		"Refund": func(ctx context.Context, c *client.Client) error {
 			return second(c.Refund(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, UpTo: true}))
 		},
-		"Lease.Hold": func(ctx context.Context, c *client.Client) error { return c.Lease("k", oneJob, "").Run(ctx, nil) },
+		"Lease.Run": func(ctx context.Context, c *client.Client) error { return c.Lease("k", oneJob, "").Run(ctx, nil) },
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()

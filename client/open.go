@@ -28,7 +28,7 @@ import (
 // within a quarter of dial_timeout, the others are asked. Open itself sends nothing: if a server is
 // unreachable, the first call or [Client.Check] fails.
 //
-// A connection fails with [ErrBadReply] if the server announces a reply of more than 64 MB or
+// A connection fails if the server announces a reply of more than 64 MB or
 // 524,288 elements, so that an impostor cannot use up the memory of this process. It could still
 // make decisions: use rediss if the network is not trusted.
 //

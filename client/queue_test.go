@@ -118,7 +118,7 @@ func TestWaitsSpread(t *testing.T) {
 }
 
 // If the context is canceled, wait returns the context's error even if the caller is woken at the
-// same time. The caller then sends no call to the server, and its error is a LimitedError, not an
+// same time. The caller then sends no call to the server, and its error is an ErrLimited, not an
 // error from the server.
 func TestWokenTooLate(t *testing.T) {
 	l := newLifetime()

@@ -19,7 +19,7 @@ type Result struct {
 	// Allowed reports whether the call may proceed. If false, nothing was taken from any key.
 	Allowed bool
 
-	// Taken is how many units a call with UpTo, such as AllowAtMost, took from every key: from 1 to
+	// Taken is how many units a call with UpTo took from every key: from 1 to
 	// the requested number, or 0 if not Allowed. It is 0 for any other call, which takes its whole
 	// cost or nothing.
 	Taken int64

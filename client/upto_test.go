@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-func TestAllowAtMost(t *testing.T) {
+func TestUpTo(t *testing.T) {
 	ctx := t.Context()
 	server, c := atNoon(t)
 	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 4/d"}, Costs: []int64{3}, UpTo: true, UsageKey: "{u}:usage"}
@@ -56,7 +56,7 @@ func TestAllowAtMost(t *testing.T) {
 }
 
 // A repeated call returns the number of units that the first call took, however many it requests.
-func TestAllowAtMostOnce(t *testing.T) {
+func TestUpToOnce(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	p := startProxy(t, server.Addr())
@@ -84,7 +84,7 @@ func TestAllowAtMostOnce(t *testing.T) {
 
 // An enforced limit decides how many units are taken. A shadow policy decides how many of these it
 // would have allowed.
-func TestAllowAtMostUnderAShadow(t *testing.T) {
+func TestUpToUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "3/h"}}, Shadow: true})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
@@ -97,9 +97,9 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 		Shadow: &client.Result{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 
-// If the library is too old to have UPTO, it rejects that argument as an invalid cost. AllowAtMost
+// If the library is too old to have UPTO, it rejects that argument as an invalid cost. Take
 // then returns ErrNotDeployed, and nothing is counted.
-func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
+func TestUpToOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {
 		t.Fatalf("the option is in the library's text %d times; this test knows of 2", n)

@@ -68,13 +68,13 @@ func TestBlock(t *testing.T) {
 		got, err := c.Allow(ctx, key, "6/m")
 		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1, Source: "server"})
 	}
-	// BlockAtLeast shortens no block. The two keys above stay blocked for 30 s. The first call blocks
+	// Extend shortens no block. The two keys above stay blocked for 30 s. The first call blocks
 	// {a}:3 for 20 s, and the second call, for 10 s, changes nothing.
 	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} {
 		require(t, c.Block(ctx, client.Block{For: d, Extend: true}, "{a}:1", "{a}:2", "{a}:3"))
 	}
 	got, err := c.Peek(ctx, client.For("{a}:3", "6/m"))
-	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1, Source: "server"})
+	wantResult(t, "blocked with Extend alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1, Source: "server"})
 	server.Advance(20 * time.Second)
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("unblock of a blocked key and another answers %d, want 1", n)

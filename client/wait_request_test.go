@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// WaitRequest takes units from several keys, each with its own cost. Callers that wait for the same
+// Wait takes units from several keys, each with its own cost. Callers that wait for the same
 // keys are served in order.
 func TestWaitForSeveralKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
@@ -71,7 +71,7 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// If the wait would last longer than the caller permits, WaitRequest fails immediately, even for a
+// If the wait would last longer than the caller permits, Wait fails immediately, even for a
 // caller behind others in the queue. The error differs from the one for the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {

@@ -33,7 +33,7 @@ type step struct {
 	extend   bool
 	once     string // request key
 	onceMS   int64
-	span     time.Duration // of a block, an override, or the function of Lease.Hold
+	span     time.Duration // of a block, an override, or the function of Lease.Run
 	patience time.Duration // of a wait
 	lease    string
 	actual   int64 // for Settle, More and Refund

@@ -82,7 +82,7 @@ func (s *scenario) judgeLeaseWait(st *step, id int64, all []outcome) {
 	}
 }
 
-// leaseHold runs a function with Lease.Hold. While the function runs and its context is not done,
+// leaseHold runs a function with Lease.Run. While the function runs and its context is not done,
 // the lease is held on the server. Then a second caller waits for the place.
 func (s *scenario) leaseHold(ctx context.Context, st *step) {
 	c := s.clients[st.client]
@@ -111,7 +111,7 @@ func (s *scenario) leaseHold(ctx context.Context, st *step) {
 			if _, held := s.heldNow(st.keys[0])[st.lease]; !held {
 				time.Sleep(2 * time.Millisecond)
 				if ctx.Err() == nil {
-					s.broke("a held lease is held", "the function of Lease.Hold still runs, and the server does not hold the lease")
+					s.broke("a held lease is held", "the function of Lease.Run still runs, and the server does not hold the lease")
 				}
 				return nil
 			}

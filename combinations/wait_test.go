@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// judgeWait checks what callers of WaitN or WaitRequest were told.
+// judgeWait checks what callers of Wait were told.
 func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outcome) {
 	if st.bad {
 		s.judgeBad(st, id, "take", all[0].err)

@@ -30,7 +30,7 @@ func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
 // Refund gives n units back to each key of the call, for example because the work cost less or
 // failed. It returns an error if n exceeds the charge, which does not include the messages that
-// [PerMessage] counts. If the call has an OnceKey, Refund returns [client.ErrBadArgs]: the call may
+// [PerMessage] counts. If the call has an OnceKey, Refund returns [client.ErrMisconfigured]: the call may
 // be a repeat, which was not charged. While a key is blocked, nothing is given back. For ctx, see
 // [Charge.More].
 //

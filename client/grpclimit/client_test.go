@@ -39,7 +39,7 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	}
 }
 
-// checkLimited checks that err is a LimitedError for a call that was not made, with the given
+// checkLimited checks that err is an ErrLimited for a call that was not made, with the given
 // RetryAfter and Err.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
@@ -140,7 +140,7 @@ func TestClientHeeds(t *testing.T) {
 	}
 }
 
-// An outer Client does not treat a LimitedError from an inner Client as a reply from the server.
+// An outer Client does not treat an ErrLimited from an inner Client as a reply from the server.
 func TestClientsNest(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	outer := newClient(t, limiter, "100/d", grpclimit.CountBy(func(context.Context, string, string) (string, error) { return "outer", nil }))

@@ -9,9 +9,9 @@
 //	partner := &http.Client{Transport: transport}
 //
 // A request over the limit waits for its turn, for at most a minute ([WithLongestWait]). If its
-// context's deadline would pass first, it fails immediately with a [*client.LimitedError], whose
-// RetryAfter is the time to wait. Within a process, requests with the same key are served in order
-// of arrival: see [client.Client.WaitRequest].
+// context's deadline would pass first, it fails immediately with a [client.ErrLimited]: the
+// RetryAfter of its [*client.Error] is the time to wait. Within a process, requests with the same key
+// are served in order of arrival: see [client.Client.Wait].
 //
 // # Server limits
 //

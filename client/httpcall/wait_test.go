@@ -104,7 +104,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// If the wait would exceed the Timeout of an http.Client, the client returns a LimitedError.
+// If the wait would exceed the Timeout of an http.Client, the client returns an ErrLimited.
 func TestThroughAClient(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}

@@ -31,7 +31,7 @@ func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
 // Refund gives n units back to each key of the request, for example because the work cost less or
 // failed. It returns an error if n exceeds the charge of the request. If the request has an
-// OnceKey, Refund returns [client.ErrBadArgs]: the request may be a repeat, which was not charged.
+// OnceKey, Refund returns [client.ErrMisconfigured]: the request may be a repeat, which was not charged.
 // While a key is blocked, nothing is given back. For ctx, see [Charge.More].
 //
 // Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
