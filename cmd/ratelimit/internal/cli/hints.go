@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/loader/acl"
 	"github.com/ratelimit-functions/ratelimit/loader/doctor"

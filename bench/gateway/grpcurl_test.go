@@ -1,24 +1,56 @@
 package main
 
 import (
-	"context"
+	"bufio"
 	"encoding/json"
-	"log/slog"
-	"net"
+	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fullstorydev/grpcurl"
 	"github.com/jhump/protoreflect/grpcreflect"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	gateway "github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 )
+
+// startGateway builds the gateway, starts it with policies and a server of its own, and returns the address of
+// its gRPC server.
+func startGateway(t *testing.T, policies string) (addr string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "gateway")
+	if out, err := exec.Command("go", "build", "-o", program, "../../gateway").CombinedOutput(); err != nil {
+		t.Fatalf("building the gateway: %v\n%s", err, out)
+	}
+	cmd := exec.Command(program, "--dev", "--policies", policies, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--timeout", "1m", "--reflection")
+	logs, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	lines := bufio.NewScanner(logs)
+	for lines.Scan() {
+		if _, rest, found := strings.Cut(lines.Text(), " grpc="); found {
+			go func() { _, _ = io.Copy(io.Discard, logs) }()
+			addr, _, _ = strings.Cut(rest, " ")
+			return addr
+		}
+		t.Log(lines.Text())
+	}
+	t.Fatal("the gateway ended before it listened")
+	return ""
+}
 
 // TestGRPCurl checks that grpcurl, here as a library, finds the services by reflection, and gets
 // decisions without a .proto file.
@@ -27,26 +59,7 @@ func TestGRPCurl(t *testing.T) {
 	if err := os.WriteFile(policies, []byte("policies:\n  api:\n    limit: 1/d\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() {
-		ended <- gateway.Run(ctx, gateway.Options{
-			Dev: true, Policies: []string{policies}, Timeout: time.Minute, IPv6Prefix: 64, Connections: 10, Reflection: true, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler),
-		}, func(grpc, _, _ net.Addr) { listening <- grpc })
-	}()
-	var addr net.Addr
-	select {
-	case addr = <-listening:
-	case err := <-ended:
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	conn, err := grpc.NewClient(addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(startGateway(t, policies), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Command bench measures the gateway and envoyproxy/ratelimit alternately, on one Redis server and
 // with the same requests. It prints a table for bench/README.md.
 //
-//	cd gateway/bench && go run . --redis 127.0.0.1:6379
+//	cd bench/gateway && go run . --redis 127.0.0.1:6379
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 )
 
 // Scan is one pass over the usage keys of all primaries. A key that exists during the whole pass is

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 )
 
 // Order is an order of keys.
