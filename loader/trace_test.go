@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -83,9 +84,11 @@ func traced(t *testing.T) []protocol.Step {
 
 func TestTraces(t *testing.T) {
 	steps := traced(t)
-	if err := protocol.Check(steps); err != nil {
-		t.Fatal(err)
-	}
+	require(t, protocol.Check(steps))
+	// The same is true of a trace that was written to a file.
+	var read []protocol.Step
+	require(t, json.Unmarshal(must[[]byte](t)(json.Marshal(steps)), &read))
+	require(t, protocol.Check(read))
 	outcomes := map[string]int{}
 	for _, s := range steps {
 		if s.Op == protocol.End {

@@ -218,7 +218,7 @@ func (w *watch) round(ctx context.Context) {
 	each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
 	g.compose(0, 0)
 	g.checkNames(ctx, g.members)
-	w.s.tell(protocol.Step{Op: protocol.Number, Text: w.s.parts(g.next)})
+	w.s.tell(protocol.Step{Op: protocol.Number, Nodes: g.addrs(), Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
 	each(lost, func(m *member) {
 		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)
