@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -21,13 +22,11 @@ type tracing struct {
 }
 
 func (tr *tracing) option() option {
-	return func(c *loader.Config) {
-		c.Steps = func(s protocol.Step) {
-			tr.mu.Lock()
-			defer tr.mu.Unlock()
-			tr.steps = append(tr.steps, s)
-		}
-	}
+	return steps(func(s protocol.Step) {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.steps = append(tr.steps, s)
+	})
 }
 
 // traced runs deployments, an undo, a takeover, a rollback, a deletion and a watch, and returns their
@@ -86,9 +85,11 @@ func traced(t *testing.T) []protocol.Step {
 
 func TestTraces(t *testing.T) {
 	steps := traced(t)
-	if err := protocol.Check(steps); err != nil {
-		t.Fatal(err)
-	}
+	require(t, protocol.Check(steps))
+	// The same is true of a trace that was written to a file.
+	var read []protocol.Step
+	require(t, json.Unmarshal(must[[]byte](t)(json.Marshal(steps)), &read))
+	require(t, protocol.Check(read))
 	outcomes := map[string]int{}
 	for _, s := range steps {
 		if s.Op == protocol.End {

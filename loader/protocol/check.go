@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -79,7 +80,8 @@ func (c *call) step(s Step) error {
 		n.fenced[s.Name] = true
 		delete(n.open, s.Name)
 	case Read:
-		n.read = s.Text
+		n.read = map[string]Part{} // not nil: JSON omits a text without parts
+		maps.Copy(n.read, s.Text)
 		if c.number == nil {
 			c.highest = max(c.highest, s.Highest)
 		} else if !n.fits {
@@ -115,11 +117,10 @@ func (c *call) chose(s Step) error {
 		return broken(4, "something was written before")
 	}
 	c.number, c.joined = &s, map[string][]Part{}
-	for addr, n := range c.nodes {
+	for _, addr := range s.Nodes {
+		n := c.nodes[addr]
 		switch {
-		case !n.leased && n.read != nil && s.Number == 0:
-			continue // the watch does not reach it
-		case !n.leased:
+		case n == nil || !n.leased:
 			return broken(3, "%s was not leased", addr)
 		case n.read == nil:
 			return broken(4, "%s was not read under the lease", addr)

@@ -15,7 +15,7 @@ const (
 	TakeOver Op = "takeover" // the call deleted the expired lease of the call Name
 	Checked  Op = "checked"  // the call still has the lease of the node
 	Read     Op = "read"     // the call read the node: Text, Highest
-	Number   Op = "number"   // the call made its text: Number, ClockMS, Mine, Text
+	Number   Op = "number"   // the call made its text: Number, ClockMS, Mine, Nodes, Text
 	Write    Op = "write"    // the call is about to write Text with Name
 	Wrote    Op = "wrote"    // the node has taken the write with Name
 	Refused  Op = "refused"  // the node has refused the write with Name
@@ -47,7 +47,7 @@ type Step struct {
 	Number  int64           `json:"number,omitempty"` // 0 for a watch
 	ClockMS int64           `json:"clock,omitempty"`
 	Mine    []string        `json:"mine,omitempty"`  // namespaces whose parts the call changes
-	Nodes   []string        `json:"nodes,omitempty"` // the addresses of all primaries
+	Nodes   []string        `json:"nodes,omitempty"` // the addresses of all primaries, or of those that a watch reaches
 	Outcome string          `json:"outcome,omitempty"`
 }
 
