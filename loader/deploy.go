@@ -175,7 +175,7 @@ func (f *fleet) readAll(ctx context.Context, op string, o Options) {
 	f.compose(number, clockMS)
 	f.checkNames(ctx, f.members)
 	each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	mine := f.s.l.namespace
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
