@@ -187,7 +187,7 @@ func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before tex
 	f.checkNames(ctx, f.members)
 	leader, mine := f.leader(), f.s.l.config.Namespace
 	nodes.Each(f.members, func(m *member) { m.tidy(ctx, f.atMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
 		leader.node.Err = cameBetween(leader.Conn)
