@@ -66,7 +66,7 @@ func deployAs(rdb redis.UniversalClient, namespace string, build functions.Build
 		count++
 		return count == when
 	}
-	l, err := loader.New(rdb, loader.WithNamespace(namespace), loader.WithTimeout(deployerTimeout), loader.WithSteps(func(s protocol.Step) {
+	l, err := loader.New(rdb, loader.Config{Namespace: namespace, Timeout: deployerTimeout, Steps: func(s protocol.Step) {
 		record(s)
 		mu.Lock()
 		defer mu.Unlock()
@@ -75,18 +75,18 @@ func deployAs(rdb redis.UniversalClient, namespace string, build functions.Build
 			server := redis.NewClient(&redis.Options{Addr: s.Addr})
 			fmt.Fprintln(os.Stderr, "flushed:", errors.Join(server.FunctionFlush(context.Background()).Err(), server.Close()))
 		}
-	}), loader.WithTrace(func(s loader.Step) {
+	}, Trace: func(_, command string) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case what == "dies" && leased && comes():
 			fmt.Fprintln(os.Stderr, "killed:", syscall.Kill(os.Getpid(), syscall.SIGKILL))
 			select {} // until the signal arrives
-		case what == "stops" && s.Command == "FUNCTION LOAD REPLACE ratelimit" && comes():
+		case what == "stops" && command == "FUNCTION LOAD REPLACE ratelimit" && comes():
 			fmt.Println(stopMe)
 			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		}
-	}))
+	}})
 	if err == nil {
 		_, err = l.Deploy(context.Background(), build, loader.Options{})
 	}

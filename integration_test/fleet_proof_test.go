@@ -92,7 +92,7 @@ func prove(t *testing.T, s site) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &proof{site: s, ctx: ctx, t: t, trace: filepath.Join(dir, "trace"), old: newBuild(t), outcomes: map[string]int{}, good: map[string]protocol.Part{}, undone: map[string]bool{}, namespaces: []string{"payments", "search"}}
 	p.alone = len(must[[]*redis.Client](t)(s.primaries())) == 1
-	steps := loader.WithSteps(recordTo(p.trace))
+	steps := loader.Config{Steps: recordTo(p.trace)}
 	p.watch = newLoader(t, p.open(), steps)
 	must[loader.Report](t)(newLoader(t, p.open(), steps).Deploy(ctx, policyBuild(t, "owner"), loader.Options{}))
 	stop := p.startClient(steps)
@@ -129,7 +129,7 @@ func (p *proof) open() redis.UniversalClient {
 
 // startClient starts a client that has the old build, and heals with it. It returns a function that
 // stops the client.
-func (p *proof) startClient(steps loader.Option) (stop func()) {
+func (p *proof) startClient(steps loader.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	heal := loader.Healer(p.old, steps)
 	c := newLimiter(p.t, p.open(), client.WithHealer(func(ctx context.Context, server redis.UniversalClient) error {

@@ -91,7 +91,7 @@ exec 3<&0 # sudo may ask for a password
 prepare <&3 &
 prepared=$!
 
-(cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
+tools/install.sh gotestsum || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
 
 # single lists packages whose code and tests start no goroutine. Their tests run without the race detector, which
@@ -103,7 +103,7 @@ single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithm
 go list -export -deps -test ./cmd/ratelimit "${single[@]}" >/dev/null 2>&1 || true
 
 # slow lists packages whose tests take long.
-slow=(./cmd/ratelimit/internal/cli ./tools/docs ./loader ./embedded ./client ./combinations)
+slow=(./tools/docs ./loader ./embedded ./client ./combinations)
 
 # built MODULE COMMAND...: runs a command in a module, with the build settings of its tests. The race detector
 # needs cgo. It is off in gopher-lua, which starts no goroutine. It still finds concurrent calls of
@@ -114,7 +114,7 @@ built() {
 	local m=$1 cgo=1 flags="$untrimmed -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
 	shift
 	[ $race = yes ] || cgo=0 flags=$GOFLAGS
-	[ "$m" != ./examples/http ] || flags+=" -tags=nomsgpack"
+	[ "$m" != ./examples ] || flags+=" -tags=nomsgpack"
 	(cd "$m" && CGO_ENABLED=$cgo GOFLAGS=$flags "$@")
 }
 
@@ -142,7 +142,7 @@ vet() {
 
 static() {
 	local m status=0
-	(cd tools/lint && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
+	tools/install.sh staticcheck || return 1
 	for m in "${modules[@]}"; do
 		if has "$m" '*.go'; then built "$m" nice -n 10 "$build/staticcheck" ./... || status=1; fi
 	done
@@ -151,25 +151,10 @@ static() {
 
 static_result() { wait $static || ! cat "$results/static"; }
 
-# tidy: succeeds if every go.mod and go.sum lists exactly what the code needs. On a new machine it downloads all
-# dependencies, so it checks all modules of the project at the same time.
-tidy() {
-	local m job jobs=() status=0
-	for m in "${modules[@]}"; do
-		(cd "$m" && go mod tidy -diff || {
-			echo "run go mod tidy in $m"
-			false
-		}) &
-		jobs+=($!)
-	done
-	for job in "${jobs[@]}"; do wait "$job" || status=1; done
-	return $status
-}
-
 # actions: succeeds if GitHub would accept action.yml and the workflow that users copy.
 actions() {
 	local project=$build/actions
-	(cd tools/lint && go build -o "$build/actionlint" github.com/rhysd/actionlint/cmd/actionlint) || return 1
+	tools/install.sh actionlint || return 1
 	mkdir -p "$project/.git" "$project/.github/workflows" || return 1
 	cp action.yml "$project" || return 1
 	sed 's|uses: ratelimit-functions/ratelimit@.*|uses: ./|' examples/ci/github-workflow.yml >"$project/.github/workflows/ratelimit.yml"
@@ -181,7 +166,7 @@ stale() { (cd functions && go run ./internal/generate -check); }
 single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }
 
 check "gofmt" formatted
-check "go mod tidy" tidy
+check "go mod tidy" tools/tidy.sh --check
 check "go vet" vet
 check "no goroutines where the race detector is off" single
 check "functions/ratelimit.lua is up to date" stale
