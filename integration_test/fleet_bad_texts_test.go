@@ -73,7 +73,7 @@ func TestFleetBadTexts(t *testing.T) {
 			"a number of 2^63-1":        {forged(t, part(1<<63-1)), loader.ErrUnreadable, remove},
 			"a number of the year 9999": {forged(t, part(253402300799000)), loader.ErrUnreadable, remove},
 			"a namespace twice":         {forged(t, part(7), part(8)), loader.ErrUnreadable, remove},
-			"the highest number":        {latest, nodes.ErrBadReply, "set the clock of the server, then try again"},
+			"the highest number":        {latest, nodes.ErrBadReply, victim.Addr + " has a library of the year 2999, which cannot be right; " + remove},
 			"a higher contract":         {strings.Replace("#!lua name=ratelimit\n"+body, "local CONTRACT = 1", "local CONTRACT = 2", 1), loader.ErrDowngrade, "Options.AllowDowngrade"},
 			"another project's library": {"#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)", nodes.ErrForeign, "Options.ReplaceForeign"},
 		} {
@@ -96,7 +96,7 @@ func TestFleetBadTexts(t *testing.T) {
 			require(t, b.SetTime(32_600_000_000_000_000)) // in the year 3003
 			_, err := l.Deploy(ctx, policyBuild(t, "next"), loader.Options{})
 			b.RealTime()
-			if !errors.Is(err, nodes.ErrBadReply) || !strings.Contains(err.Error(), "of the year 3003") || !maps.Equal(librariesOf(t, primaries), before) {
+			if !errors.Is(err, nodes.ErrBadReply) || !strings.Contains(err.Error(), "has a clock of the year 3003, which cannot be right; set the clock of the server, then try again") || !maps.Equal(librariesOf(t, primaries), before) {
 				t.Errorf("a clock in the year 3003: %v", err)
 			}
 		}

@@ -52,11 +52,11 @@ func TestFleetProofBehindSentinel(t *testing.T) {
 	prove(t, proofBehindSentinel(t))
 }
 
-// rounds returns the number of rounds of a proof. Without RATELIMIT_SOAK, about 10 deployers are
-// killed in them, and with it more than 30.
+// rounds returns the number of rounds of a proof. Without RATELIMIT_SOAK, 5 to 9 deployers are
+// killed in them, and with it about 30 to 40.
 func rounds() int {
 	if os.Getenv("RATELIMIT_SOAK") != "" {
-		return 32
+		return 48
 	}
 	return 8
 }
@@ -115,7 +115,7 @@ func prove(t *testing.T, s site) {
 		}
 	}
 	t.Logf("%d rounds: %d deployers were killed, the others %v; %d late writes were refused; the client healed %d times; %d steps follow the rules", rounds(), p.kills, p.outcomes, p.late, p.heals.Load(), len(all))
-	if p.kills < rounds()/2 || p.outcomes[protocol.Succeeded] < rounds()/4 || p.late == 0 || !p.alone && p.outcomes[protocol.Undone] == 0 {
+	if p.kills < rounds()/2 || p.outcomes[protocol.Succeeded] < rounds()/8 || p.late == 0 || !p.alone && p.outcomes[protocol.Undone] == 0 {
 		t.Error("the proof did not try what it should")
 	}
 }

@@ -73,7 +73,7 @@ func forgetFiles(t *testing.T, b *backend.Backend) {
 func proofOfCluster(t *testing.T, b *backend.Backend) site {
 	forgetFiles(t, b)
 	ctx := context.Background()
-	var victims [32]*backend.Node // by round
+	victims := map[int]*backend.Node{} // by round
 	var clients []*redis.Client
 	for _, n := range b.Nodes {
 		clients = append(clients, n.Client())

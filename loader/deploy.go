@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -169,14 +170,14 @@ func (f *fleet) nextNumber(ctx context.Context) {
 	if len(failed(f.report.Nodes)) > 0 {
 		return
 	}
-	highest := int64(0)
-	for _, m := range f.members {
-		highest = max(highest, m.text.Highest)
-	}
-	number := max(highest+1, clockMS)
+	latest := slices.MaxFunc(f.members, func(a, b *member) int { return cmp.Compare(a.text.Highest, b.text.Highest) })
+	number := max(latest.text.Highest+1, clockMS)
 	if number >= text.MaxNumber { // an undo needs another number
-		leader.node.Err = leader.Fail("TIME", nodes.ErrBadReply, nil, "set the clock of the server, then try again",
-			"has a clock, or a text, of the year %d, which cannot be right", time.UnixMilli(number).UTC().Year())
+		m, what, remedy := leader, "clock", "set the clock of the server, then try again"
+		if clockMS < text.MaxNumber {
+			m, what, remedy = latest, "library", deleteIt
+		}
+		m.node.Err = m.Fail("TIME", nodes.ErrBadReply, nil, remedy, "has a %s of the year %d, which cannot be right", what, time.UnixMilli(max(clockMS, latest.text.Highest)).UTC().Year())
 	}
 	f.number, f.atMS = number, clockMS
 }

@@ -19,7 +19,7 @@ func TestRulesAreTheSameEverywhere(t *testing.T) {
 		return regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
 	}
 	for _, file := range []string{"../PROTOCOL.md", "../../docs/deploying.md"} {
-		found := find(file, `(?m)^([0-9]+)\. \*\*([A-Z][a-z]+)\.\*\* `)
+		found := find(file, `(?m)^([0-9]+)\. \*\*([A-Z][a-z]+)\.?\*\*`)
 		if len(found) != len(rules) {
 			t.Errorf("%s has %d rules, and the table has %d", file, len(found), len(rules))
 		}
