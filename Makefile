@@ -1,6 +1,6 @@
 # `make` without a target lists the targets.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test race soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -10,6 +10,9 @@ check: ## run before each commit: formatting, go vet, and the tests that your ch
 
 test: ## run every check and every test; on Debian or Ubuntu, install missing packages first
 	@tools/test.sh
+
+race: ## make test with the race detector for all packages, for the night
+	@RATELIMIT_TEST_RACE=all tools/test.sh
 
 soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model, the proofs of deployments, and the gateway's memory; RATELIMIT_SOAK=steps
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExact|TestRemainingAndRetry|TestShadowFields' ./lua_test

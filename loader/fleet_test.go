@@ -267,7 +267,7 @@ func TestLostBeforeItIsReadAgain(t *testing.T) {
 		if s.Op == protocol.Wrote && s.Addr == f.addrs[1] {
 			once.Do(func() { mustRun(t, at(t, s.Addr), "FUNCTION", "FLUSH") })
 		}
-	})
+	}))
 	report, err := l.Deploy(t.Context(), version("0.1.0", "000000000002"), loader.Options{})
 	checkPartial(t, err, loader.ErrOverwritten)
 	if report.Changed() != 0 || !strings.HasPrefix(err.Error(), "build 000000000002 was loaded on 3 of 3 nodes, which then got back what they had, because 1 failed: ") {
