@@ -44,8 +44,8 @@ func runDeployer() (code int, is bool) {
 	var mu sync.Mutex
 	loads := 0
 	steps := traceTo(os.Getenv(traceEnv))
-	l, err := loader.New(rdb, loader.WithNamespace(words[1]), loader.WithTimeout(timeout), loader.WithSteps(steps), loader.WithTrace(func(s loader.Step) {
-		load := strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit") || strings.HasPrefix(s.Command, "FUNCTION DELETE ratelimit_lease")
+	l, err := loader.New(rdb, loader.Config{Namespace: words[1], Timeout: timeout, Steps: steps, Trace: func(_, command string) {
+		load := strings.HasPrefix(command, "FUNCTION LOAD REPLACE ratelimit") || strings.HasPrefix(command, "FUNCTION DELETE ratelimit_lease")
 		if !load {
 			return
 		}
@@ -59,7 +59,7 @@ func runDeployer() (code int, is bool) {
 			fmt.Fprintln(os.Stderr, "killed:", err)
 			select {} // until the signal arrives
 		}
-	}))
+	}})
 	if err == nil {
 		var build functions.Build
 		build, err = functions.New(functions.WithPolicies(ofRound(words[1], round)...))

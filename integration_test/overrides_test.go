@@ -6,7 +6,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestOverrides checks that an application user can override limits on every primary, and that the
@@ -42,7 +42,7 @@ func TestOverrides(t *testing.T) {
 			}
 		}
 		require(t, newClient(t, b).Set(ctx, "elsewhere", "limit:9000000000000:0:3:5/m", 0).Err())
-		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
+		rules := accessRules(t, build, acl.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-overrides", append(rules, "+scan", "+type", "+getrange", "+zrange", "+zscore", "+time", "+dbsize"))
 		type report struct {
 			Complete      bool

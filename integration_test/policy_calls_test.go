@@ -6,7 +6,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestPolicyCalls checks that the permissions listed in docs/usage.md are enough to read the counts
@@ -23,7 +23,7 @@ func TestPolicyCalls(t *testing.T) {
 				must[client.Result](t)(c.Take(ctx, req))
 			}
 		}
-		setUser(t, b, "client-calls", append(accessRules(t, build, loader.Peeker, "it:", b.Cluster), "+function|list"))
+		setUser(t, b, "client-calls", append(accessRules(t, build, acl.Peeker, "it:", b.Cluster), "+function|list"))
 		type policy struct {
 			Name            string
 			Limits          []string

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestUsageScan checks that the permissions listed in docs/usage.md are enough to find the usage
@@ -20,7 +20,7 @@ func TestUsageScan(t *testing.T) {
 			}
 		}
 		require(t, newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err())
-		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
+		rules := accessRules(t, build, acl.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-usage", append(rules, "+scan", "+hmget", "+time", "+dbsize"))
 		type counts struct{ Allowed, Denied, Cost int64 }
 		type report struct {

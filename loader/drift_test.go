@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // Status without a build compares the servers with the last deployment, and not with the build of the caller.
@@ -70,7 +71,7 @@ func TestDrift(t *testing.T) {
 	}
 	f.stop[1]()
 	report, err := l.Status(ctx, nil)
-	if want(t, "a server that stopped", err, loader.ErrUnreachable); report.Wanted.BuildID == "" || report.Nodes[1].State != loader.Unreachable {
+	if want(t, "a server that stopped", err, nodes.ErrUnreachable); report.Wanted.BuildID == "" || report.Nodes[1].State != loader.Unreachable {
 		t.Errorf("%+v\n%s", report.Wanted, states(report))
 	}
 }
@@ -89,7 +90,7 @@ func TestDriftOfNamespaces(t *testing.T) {
 			t.Errorf("%v\n%s", report.Notes, states(report))
 		}
 	}
-	back := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.Options{})).Wanted
+	back := must[loader.Report](t)(payments.PlanRollback(ctx, loader.Options{})).Wanted
 	put(t, f.addrs[2], set(t, "api 1/s, payments/api 4/s").Text())
 	report := must[loader.Report](t)(payments.Status(ctx, nil))
 	if slices.IndexFunc(report.Nodes, func(n loader.Node) bool { return n.State != loader.Same }) != 2 || report.Nodes[0].Previous != back {

@@ -2,10 +2,7 @@ package loader
 
 import "time"
 
-// WithClock makes a Loader use a clock other than the machine's.
-func WithClock(now func() time.Time, after func(time.Duration) <-chan time.Time) Option {
-	return func(l *Loader) error {
-		l.clock = clock{now, after}
-		return nil
-	}
+// SetClock makes a Loader with the Config use a clock other than the machine's.
+func SetClock(c *Config, now func() time.Time, after func(time.Duration) <-chan time.Time) {
+	c.clock = clock{now, after}
 }

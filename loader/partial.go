@@ -3,6 +3,8 @@ package loader
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 const (
@@ -19,7 +21,7 @@ type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested
 	Nodes []Node
-	Notes []*Error
+	Notes []*nodes.Error
 }
 
 // Error returns the node's message if there is only one node. Otherwise it returns a summary,

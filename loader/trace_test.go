@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
@@ -19,12 +20,14 @@ type tracing struct {
 	steps []protocol.Step
 }
 
-func (tr *tracing) option() loader.Option {
-	return loader.WithSteps(func(s protocol.Step) {
-		tr.mu.Lock()
-		defer tr.mu.Unlock()
-		tr.steps = append(tr.steps, s)
-	})
+func (tr *tracing) option() option {
+	return func(c *loader.Config) {
+		c.Steps = func(s protocol.Step) {
+			tr.mu.Lock()
+			defer tr.mu.Unlock()
+			tr.steps = append(tr.steps, s)
+		}
+	}
 }
 
 // traced runs deployments, an undo, a takeover, a rollback, a deletion and a watch, and returns their
@@ -42,26 +45,26 @@ func traced(t *testing.T) []protocol.Step {
 
 	// The second server refuses the build.
 	var once sync.Once
-	fails := newLoader(t, f.ring, tr.option(), loader.WithTrace(func(s loader.Step) {
-		if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	fails := newLoader(t, f.ring, tr.option(), trace(func(node, command string) {
+		if node == f.addrs[1] && command == "FUNCTION LOAD REPLACE ratelimit" {
 			once.Do(func() {
-				mustRun(t, at(t, s.Addr), "FUNCTION", "LOAD", "#!lua name=mine\nredis.register_function('ratelimit_usage2', function() return 1 end)")
-				mustRun(t, at(t, s.Addr), "CONFIG", "SET", "maxmemory", "1")
+				mustRun(t, at(t, node), "FUNCTION", "LOAD", "#!lua name=mine\nredis.register_function('ratelimit_usage2', function() return 1 end)")
+				mustRun(t, at(t, node), "CONFIG", "SET", "maxmemory", "1")
 			})
-		} else if s.Addr == f.addrs[1] && strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_fence_") {
-			mustRun(t, at(t, s.Addr), "CONFIG", "SET", "maxmemory", "0")
+		} else if node == f.addrs[1] && strings.HasPrefix(command, "FUNCTION LOAD ratelimit_fence_") {
+			mustRun(t, at(t, node), "CONFIG", "SET", "maxmemory", "0")
 		}
 	}))
 	report, err := fails.Deploy(ctx, set(t, "api 3/m"), loader.Options{})
-	if want(t, "undo", err, loader.ErrOutOfMemory); !report.Nodes[0].PutBack {
+	if want(t, "undo", err, nodes.ErrNotWritable); !report.Nodes[0].PutBack {
 		t.Errorf("%s", states(report))
 	}
 	allRun(t, f.addrs, "api 1/m, team/x 1/m")
 
 	// A deployer loses its leases to another one before its first write.
 	var slow sync.Once
-	late := newLoader(t, f.ring, tr.option(), loader.WithTrace(func(s loader.Step) {
-		if s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	late := newLoader(t, f.ring, tr.option(), trace(func(_, command string) {
+		if command == "FUNCTION LOAD REPLACE ratelimit" {
 			slow.Do(func() {
 				for _, addr := range f.addrs {
 					expire(t, addr)

@@ -14,7 +14,7 @@ import (
 func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, class error) {
 	t.Helper()
 	clock := newTestClock()
-	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build)
+	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), every(time.Millisecond)), build)
 	clock.asleep(t)
 	return func(kind loader.EventKind, times int, class error) {
 		t.Helper()

@@ -23,6 +23,13 @@ func (d *draft) take(reply string) {
 	d.h.Ops = append(d.h.Ops, op)
 }
 
+// once adds a take that stores its reply for a second.
+func (d *draft) once(reply string) {
+	d.take(reply)
+	call := &d.h.Ops[len(d.h.Ops)-1].Call
+	call.OnceMS, call.OnceKey = 1000, "request"
+}
+
 // lost adds a take without a known outcome. It may run at any later time.
 func (d *draft) lost() {
 	d.h.Ops = append(d.h.Ops, &Op{Call: takeOf(1), Fate: Unknown, From: d.stamp(), To: open, FromClock: d.now(), UntilClock: 9})
@@ -70,6 +77,9 @@ func TestCheck(t *testing.T) {
 		{"after the clock moved", func(d *draft) { d.take(first); d.during(100_000, "1 3 1 0 567"); d.take("1 3 0 0 900") }, "possible"},
 		{"at a time that the clock never had", func(d *draft) { d.take(first); d.during(100_000, "1 3 1 0 617") }, "impossible"},
 		{"a wait 1 ms early", func(d *draft) { d.take(first); d.take(second); d.take(third); d.take("0 3 0 333 1000") }, "impossible"},
+		{"a reply stored until now, repeated", func(d *draft) { d.take(first); d.once(second); d.move(1_000_000); d.once(second) }, "possible"},
+		{"a reply stored until now, deleted", func(d *draft) { d.take(first); d.once(second); d.move(1_000_000); d.once(first) }, "possible"},
+		{"a stored reply deleted 1 ms early", func(d *draft) { d.take(first); d.once(second); d.move(999_000); d.once(first) }, "impossible"},
 		{"a lost reply before a deployment", func(d *draft) {
 			d.lost()
 			d.h.Ops[0].To = d.stamp() // the server has executed what it had received

@@ -1,5 +1,5 @@
 // Package protocol has the steps of deployments, and checks that a trace of them follows the rules
-// in ../PROTOCOL.md. Tests use it; see loader.WithSteps.
+// in ../PROTOCOL.md. Tests use it; see loader.Config.
 package protocol
 
 import (

@@ -1,8 +1,9 @@
-package loader
+package nodes
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -17,9 +18,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// origin holds what a Loader takes from the caller's client: the addresses to start from, and how
-// to connect to any node.
-type origin struct {
+// Origin says how to reach the servers that a go-redis client points to: the addresses to start from,
+// and how to connect to any node.
+type Origin struct {
 	addrs   []string                                           // addresses to start from
 	servers bool                                               // whether each of addrs is an independent server (Ring)
 	slots   func(context.Context) ([]redis.ClusterSlot, error) // the caller's own list of the cluster's nodes, or nil
@@ -27,8 +28,30 @@ type origin struct {
 	make    func(*redis.Options) *redis.Client
 }
 
-func originOfClient(o *redis.Options) origin {
-	return origin{
+// Of returns the Origin of the servers that rdb points to. rdb is a *redis.Client, a
+// *redis.ClusterClient or a *redis.Ring. Of sends nothing, and rdb itself is neither used nor closed.
+func Of(rdb redis.UniversalClient) (Origin, error) {
+	var o Origin
+	switch c := rdb.(type) {
+	case nil:
+		return o, errors.New("the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
+	case *redis.Client:
+		o = ofClient(c.Options())
+	case *redis.ClusterClient:
+		o = ofCluster(c.Options())
+	case *redis.Ring:
+		o = ofRing(c.Options())
+	default:
+		return o, fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
+	}
+	if len(o.addrs) == 0 && o.slots == nil {
+		return o, errors.New("the Redis client has no address; give it one")
+	}
+	return o, nil
+}
+
+func ofClient(o *redis.Options) Origin {
+	return Origin{
 		addrs: []string{o.Addr},
 		make:  redis.NewClient,
 		options: redis.Options{
@@ -40,8 +63,8 @@ func originOfClient(o *redis.Options) origin {
 	}
 }
 
-func originOfCluster(o *redis.ClusterOptions) origin {
-	return origin{
+func ofCluster(o *redis.ClusterOptions) Origin {
+	return Origin{
 		addrs: o.Addrs,
 		slots: o.ClusterSlots,
 		make:  o.NewClient,
@@ -54,8 +77,8 @@ func originOfCluster(o *redis.ClusterOptions) origin {
 	}
 }
 
-func originOfRing(o *redis.RingOptions) origin {
-	return origin{
+func ofRing(o *redis.RingOptions) Origin {
+	return Origin{
 		addrs:   slices.Sorted(maps.Values(o.Addrs)),
 		servers: true,
 		make:    o.NewClient,
@@ -68,21 +91,22 @@ func originOfRing(o *redis.RingOptions) origin {
 	}
 }
 
-type conn struct {
+// Conn is a connection to one server.
+type Conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
 	user    string // user that logs in, or ""
 	tls     *tls.Config
-	trace   func(Step)
+	trace   func(addr, command string)
 
 	mu   sync.Mutex
 	addr string
 }
 
 // open makes a connection that obeys the deadline of each step and does not retry.
-func (l *Loader) open(addr string, timeout time.Duration) *conn {
-	opt := l.from.options
-	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
+func (p *Pool) open(addr string) *Conn {
+	opt, timeout := p.origin.options, p.Timeout
+	c := &Conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: p.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
 		c.user = "" // without a password, go-redis does not log in; do not show the name, which may be a password in the wrong field
 	}
@@ -121,36 +145,31 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 			return nc, err
 		}
 	}
-	c.rdb = l.from.make(&opt)
+	c.rdb = p.origin.make(&opt)
 	return c
 }
 
-func (c *conn) close() { _ = c.rdb.Close() }
+func (c *Conn) close() { _ = c.rdb.Close() }
 
-func (c *conn) address() string {
+// Address returns the address of the node, as it appears in reports.
+func (c *Conn) Address() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.addr
 }
 
-// Step is a command that a Loader is about to send; see [WithTrace].
-type Step struct {
-	Addr    string // the node
-	Command string // such as "FUNCTION LOAD ratelimit", in which the library's name replaces its source code
-}
-
-// do runs one step: one command within the step's deadline.
-func (c *conn) do(ctx context.Context, args ...any) (any, error) {
+// Do runs one step: one command within the step's deadline.
+func (c *Conn) Do(ctx context.Context, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	c.tell(args)
 	return c.rdb.Do(ctx, args...).Result()
 }
 
-// doAndWait runs a write command, then waits until the given number of replicas have it or half of
+// DoAndWait runs a write command, then waits until the given number of replicas have it or half of
 // the step's deadline has passed. WAIT waits for the last write of its own connection, so both
 // commands go through one pipeline.
-func (c *conn) doAndWait(ctx context.Context, replicas int, args ...any) (acked int, reply, wait error) {
+func (c *Conn) DoAndWait(ctx context.Context, replicas int, args ...any) (acked int, reply, wait error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	waits := []any{"WAIT", replicas, max(1, c.timeout.Milliseconds()/2)}
@@ -163,7 +182,7 @@ func (c *conn) doAndWait(ctx context.Context, replicas int, args ...any) (acked 
 	return acked, write.Err(), wait
 }
 
-func (c *conn) tell(args []any) {
+func (c *Conn) tell(args []any) {
 	if c.trace == nil {
 		return
 	}
@@ -175,5 +194,5 @@ func (c *conn) tell(args []any) {
 		}
 		words = append(words, word)
 	}
-	c.trace(Step{Addr: c.address(), Command: strings.Join(words, " ")})
+	c.trace(c.Address(), strings.Join(words, " "))
 }

@@ -9,15 +9,16 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
-func rulesFor(t *testing.T, access loader.Access, keys string, cluster bool) []string {
+func rulesFor(t *testing.T, access acl.Access, keys string, cluster bool) []string {
 	t.Helper()
-	return must[[]string](t)(loader.Rules(build(t), access, keys, cluster))
+	return must[[]string](t)(acl.Rules(build(t).Text(), access, keys, cluster))
 }
 
 func TestRules(t *testing.T) {
-	app := strings.Join(rulesFor(t, loader.Application, "rl:", false), " ")
+	app := strings.Join(rulesFor(t, acl.Application, "rl:", false), " ")
 	for _, want := range []string{"reset ~rl:* +ping ", " +fcall|ratelimit_take ", " +fcall_ro|ratelimit_peek ", " +fcall|ratelimit_peek ", " +set ", " +getrange "} {
 		if !strings.Contains(app, want) {
 			t.Errorf("no %q in %s", want, app)
@@ -28,29 +29,29 @@ func TestRules(t *testing.T) {
 			t.Errorf("%q is in %s", never, app)
 		}
 	}
-	peek := strings.Join(rulesFor(t, loader.Peeker, "rl:", true), " ")
+	peek := strings.Join(rulesFor(t, acl.Peeker, "rl:", true), " ")
 	if !strings.HasPrefix(peek, "reset %R~rl:* +ping +cluster|slots ") || strings.Contains(peek, "+fcall|") || strings.Contains(peek, "+set") || !strings.Contains(peek, "+fcall_ro|ratelimit_usage") {
 		t.Error(peek)
 	}
-	if got := strings.Join(rulesFor(t, loader.Deployer, "", true), " "); got != "reset +ping "+rights+" +cluster|shards" {
+	if got := strings.Join(rulesFor(t, acl.Deployer, "", true), " "); got != "reset +ping "+rights+" +cluster|shards" {
 		t.Error(got)
 	}
-	if got := rulesFor(t, loader.Application, `a*b?[c]\`, false)[1]; got != `~a\*b\?\[c\]\\*` {
+	if got := rulesFor(t, acl.Application, `a*b?[c]\`, false)[1]; got != `~a\*b\?\[c\]\\*` {
 		t.Error(got)
 	}
-	if got := rulesFor(t, loader.Application, "", false)[1]; got != "~*" {
+	if got := rulesFor(t, acl.Application, "", false)[1]; got != "~*" {
 		t.Error(got)
 	}
 	for _, tt := range []struct {
 		build  loader.Build
-		access loader.Access
+		access acl.Access
 		keys   string
 	}{
-		{functions.Build{}, loader.Peeker, ""},
-		{build(t), loader.Peeker, "a b"},
+		{functions.Build{}, acl.Peeker, ""},
+		{build(t), acl.Peeker, "a b"},
 		{build(t), "root", ""},
 	} {
-		if _, err := loader.Rules(tt.build, tt.access, tt.keys, false); err == nil {
+		if _, err := acl.Rules(tt.build.Text(), tt.access, tt.keys, false); err == nil {
 			t.Errorf("no error for %q, %q", tt.access, tt.keys)
 		}
 	}
@@ -72,7 +73,7 @@ func TestRulesOnAServer(t *testing.T) {
 	rdb := at(t, addr)
 	must[loader.Report](t)(newLoader(t, rdb).Deploy(ctx, build(t), loader.Options{}))
 	commands := must[map[string]*redis.CommandInfo](t)(rdb.Command(ctx).Result())
-	app, peek := rulesFor(t, loader.Application, `odd[x]*:`, false), rulesFor(t, loader.Peeker, `odd[x]*:`, false)
+	app, peek := rulesFor(t, acl.Application, `odd[x]*:`, false), rulesFor(t, acl.Peeker, `odd[x]*:`, false)
 	for _, rule := range app {
 		name := strings.TrimPrefix(rule, "+")
 		command := commands[name]

@@ -1,9 +1,11 @@
-package loader
+package doctor
 
 import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // A difference between clocks that a slow reply could explain is not reported.
@@ -60,12 +62,12 @@ func TestCoverage(t *testing.T) {
 		{[][]int{{-5, 20000}}, ""},
 		{[][]int{{0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 16383}}, "no primary serves 6 of 16384 slots (1-1, 3-3, 5-5, 7-7, 9-9, ...)"},
 	} {
-		var shards []shard
+		var shards []nodes.Shard
 		for _, slots := range row.shards {
-			shards = append(shards, shard{slots: slots})
+			shards = append(shards, nodes.Shard{Slots: slots})
 		}
 		x, found := &examination{}, ""
-		if x.coverage(Cluster, shards); len(x.Findings) == 1 {
+		if x.coverage(nodes.Cluster, shards); len(x.Findings) == 1 {
 			found = x.Findings[0].Found
 		}
 		if found != row.found {

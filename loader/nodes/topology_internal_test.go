@@ -1,14 +1,14 @@
-package loader
+package nodes
 
 import (
 	"reflect"
 	"testing"
 )
 
-func addrsOf(shards []shard) []string {
+func addrsOf(shards []Shard) []string {
 	var addrs []string
 	for _, at := range shards {
-		addrs = append(addrs, at.addr)
+		addrs = append(addrs, at.Addr)
 	}
 	return addrs
 }
@@ -54,7 +54,7 @@ func TestReadSlots(t *testing.T) {
 		[]any{int64(5461), int64(16383), []any{"", int64(7001), "id"}},
 	}
 	got := readSlots(reply, "10.9.9.9", false)
-	if !reflect.DeepEqual(got, []shard{{addr: "10.0.0.1:7000", slots: []int{0, 5460}, replicaAddrs: []string{"10.0.0.4:7003"}}, {addr: "10.9.9.9:7001", slots: []int{5461, 16383}}}) {
+	if !reflect.DeepEqual(got, []Shard{{Addr: "10.0.0.1:7000", Slots: []int{0, 5460}, ReplicaAddrs: []string{"10.0.0.4:7003"}}, {Addr: "10.9.9.9:7001", Slots: []int{5461, 16383}}}) {
 		t.Errorf("%v", got)
 	}
 	for _, bad := range []any{nil, "OK", []any{"x"}, []any{[]any{int64(0), int64(1)}}, []any{[]any{int64(0), int64(1), []any{"h"}}}} {

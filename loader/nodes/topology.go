@@ -1,4 +1,4 @@
-package loader
+package nodes
 
 import (
 	"cmp"
@@ -13,66 +13,68 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// Topology is the arrangement of the servers: one server, a cluster or a ring.
-type Topology string
-
+// Topologies: the arrangements of the servers.
 const (
-	// Standalone is one server, with or without replicas and Sentinels.
-	Standalone Topology = "standalone"
-
-	// Cluster is a Redis or Valkey Cluster.
-	Cluster Topology = "cluster"
-
-	// Ring is a set of independent servers. A redis.Ring distributes the keys among them.
-	Ring Topology = "ring"
+	Standalone = "standalone" // one server, with or without replicas and Sentinels
+	Cluster    = "cluster"    // a Redis or Valkey Cluster
+	Ring       = "ring"       // independent servers; a redis.Ring distributes the keys among them
 )
 
-// shard describes a primary. slots holds the first and the last slot of each range that it serves.
-// replicaAddrs holds the addresses of its replicas, if the cluster lists them.
-type shard struct {
-	addr         string
-	slots        []int
-	replicaAddrs []string
+// Shard describes a primary. Slots holds the first and the last slot of each range that it serves.
+// ReplicaAddrs holds the addresses of its replicas, if the cluster lists them.
+type Shard struct {
+	Addr         string
+	Slots        []int
+	ReplicaAddrs []string
 }
 
-// lowest returns the lowest slot, or allSlots if there is none.
-func (s shard) lowest() int {
-	low := allSlots
-	for i := 0; i+1 < len(s.slots); i += 2 {
-		low = min(low, s.slots[i])
+// Lowest returns the lowest slot, or AllSlots if there is none.
+func (s Shard) Lowest() int {
+	low := AllSlots
+	for i := 0; i+1 < len(s.Slots); i += 2 {
+		low = min(low, s.Slots[i])
 	}
 	return low
 }
 
-const allSlots = 16384
+// AllSlots is the number of slots of a cluster.
+const AllSlots = 16384
 
-// find lists the primaries. If no starting address replies, it returns a node with an error for
-// each address.
-func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
-	from := s.l.from
+// Failed is a node that did not say which primaries there are. About is empty if it did not describe
+// itself.
+type Failed struct {
+	Addr  string
+	About About
+	Err   error
+}
+
+// Find lists the primaries, and returns their topology. If no starting address replies, it returns a
+// Failed for each address.
+func (p *Pool) Find(ctx context.Context) (string, []Shard, []Failed) {
+	from := p.origin
 	if from.servers {
-		shards := make([]shard, len(from.addrs))
+		shards := make([]Shard, len(from.addrs))
 		for i, addr := range from.addrs {
-			shards[i] = shard{addr: addr}
+			shards[i] = Shard{Addr: addr}
 		}
 		return Ring, shards, nil
 	}
 	if from.slots != nil {
-		return s.findBySlots(ctx)
+		return p.findBySlots(ctx)
 	}
-	var failed []Node
+	var failed []Failed
 	asked := map[string]bool{}
-	for _, addr := range slices.Concat(s.seeds, from.addrs) {
+	for _, addr := range slices.Concat(p.seeds, from.addrs) {
 		if asked[addr] {
 			continue
 		}
 		asked[addr] = true
-		topology, found, node := s.ask(ctx, addr)
+		topology, found, node := p.ask(ctx, addr)
 		if node == nil {
 			if topology == Cluster {
-				s.seeds = []string{addr}
+				p.seeds = []string{addr}
 				for _, at := range found {
-					s.seeds = append(s.seeds, at.addr)
+					p.seeds = append(p.seeds, at.Addr)
 				}
 			}
 			return topology, found, nil
@@ -91,60 +93,57 @@ func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 
 // findBySlots takes the primaries from the caller's own list. Callers provide a list if the servers
 // do not list all nodes, or list addresses that the caller cannot reach.
-func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+func (p *Pool) findBySlots(ctx context.Context) (string, []Shard, []Failed) {
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	slots, err := s.l.from.slots(ctx)
-	var shards []shard
+	slots, err := p.origin.slots(ctx)
+	var shards []Shard
 	for _, slot := range slots {
 		if len(slot.Nodes) > 0 {
-			at := shard{addr: slot.Nodes[0].Addr, slots: []int{slot.Start, slot.End}}
+			at := Shard{Addr: slot.Nodes[0].Addr, Slots: []int{slot.Start, slot.End}}
 			for _, node := range slot.Nodes[1:] {
-				at.replicaAddrs = append(at.replicaAddrs, node.Addr)
+				at.ReplicaAddrs = append(at.ReplicaAddrs, node.Addr)
 			}
 			shards = append(shards, at)
 		}
 	}
 	if len(shards) == 0 {
 		err = cmp.Or(err, errors.New("it names no node"))
-		c := &conn{addr: "the cluster"}
-		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "check that function", "cannot be found by the client's own ClusterSlots (%v)", err))}
+		c := &Conn{addr: "the cluster"}
+		return Cluster, nil, []Failed{{Err: c.Fail("ClusterSlots", ErrUnreachable, err, "check that function", "cannot be found by the client's own ClusterSlots (%v)", err)}}
 	}
 	return Cluster, merge(shards), nil
 }
 
 // merge joins the shards that have the same address, and sorts them.
-func merge(shards []shard) []shard {
-	var merged []shard
+func merge(shards []Shard) []Shard {
+	var merged []Shard
 	for _, at := range shards {
-		if i := slices.IndexFunc(merged, func(m shard) bool { return m.addr == at.addr }); i >= 0 {
-			merged[i].slots = append(merged[i].slots, at.slots...)
-			merged[i].replicaAddrs = append(merged[i].replicaAddrs, at.replicaAddrs...)
+		if i := slices.IndexFunc(merged, func(m Shard) bool { return m.Addr == at.Addr }); i >= 0 {
+			merged[i].Slots = append(merged[i].Slots, at.Slots...)
+			merged[i].ReplicaAddrs = append(merged[i].ReplicaAddrs, at.ReplicaAddrs...)
 		} else {
 			merged = append(merged, at)
 		}
 	}
-	slices.SortFunc(merged, func(a, b shard) int { return compareAddrs(a.addr, b.addr) })
+	slices.SortFunc(merged, func(a, b Shard) int { return CompareAddrs(a.Addr, b.Addr) })
 	return merged
 }
 
 // ask asks one node for its topology and the primaries.
-func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Node) {
-	c := s.conn(addr)
-	about, err := c.identify(ctx)
+func (p *Pool) ask(ctx context.Context, addr string) (string, []Shard, *Failed) {
+	c := p.Conn(addr)
+	about, err := c.Identify(ctx)
 	if err != nil {
-		s.drop(addr)
-		node := failedNode(c.address(), err)
-		return "", nil, &node
+		p.Drop(addr)
+		return "", nil, &Failed{Addr: c.Address(), Err: err}
 	}
 	if about.mode != "cluster" {
-		return Standalone, []shard{{addr: addr}}, nil
+		return Standalone, []Shard{{Addr: addr}}, nil
 	}
-	shards, err := c.primaries(ctx, s.l.from.options.TLSConfig != nil)
+	shards, err := c.primaries(ctx, p.origin.options.TLSConfig != nil)
 	if err != nil {
-		node := about.node(c.address())
-		node.State, node.Err = stateAfter(err), err
-		return "", nil, &node
+		return "", nil, &Failed{c.Address(), about, err}
 	}
 	return Cluster, shards, nil
 }
@@ -153,33 +152,33 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 // without slots, which need the library before slots are moved to them. If the server does not have
 // CLUSTER SHARDS or the user may not call it, primaries calls CLUSTER SLOTS, which omits primaries
 // without slots.
-func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
-	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
+func (c *Conn) primaries(ctx context.Context, tls bool) ([]Shard, error) {
+	reply, err := c.Do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
-	if err != nil && (codeOf(err) == "NOPERM" || codeOf(err) == "ERR") {
-		if older, err2 := c.do(ctx, "CLUSTER", "SLOTS"); err2 == nil {
+	if err != nil && (CodeOf(err) == "NOPERM" || CodeOf(err) == "ERR") {
+		if older, err2 := c.Do(ctx, "CLUSTER", "SLOTS"); err2 == nil {
 			reply, err = older, nil
 			step, read = "CLUSTER SLOTS", readSlots
 		}
 	}
 	if err != nil {
-		return nil, failure(c, step, err)
+		return nil, c.Failure(step, err)
 	}
-	host, _, _ := net.SplitHostPort(c.address())
+	host, _, _ := net.SplitHostPort(c.Address())
 	shards := read(reply, host, tls)
 	if len(shards) == 0 {
-		return nil, garbage(c, step, reply)
+		return nil, c.Garbage(step, reply)
 	}
 	return merge(shards), nil
 }
 
 // readShards parses a reply to CLUSTER SHARDS from the node at host. If tls is true, it uses the
 // nodes' TLS ports. It returns nil if the reply is malformed. It omits a primary that the cluster
-// marks as failed and that serves no slots: when it comes back, it will be a replica and get the
+// marks as failed and that serves no Slots: when it comes back, it will be a replica and get the
 // library from its primary.
-func readShards(reply any, host string, tls bool) []shard {
+func readShards(reply any, host string, tls bool) []Shard {
 	list, _ := reply.([]any)
-	var shards []shard
+	var shards []Shard
 	for _, entry := range list {
 		m := respmap.Of(entry)
 		nodes, ok := m["nodes"].([]any)
@@ -193,7 +192,7 @@ func readShards(reply any, host string, tls bool) []shard {
 		slots := make([]int, len(list))
 		for i, slot := range list {
 			n, ok := slot.(int64)
-			if !ok || n < 0 || n >= allSlots {
+			if !ok || n < 0 || n >= AllSlots {
 				return nil
 			}
 			slots[i] = int(n)
@@ -216,15 +215,15 @@ func readShards(reply any, host string, tls bool) []shard {
 				}
 				continue
 			}
-			addr := reachable(stringOf(node, "endpoint"), stringOf(node, "ip"), host, port)
+			addr := Reachable(stringOf(node, "endpoint"), stringOf(node, "ip"), host, port)
 			if primary {
-				shards = append(shards, shard{addr: addr, slots: slots})
+				shards = append(shards, Shard{Addr: addr, Slots: slots})
 			} else {
 				replicas = append(replicas, addr)
 			}
 		}
 		if len(shards) > first {
-			shards[first].replicaAddrs = replicas
+			shards[first].ReplicaAddrs = replicas
 		}
 	}
 	return shards
@@ -232,9 +231,9 @@ func readShards(reply any, host string, tls bool) []shard {
 
 // readSlots parses a reply to CLUSTER SLOTS. Each entry contains the first and the last slot of a
 // range, its primary, and the replicas. readSlots returns nil if the reply is malformed.
-func readSlots(reply any, host string, _ bool) []shard {
+func readSlots(reply any, host string, _ bool) []Shard {
 	ranges, _ := reply.([]any)
-	var shards []shard
+	var shards []Shard
 	for _, r := range ranges {
 		parts, _ := r.([]any)
 		if len(parts) < 3 {
@@ -242,10 +241,10 @@ func readSlots(reply any, host string, _ bool) []shard {
 		}
 		from, ok1 := parts[0].(int64)
 		to, ok2 := parts[1].(int64)
-		if !ok1 || !ok2 || from < 0 || from > to || to >= allSlots {
+		if !ok1 || !ok2 || from < 0 || from > to || to >= AllSlots {
 			return nil
 		}
-		at := shard{slots: []int{int(from), int(to)}}
+		at := Shard{Slots: []int{int(from), int(to)}}
 		for i, part := range parts[2:] {
 			node, _ := part.([]any)
 			if len(node) < 2 {
@@ -256,10 +255,10 @@ func readSlots(reply any, host string, _ bool) []shard {
 			if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its own name
 				return nil
 			}
-			if addr := reachable(name, "", host, port); i == 0 {
-				at.addr = addr
+			if addr := Reachable(name, "", host, port); i == 0 {
+				at.Addr = addr
 			} else {
-				at.replicaAddrs = append(at.replicaAddrs, addr)
+				at.ReplicaAddrs = append(at.ReplicaAddrs, addr)
 			}
 		}
 		shards = append(shards, at)
@@ -269,10 +268,10 @@ func readSlots(reply any, host string, _ bool) []shard {
 
 func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
-// reachable returns the address for connecting to a node that announces endpoint and ip. host is
+// Reachable returns the address for connecting to a node that announces endpoint and ip. host is
 // the host of the node that sent the reply. reachable uses host if the node announces neither a
 // name nor an address, or if it announces a loopback address and host is not one.
-func reachable(endpoint, ip, host string, port int64) string {
+func Reachable(endpoint, ip, host string, port int64) string {
 	name := endpoint
 	if name == "" || name == "?" {
 		name = ip

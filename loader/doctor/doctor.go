@@ -1,9 +1,12 @@
-package loader
+// Package doctor finds problems with servers that prevent decisions of the ratelimit library, now or
+// later.
+package doctor
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -11,7 +14,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -22,7 +28,7 @@ type Finding struct {
 	Found string   `json:"found"` // what was found
 	Means string   `json:"means"` // the consequence
 	Do    string   `json:"do"`    // what to do
-	Err   error    `json:"-"`     // an [*Error] of the finding's class, about the first of Addrs, or nil
+	Err   error    `json:"-"`     // an [*nodes.Error] of the finding's class, about the first of Addrs, or nil
 }
 
 // checks lists the values of Finding.Check, the worst first. A cause comes before its consequences:
@@ -36,9 +42,9 @@ type Unchecked struct {
 	Why   string   `json:"why"` // such as "grant +time"
 }
 
-// Diagnosis is the outcome of [Loader.Doctor].
+// Diagnosis is the outcome of [Examine].
 type Diagnosis struct {
-	Topology Topology  `json:"topology"`
+	Topology string    `json:"topology"` // "standalone", "cluster" or "ring"
 	Nodes    []string  `json:"nodes"`    // primaries and replicas that were examined
 	Findings []Finding `json:"findings"` // the worst first; a problem that several nodes have is one finding
 
@@ -47,14 +53,14 @@ type Diagnosis struct {
 	Unchecked []Unchecked `json:"unchecked"`
 }
 
-// Doctor reports values above these, and silence of at least replicaSilent, as findings.
+// Examine reports values above these, and silence of at least replicaSilent, as findings.
 const (
 	clockSpread   = 500 * time.Millisecond
 	replicaSilent = 10      // seconds since a replica was last heard from
 	replicaBehind = 1 << 20 // bytes
 )
 
-// Doctor examines every primary and its replicas. It looks for problems that prevent decisions:
+// Examine examines every primary of the servers that rdb points to, a client as loader.New takes it, and its replicas. It looks for problems that prevent decisions:
 // servers without functions or Lua, slots that no primary serves, a library that is missing or does
 // not respond, and servers that accept no writes. It also looks for causes of later problems: keys
 // of limits that may be evicted, libraries that a restart loses, clocks that differ, replicas that
@@ -62,20 +68,29 @@ const (
 // uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user
 // lacks one of these permissions, the checks that need it are listed as Unchecked.
 //
-// A node that does not reply is a finding, not an error. The returned error is ctx.Err().
-func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
-	s := l.session()
-	defer s.close()
+// timeout is the maximum time for one command on one node. trace, if it is not nil, is called before
+// each command. A node that does not reply is a finding, not
+// an error. The returned error is ctx.Err(), or says that an argument is invalid.
+func Examine(ctx context.Context, rdb redis.UniversalClient, timeout time.Duration, trace func(addr, command string)) (Diagnosis, error) {
+	from, err := nodes.Of(rdb)
+	if err == nil && timeout <= 0 {
+		err = fmt.Errorf("the timeout %v is not above 0; give one such as 5s", timeout)
+	}
+	if err != nil {
+		return Diagnosis{}, fmt.Errorf("doctor.Examine: %w", err)
+	}
+	s := from.Pool(timeout, trace)
+	defer s.Close()
 	x := &examination{follows: map[string]patient{}, holds: map[string][]string{}}
-	topology, shards, failed := s.find(ctx)
+	topology, shards, failed := s.Find(ctx)
 	for _, n := range failed {
-		if e, ok := errors.AsType[*Error](n.Err); ok && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == ErrNoPermission || e.Class == nil) {
-			why := "grant " + clusterProbe.right()
+		if e, ok := errors.AsType[*nodes.Error](n.Err); ok && strings.HasPrefix(e.Step, "CLUSTER ") && (e.Class == nodes.ErrNoPermission || e.Class == nil) {
+			why := "grant " + clusterRight
 			if e.Class == nil {
-				why = "it " + e.found()
+				why = "it " + e.Found()
 			}
 			x.skip("the other nodes of the cluster", n.Addr, why)
-			shards, topology, x.partly = append(shards, shard{addr: n.Addr}), Cluster, true
+			shards, topology, x.partly = append(shards, nodes.Shard{Addr: n.Addr}), nodes.Cluster, true
 			continue
 		}
 		x.failed("reach", n.Err, unreached)
@@ -85,19 +100,19 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 		x.coverage(topology, shards)
 	}
 	for _, at := range shards {
-		x.follow(patient{}, at.replicaAddrs)
+		x.follow(patient{}, at.ReplicaAddrs)
 	}
-	each(shards, func(at shard) {
-		c := s.conn(at.addr)
-		if topology == Cluster && s.follows(ctx, c, shards) {
+	nodes.Each(shards, func(at nodes.Shard) {
+		c := s.Conn(at.Addr)
+		if topology == nodes.Cluster && follows(ctx, s, c, shards) {
 			return // the cluster's list of primaries is outdated: the node has become a replica, and is examined as one
 		}
 		x.primary(ctx, c, at)
 	})
-	each(x.replicas, func(addr string) { x.replica(ctx, s.conn(addr), x.follows[addr]) })
+	nodes.Each(x.replicas, func(addr string) { x.replica(ctx, s.Conn(addr), x.follows[addr]) })
 	x.clocks()
 	x.builds()
-	slices.SortFunc(x.Nodes, compareAddrs)
+	slices.SortFunc(x.Nodes, nodes.CompareAddrs)
 	return x.diagnosis(), ctx.Err()
 }
 
@@ -114,8 +129,8 @@ type examination struct {
 
 // patient is a node that replied.
 type patient struct {
-	*conn
-	about
+	*nodes.Conn
+	nodes.About
 	info    map[string]string // the reply to INFO, or nil
 	library *string           // the source code of its library, "" if there is none, or nil if it could not be read
 
@@ -139,7 +154,7 @@ type clockReading struct {
 
 // find records a finding. class may be nil.
 func (x *examination) find(check, addr string, class error, found, means, do string) {
-	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
+	x.failed(check, &nodes.Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
 
 func (x *examination) skip(what, addr, why string) {
@@ -151,7 +166,7 @@ func (x *examination) skip(what, addr, why string) {
 // failed records an error as a finding. If a replica cannot be reached, failed changes check from
 // "reach" to "replicas", because decisions do not need the replica.
 func (x *examination) failed(check string, err error, means string) {
-	e, _ := errors.AsType[*Error](err)
+	e, _ := errors.AsType[*nodes.Error](err)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, isReplica := x.follows[e.Addr]; isReplica && check == "reach" {
@@ -161,7 +176,7 @@ func (x *examination) failed(check string, err error, means string) {
 	if e.Addr != "" {
 		addrs = append(addrs, e.Addr)
 	}
-	x.Findings = append(x.Findings, Finding{check, addrs, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
+	x.Findings = append(x.Findings, Finding{check, addrs, e.Found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
 }
 
 // follow adds the addresses of a primary's replicas. primary is empty if it has not been examined
@@ -215,22 +230,22 @@ func compareFirst(a, b []string) int {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) - len(b)
 	}
-	return compareAddrs(a[0], b[0])
+	return nodes.CompareAddrs(a[0], b[0])
 }
 
 // unread records err, the error of a step. If the user lacks a permission, or the server does not
 // have the command, it adds an entry to Unchecked, and returns true. Otherwise the server cannot be
 // examined at all: unread adds a finding, and returns false.
-func (x *examination) unread(c *conn, what, step, right string, err error) bool {
-	var failed *Error
+func (x *examination) unread(c *nodes.Conn, what, step, right string, err error) bool {
+	var failed *nodes.Error
 	if !errors.As(err, &failed) {
-		failed = failure(c, step, err)
+		failed = c.Failure(step, err)
 	}
 	switch {
 	case failed.Code == "NOPERM":
-		x.skip(what, c.address(), "grant "+right)
+		x.skip(what, c.Address(), "grant "+right)
 	case failed.Class == nil:
-		x.skip(what, c.address(), "it "+failed.found())
+		x.skip(what, c.Address(), "it "+failed.Found())
 	default:
 		x.failed("reach", failed, unreached)
 		return false
@@ -248,39 +263,39 @@ const (
 // primary runs the checks in the method node, and also checks the primary's role, its cluster state
 // and the user's permissions. It adds the primary's replicas to x.replicas; the method replica
 // examines them later. listed is the cluster's entry for the primary.
-func (x *examination) primary(ctx context.Context, c *conn, listed shard) {
+func (x *examination) primary(ctx context.Context, c *nodes.Conn, listed nodes.Shard) {
 	p, ok := x.node(ctx, c)
 	if !ok {
 		return
 	}
-	if p.replica {
-		x.failed("writes", readOnly(c, c.primaryOf(ctx), nil), "a decision is a write, and a replica accepts none")
+	if p.Replica {
+		x.failed("writes", c.ReadOnly(c.PrimaryOf(ctx), nil), "a decision is a write, and a replica accepts none")
 	} else if body := text.Body(p.source()); body != "" {
 		x.mu.Lock()
-		found := describe(body)
-		x.holds[found.Digest] = append(x.holds[found.Digest], c.address()+" ("+found.String()+")")
+		found := text.Describe(body)
+		x.holds[found.Digest] = append(x.holds[found.Digest], c.Address()+" ("+found.String()+")")
 		x.mu.Unlock()
 	} else if p.library != nil {
-		x.find("library", c.address(), ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
+		x.find("library", c.Address(), nodes.ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
 	}
 	if p.embedded {
 		return
 	}
-	reply, err := c.do(ctx, "ROLE")
-	addrs, ok := readReplicas(reply, c.address())
+	reply, err := c.Do(ctx, "ROLE")
+	addrs, ok := readReplicas(reply, c.Address())
 	if err != nil {
-		x.unread(c, optionalProbes["+role"], "ROLE", "+role", err)
+		x.unread(c, optional["+role"], "ROLE", "+role", err)
 	} else if !ok {
-		x.failed("reach", garbage(c, "ROLE", reply), unreached)
+		x.failed("reach", c.Garbage("ROLE", reply), unreached)
 	}
-	x.follow(p, slices.Concat(addrs, listed.replicaAddrs))
+	x.follow(p, slices.Concat(addrs, listed.ReplicaAddrs))
 	// A primary stops listing a replica that disconnects, but keeps the replication backlog.
-	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(listed.replicaAddrs) == 0 {
-		x.find("replicas", c.address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",
+	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(listed.ReplicaAddrs) == 0 {
+		x.find("replicas", c.Address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",
 			"if it fails, nothing takes over", "start its replica; if it is to have none, ignore this until that time is over")
 	}
 	x.rights(ctx, c)
-	if x.Topology == Cluster {
+	if x.Topology == nodes.Cluster {
 		x.state(ctx, c)
 	}
 }
@@ -309,87 +324,87 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 		} else if n == 0 {
 			continue // a program such as redis-cli --replica, which does not listen on a port
 		}
-		addrs = append(addrs, reachable(name, "", host, int64(n)))
+		addrs = append(addrs, nodes.Reachable(name, "", host, int64(n)))
 	}
 	return addrs, ok
 }
 
 // follows reports whether the node of c is a replica of a primary in shards. It returns false if
 // that primary is now a replica.
-func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
-	a, err := c.identify(ctx)
-	if err != nil || !a.replica {
+func follows(ctx context.Context, s *nodes.Pool, c *nodes.Conn, shards []nodes.Shard) bool {
+	a, err := c.Identify(ctx)
+	if err != nil || !a.Replica {
 		return false
 	}
-	primary := c.primaryOf(ctx)
-	if !slices.ContainsFunc(shards, func(at shard) bool { return at.addr == primary }) {
+	primary := c.PrimaryOf(ctx)
+	if !slices.ContainsFunc(shards, func(at nodes.Shard) bool { return at.Addr == primary }) {
 		return false
 	}
-	a, err = s.conn(primary).identify(ctx)
-	return err != nil || !a.replica
+	a, err = s.Conn(primary).Identify(ctx)
+	return err != nil || !a.Replica
 }
 
 // replica runs the same checks as the method node, and also checks that the replica has its
 // primary's library.
-func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
+func (x *examination) replica(ctx context.Context, c *nodes.Conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {
 		return
 	}
-	x.find("replicas", c.address(), nil, "it does not have the library of its primary "+primary.address(),
+	x.find("replicas", c.Address(), nil, "it does not have the library of its primary "+primary.Address(),
 		"if it replaces its primary, calls may return: ERR Function not found", checkLink)
 }
 
 // node runs the checks that primaries and replicas share. It returns false if the node cannot be
 // examined or cannot run functions.
-func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
-	p := patient{conn: c}
+func (x *examination) node(ctx context.Context, c *nodes.Conn) (patient, bool) {
+	p := patient{Conn: c}
 	var err error
-	if p.about, err = c.identify(ctx); err != nil {
+	if p.About, err = c.Identify(ctx); err != nil {
 		x.failed("reach", err, unreached)
 		return p, false
 	}
 	x.mu.Lock()
-	x.Nodes = append(x.Nodes, c.address())
+	x.Nodes = append(x.Nodes, c.Address())
 	x.mu.Unlock()
-	if err := c.checkEngine(ctx, p.about); errors.Is(err, ErrNoFunctions) || errors.Is(err, ErrNoLua) {
+	if err := c.CheckEngine(ctx, p.About); errors.Is(err, nodes.ErrNoFunctions) || errors.Is(err, nodes.ErrNoFunctions) {
 		x.failed("functions", err, undecided)
 		return p, false
 	} else if err != nil && !x.unread(c, "the functions", "FUNCTION STATS", "+function|stats", err) {
 		return p, false
 	}
 	began := time.Now()
-	if ms, err := c.timeMS(ctx); err == nil {
+	if ms, err := c.TimeMS(ctx); err == nil {
 		took := time.Since(began)
 		x.mu.Lock()
-		x.times = append(x.times, clockReading{c.address(), time.UnixMilli(ms).Sub(began.Add(took / 2)), took/2 + time.Millisecond})
+		x.times = append(x.times, clockReading{c.Address(), time.UnixMilli(ms).Sub(began.Add(took / 2)), took/2 + time.Millisecond})
 		x.mu.Unlock()
 	} else if !x.unread(c, "the clock", "TIME", "+time", err) {
 		return p, false
 	}
-	source, err := c.readLibrary(ctx)
+	source, err := c.ReadLibrary(ctx)
 	if err == nil {
 		p.library = &source
 		x.library(ctx, c, text.Body(source))
 	} else if !x.unread(c, "the library", "FUNCTION LIST", "+function|list", err) {
 		return p, false
 	}
-	reply, err := c.do(ctx, "INFO")
+	reply, err := c.Do(ctx, "INFO")
 	if err != nil {
 		return p, x.unread(c, "memory, persistence and replicas", "INFO", "+info", err)
 	}
-	m := info(reply)
+	m := nodes.Info(reply)
 	if len(m) == 0 {
-		x.failed("reach", garbage(c, "INFO", reply), unreached)
+		x.failed("reach", c.Garbage("INFO", reply), unreached)
 		return p, false
 	}
 	p.info = m
 	if p.embedded = m["os"] == "embedded"; p.embedded {
-		x.skip("memory, persistence and replicas", c.address(), "it is an embedded server, which keeps everything in its process")
+		x.skip("memory, persistence and replicas", c.Address(), "it is an embedded server, which keeps everything in its process")
 		return p, true
 	}
-	x.eviction(c.address(), m)
+	x.eviction(c.Address(), m)
 	x.persistence(ctx, c, m)
-	x.lag(c.address(), m)
+	x.lag(c.Address(), m)
 	return p, true
 }

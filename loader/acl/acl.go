@@ -1,4 +1,6 @@
-package loader
+// Package acl returns the rules for the users of servers with the ratelimit library: what an
+// application, an operator, or a program that deploys may do.
+package acl
 
 import (
 	"errors"
@@ -8,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Access names a set of permissions for a user of the servers; see [Rules].
@@ -27,7 +30,7 @@ const (
 	// FCALL_RO, on primaries and replicas.
 	Peeker Access = "peek"
 
-	// Deployer is for programs that load the library, as a [Loader] does. It allows no keys.
+	// Deployer is for programs that load the library, as a loader.Loader does. It allows no keys.
 	Deployer Access = "deployer"
 
 	// Planner is for programs that show what a deployment would change, such as a check of pull
@@ -35,44 +38,24 @@ const (
 	Planner Access = "planner"
 )
 
-// probe is a command in a form that changes nothing. A Loader sends it to test whether the user may
-// run that command.
-type probe []any
+// deployer lists the rights that a Deployer needs on every node. In a cluster, the user also needs
+// shards.
+var deployer = []string{"+function|load", "+function|list", "+function|delete", "+function|stats", "+time", "+role", "+wait"}
 
-// deployerProbes lists the commands that a Loader's user needs on every node. In a cluster, the
-// user also needs clusterProbe.
-var (
-	deployerProbes = []probe{
-		{"FUNCTION", "LOAD", "?"}, {"FUNCTION", "LIST", "LIBRARYNAME", fencePrefix}, {"FUNCTION", "DELETE", "?"}, {"FUNCTION", "STATS"},
-		{"TIME"}, {"ROLE"}, {"WAIT", 0, 0},
-	}
-	clusterProbe = probe{"CLUSTER", "SHARDS"}
-)
+const shards = "+cluster|shards"
 
-// right returns the ACL rule that allows the command, such as +time or +function|load.
-func (p probe) right() string {
-	name := fmt.Sprint(p[0])
-	if name == "FUNCTION" || name == "CLUSTER" {
-		name += "|" + fmt.Sprint(p[1])
-	}
-	return "+" + strings.ToLower(name)
-}
+// planner lists the rights that the methods Plan and Status of a Loader need.
+var planner = []string{"+function|list", "+function|stats", "+role"}
 
-func deployerRights(cluster bool) []string { return rightsOf(deployerProbes, cluster) }
+// DeployerRights returns the rights of a Deployer, without +ping.
+func DeployerRights(cluster bool) []string { return rights(deployer, cluster) }
 
-func rightsOf(probes []probe, cluster bool) []string {
-	var rights []string
-	for _, p := range probes {
-		rights = append(rights, p.right())
-	}
+func rights(list []string, cluster bool) []string {
 	if cluster {
-		rights = append(rights, clusterProbe.right())
+		return append(slices.Clone(list), shards)
 	}
-	return rights
+	return slices.Clone(list)
 }
-
-// plannerProbes lists the commands that [Loader.Plan] and [Loader.Status] need.
-var plannerProbes = []probe{{"FUNCTION", "LIST"}, {"FUNCTION", "STATS"}, {"ROLE"}}
 
 // operations lists the functions that an Operator needs and an Application does not.
 var operations = []string{"block", "unblock", "override", "override_end", "reset"}
@@ -95,16 +78,16 @@ var (
 )
 
 // Rules returns the arguments of ACL SETUSER, after the user's name and password, for a user who
-// may do only what access allows. The user may call the functions that build registers. The user
+// may do only what access allows. The user may call the functions that library, the source code of a build, registers. The user
 // may also call the commands that these functions call, because a server checks the calling user's
 // permission to run them. The rules work on Redis 7.0 and later and on Valkey.
 //
 // keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. keys
 // is ignored for a Deployer. If cluster is true, the rules include what clients of a Redis Cluster
 // need to find the nodes.
-func Rules(build Build, access Access, keys string, cluster bool) ([]string, error) {
-	if build == nil || build.Text() == "" {
-		return nil, errors.New("loader.Rules: the build is empty; make one with functions.New")
+func Rules(library string, access Access, keys string, cluster bool) ([]string, error) {
+	if library == "" {
+		return nil, errors.New("acl.Rules: the library is empty; make one with functions.New")
 	}
 	if i := strings.IndexFunc(keys, func(r rune) bool { return r <= ' ' || r == 0x7f }); i >= 0 {
 		return nil, fmt.Errorf("the key prefix %q contains a space or a control character, which no ACL rule can contain; choose another", keys)
@@ -117,17 +100,17 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 	case Peeker:
 		rules = append(rules, "%R~"+pattern, "+ping")
 	case Deployer:
-		return append(append(rules, "+ping"), deployerRights(cluster)...), nil
+		return append(append(rules, "+ping"), DeployerRights(cluster)...), nil
 	case Planner:
-		return append(append(rules, "+ping"), rightsOf(plannerProbes, cluster)...), nil
+		return append(append(rules, "+ping"), rights(planner, cluster)...), nil
 	default:
 		return nil, fmt.Errorf("the access %q is not %s, %s, %s, %s or %s", access, Application, Operator, Peeker, Deployer, Planner)
 	}
 	if cluster {
 		rules = append(rules, "+cluster|slots", "+cluster|shards", "+command", "+asking", "+readonly", "+readwrite")
 	}
-	registered := bodies(build.Text())
-	for _, function := range functionsOf(build.Text()) {
+	registered := text.Bodies(library)
+	for _, function := range text.Functions(library) {
 		reads := noWrites.MatchString(registered[function])
 		operates := slices.Contains(operations, strings.TrimPrefix(function, functions.Name+"_"))
 		if access == Application && !operates || access == Operator && (operates || reads) {
@@ -137,7 +120,7 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 			rules = append(rules, "+fcall_ro|"+function)
 		}
 	}
-	commands := callsOf(build.Text())
+	commands := callsOf(library)
 	if access == Operator {
 		commands = append(commands, listing...)
 		slices.Sort(commands)

@@ -1,8 +1,9 @@
-package loader
+package doctor
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -12,28 +13,31 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// library checks that text, the library on the node, is a build of the ratelimit library and
+// library checks that source, the library on the node, is a build of the ratelimit library and
 // responds to calls.
-func (x *examination) library(ctx context.Context, c *conn, text string) {
+func (x *examination) library(ctx context.Context, c *nodes.Conn, source string) {
 	const step = "FCALL_RO " + functions.Name + "_info"
-	if text == "" {
+	if source == "" {
 		return
 	}
-	if !describe(text).ours() {
-		x.failed("library", otherLibrary(c), "clients cannot use its replies")
+	if !text.Describe(source).IsOurs() {
+		x.failed("library", c.Foreign(), "clients cannot use its replies")
 		return
 	}
-	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
+	reply, err := c.Do(ctx, "FCALL_RO", functions.Name+"_info", 0)
 	if err != nil {
-		if codeOf(err) == "NOPERM" {
-			x.skip("whether the library responds", c.address(), "grant +fcall_ro|"+functions.Name+"_info")
+		if nodes.CodeOf(err) == "NOPERM" {
+			x.skip("whether the library responds", c.Address(), "grant +fcall_ro|"+functions.Name+"_info")
 			return
 		}
-		err = failure(c, step, err)
+		err = c.Failure(step, err)
 	} else if _, speaks := respmap.Of(reply)["contract"].(int64); !speaks {
-		err = garbage(c, step, reply)
+		err = c.Garbage(step, reply)
 	}
 	if err != nil {
 		x.failed("library", err, undecided)
@@ -56,14 +60,14 @@ func (x *examination) builds() {
 }
 
 // state checks that a node of a cluster serves keys.
-func (x *examination) state(ctx context.Context, c *conn) {
-	reply, err := c.do(ctx, "CLUSTER", "INFO")
+func (x *examination) state(ctx context.Context, c *nodes.Conn) {
+	reply, err := c.Do(ctx, "CLUSTER", "INFO")
 	if err != nil {
 		x.unread(c, "the slots", "CLUSTER INFO", "+cluster|info", err)
-	} else if state := info(reply)["cluster_state"]; state == "" {
-		x.failed("reach", garbage(c, "CLUSTER INFO", reply), unreached)
+	} else if state := nodes.Info(reply)["cluster_state"]; state == "" {
+		x.failed("reach", c.Garbage("CLUSTER INFO", reply), unreached)
 	} else if state != "ok" {
-		x.find("coverage", c.address(), ErrSlots, "its cluster_state is "+state, "calls return: CLUSTERDOWN",
+		x.find("coverage", c.Address(), ErrSlots, "its cluster_state is "+state, "calls return: CLUSTERDOWN",
 			"start the missing primaries, or assign their slots to others")
 	}
 }
@@ -78,26 +82,26 @@ func (x *examination) eviction(addr string, m map[string]string) {
 		"use a server for limits only, with maxmemory-policy noeviction")
 }
 
-func (x *examination) persistence(ctx context.Context, c *conn, m map[string]string) {
+func (x *examination) persistence(ctx context.Context, c *nodes.Conn, m map[string]string) {
 	const means = "a restart loses the library and all counts; then " + notFound
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"} {
 		if m[field] != "" && m[field] != "ok" {
-			x.find("persistence", c.address(), nil, fmt.Sprintf("%s is %s", field, m[field]), means, "check the server's log and its disk")
+			x.find("persistence", c.Address(), nil, fmt.Sprintf("%s is %s", field, m[field]), means, "check the server's log and its disk")
 		}
 	}
 	if m["aof_enabled"] == "1" {
 		return
 	}
-	reply, err := c.do(ctx, "CONFIG", "GET", "save")
+	reply, err := c.Do(ctx, "CONFIG", "GET", "save")
 	if err != nil {
 		x.unread(c, "the snapshots", "CONFIG GET", "+config|get", err)
 		return
 	}
 	settings := respmap.Of(reply)
 	if settings == nil {
-		x.failed("reach", garbage(c, "CONFIG GET", reply), unreached)
+		x.failed("reach", c.Garbage("CONFIG GET", reply), unreached)
 	} else if save, has := settings["save"]; has && save == "" {
-		x.find("persistence", c.address(), ErrNotPersistent, "neither snapshots (save) nor the append-only file (appendonly) are on", means,
+		x.find("persistence", c.Address(), ErrNotPersistent, "neither snapshots (save) nor the append-only file (appendonly) are on", means,
 			"set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or run Watch")
 	}
 }
@@ -137,33 +141,44 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// optionalProbes contains permissions that a deployment does not need. The value for a permission
-// is what Doctor cannot find out without it. Managed servers often refuse these commands.
-var optionalProbes = map[string]string{
-	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", "+cluster|shards": "primaries without slots",
+// probes has a command for each right of a deployer, in a form that changes nothing.
+var probes = map[string][]any{
+	"+function|load": {"FUNCTION", "LOAD", "?"}, "+function|list": {"FUNCTION", "LIST", "LIBRARYNAME", "ratelimit_fence_"}, "+function|delete": {"FUNCTION", "DELETE", "?"},
+	"+function|stats": {"FUNCTION", "STATS"}, "+time": {"TIME"}, "+role": {"ROLE"}, "+wait": {"WAIT", 0, 0}, clusterRight: {"CLUSTER", "SHARDS"},
 }
 
+const clusterRight = "+cluster|shards"
+
+// optional contains permissions that a deployment does not need. The value for a permission
+// is what Doctor cannot find out without it. Managed servers often refuse these commands.
+var optional = map[string]string{
+	"+role": "which replicas follow", "+wait": "whether replicas confirm deployments", clusterRight: "primaries without slots",
+}
+
+// Classes of findings, for errors.Is. Other findings have those of packages nodes and loader.
+var (
+	ErrMixedBuilds   = errors.New("mixed builds")         // the primaries have different builds
+	ErrNotPersistent = errors.New("not persistent")       // the node saves nothing to disk
+	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
+)
+
 // rights tries each command that a deployment needs, in a form that changes nothing.
-func (x *examination) rights(ctx context.Context, c *conn) {
-	probes := deployerProbes
-	if x.Topology == Cluster {
-		probes = append(slices.Clone(probes), clusterProbe)
-	}
+func (x *examination) rights(ctx context.Context, c *nodes.Conn) {
 	var missing []string
-	for _, p := range probes {
-		_, err := c.do(ctx, p...)
-		switch code := codeOf(err); {
-		case code == "NOPERM" && optionalProbes[p.right()] != "" && !(x.partly && p.right() == clusterProbe.right()):
-			x.skip(optionalProbes[p.right()], c.address(), "grant "+p.right())
+	for _, right := range acl.DeployerRights(x.Topology == nodes.Cluster) {
+		_, err := c.Do(ctx, probes[right]...)
+		switch code := nodes.CodeOf(err); {
+		case code == "NOPERM" && optional[right] != "" && !(x.partly && right == clusterRight):
+			x.skip(optional[right], c.Address(), "grant "+right)
 		case code == "NOPERM":
-			missing = append(missing, p.right())
-		case p.right() == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
-			x.failed("writes", failure(c, "FUNCTION LOAD", err), "a decision is a write: "+undecided)
+			missing = append(missing, right)
+		case right == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
+			x.failed("writes", c.Failure("FUNCTION LOAD", err), "a decision is a write: "+undecided)
 		}
 	}
 	if len(missing) > 0 {
-		x.failed("rights", &Error{Class: ErrNoPermission, Code: "NOPERM", Addr: c.address(), User: c.userName(), Rights: missing,
-			Problem: fmt.Sprintf("the user %q lacks %s", c.userName(), strings.Join(missing, " ")), Remedy: "grant them on every node"},
+		x.failed("rights", &nodes.Error{Class: nodes.ErrNoPermission, Code: "NOPERM", Addr: c.Address(), User: c.UserName(), Rights: missing,
+			Problem: fmt.Sprintf("the user %q lacks %s", c.UserName(), strings.Join(missing, " ")), Remedy: "grant them on every node"},
 			"a deployment by this user fails")
 	}
 }
@@ -200,19 +215,19 @@ func (x *examination) clocks() {
 }
 
 // coverage looks for slots that no primary serves.
-func (x *examination) coverage(topology Topology, shards []shard) {
-	if topology != Cluster || len(shards) == 0 {
+func (x *examination) coverage(topology string, shards []nodes.Shard) {
+	if topology != nodes.Cluster || len(shards) == 0 {
 		return
 	}
-	ranges := [][]int{{allSlots, allSlots}} // a range after the last slot, so that a gap at the end is found
+	ranges := [][]int{{nodes.AllSlots, nodes.AllSlots}} // a range after the last slot, so that a gap at the end is found
 	for _, at := range shards {
-		ranges = slices.AppendSeq(ranges, slices.Chunk(at.slots, 2))
+		ranges = slices.AppendSeq(ranges, slices.Chunk(at.Slots, 2))
 	}
 	slices.SortFunc(ranges, slices.Compare)
 	var gaps []string
 	missing, next := 0, 0 // next is the first slot after those served so far
 	for _, r := range ranges {
-		if from := min(r[0], allSlots); from > next {
+		if from := min(r[0], nodes.AllSlots); from > next {
 			gaps = append(gaps, fmt.Sprintf("%d-%d", next, from-1))
 			missing += from - next
 		}
@@ -224,6 +239,6 @@ func (x *examination) coverage(topology Topology, shards []shard) {
 	if len(gaps) > 5 {
 		gaps = append(gaps[:5], "...")
 	}
-	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", missing, allSlots, strings.Join(gaps, ", ")),
+	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", missing, nodes.AllSlots, strings.Join(gaps, ", ")),
 		"calls for keys in these slots fail, and with cluster-require-full-coverage yes all calls fail", "start the missing primaries, or assign their slots to others")
 }
