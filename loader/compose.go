@@ -152,6 +152,10 @@ func (l *Loader) owns(build artifact) (goal, error) {
 	if err != nil && l.config.Namespace != "" {
 		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
 	}
+	if again, errAgain := functions.Rebuild(build.text, list); err == nil && errAgain == nil && (text.Part{Value: again}).Digest() != (text.Part{Value: build.text}).Digest() {
+		// A text with policies of namespaces holds all of them sorted, so it would have another value.
+		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build are not in the order and form in which functions.New writes them", Remedy: "make it with functions.New"}
+	}
 	for _, p := range list {
 		switch found := p.Namespace(); {
 		case found == l.config.Namespace:

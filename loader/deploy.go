@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -169,14 +170,14 @@ func (f *fleet) nextNumber(ctx context.Context) {
 	if len(failed(f.report.Nodes)) > 0 {
 		return
 	}
-	highest := int64(0)
-	for _, m := range f.members {
-		highest = max(highest, m.text.Highest)
-	}
-	number := max(highest+1, clockMS)
+	latest := slices.MaxFunc(f.members, func(a, b *member) int { return cmp.Compare(a.text.Highest, b.text.Highest) })
+	number := max(latest.text.Highest+1, clockMS)
 	if number >= text.MaxNumber { // an undo needs another number
-		leader.node.Err = leader.Fail("TIME", nodes.ErrBadReply, nil, "set the clock of the server, then try again",
-			"has a clock, or a text, of the year %d, which cannot be right", time.UnixMilli(number).UTC().Year())
+		m, what, remedy := leader, "clock", "set the clock of the server, then try again"
+		if clockMS < text.MaxNumber {
+			m, what, remedy = latest, "library", deleteIt
+		}
+		m.node.Err = m.Fail("TIME", nodes.ErrBadReply, nil, remedy, "has a %s of the year %d, which cannot be right", what, time.UnixMilli(max(clockMS, latest.text.Highest)).UTC().Year())
 	}
 	f.number, f.atMS = number, clockMS
 }
@@ -187,7 +188,7 @@ func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before tex
 	f.checkNames(ctx, f.members)
 	leader, mine := f.leader(), f.s.l.config.Namespace
 	nodes.Each(f.members, func(m *member) { m.tidy(ctx, f.atMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, Mine: f.mine, Text: f.s.parts(f.next)})
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
 		leader.node.Err = cameBetween(leader.Conn)
@@ -299,6 +300,9 @@ func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 func (f *fleet) undo(ctx context.Context) bool {
 	if slices.ContainsFunc(f.members, func(m *member) bool { return errors.Is(m.node.Err, ErrOvertaken) }) {
 		f.note(ErrOvertaken, "no node was restored, because another deployment has begun", lookAtStatus)
+		for _, m := range f.members {
+			m.node.Changed = m.wrote && m.node.Err == nil
+		}
 		f.readAgain(ctx)
 		return false
 	}
@@ -327,7 +331,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 			continue
 		}
 		if failures[m] == nil && f.has(m, f.undone) {
-			m.node.PutBack = slices.Contains(sent, m)
+			m.node.Changed, m.node.PutBack = false, slices.Contains(sent, m)
 			continue
 		}
 		all = false
@@ -364,11 +368,14 @@ func (f *fleet) release(ctx context.Context) {
 
 // end tells the trace how the call ended.
 func (f *fleet) end(outcome string) {
-	var addrs []string
+	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: f.addrs()})
+}
+
+func (f *fleet) addrs() (addrs []string) {
 	for _, m := range f.members {
 		addrs = append(addrs, m.node.Addr)
 	}
-	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: addrs})
+	return addrs
 }
 
 // loadFailure explains why a load was refused. If necessary, it asks the server for details.

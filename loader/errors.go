@@ -64,12 +64,14 @@ func removesPolicies(c *nodes.Conn, names []string, wanted text.Library, back bo
 	return e
 }
 
+const deleteIt = "delete it there with FUNCTION DELETE " + functions.Name + ", and deploy again"
+
 // unreadable returns the error for a text that cannot be parsed.
 func unreadable(c *nodes.Conn, err error) *nodes.Error {
 	if errors.Is(err, text.ErrNewer) {
 		return c.Fail("FUNCTION LIST", ErrUnreadable, err, "deploy with that version", "has a library that a newer version of this program deployed (%v)", err)
 	}
-	return c.Fail("FUNCTION LIST", ErrUnreadable, err, "delete it there with FUNCTION DELETE "+functions.Name+", and deploy again",
+	return c.Fail("FUNCTION LIST", ErrUnreadable, err, deleteIt,
 		"has a library %q that this program cannot read (%s)", functions.Name, strings.TrimPrefix(err.Error(), "functions: "))
 }
 

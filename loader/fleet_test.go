@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
 // version returns a small library with the given version and build ID. Tests that only check which
@@ -253,6 +254,29 @@ func TestPutBack(t *testing.T) {
 	checkPartial(t, err, nodes.ErrUnreachable)
 	if left := texts(t, f.addrs[0]); len(left) != 1 || strings.Contains(left["ratelimit"], "ratelimit_take") {
 		t.Errorf("%v is left", left)
+	}
+}
+
+// A server that loses the build before it is read again makes the deployment restore all servers. The
+// report does not count a restored server as changed.
+func TestLostBeforeItIsReadAgain(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001"), loader.Options{}))
+	var once sync.Once
+	l := newLoader(t, f.ring, steps(func(s protocol.Step) {
+		if s.Op == protocol.Wrote && s.Addr == f.addrs[1] {
+			once.Do(func() { mustRun(t, at(t, s.Addr), "FUNCTION", "FLUSH") })
+		}
+	}))
+	report, err := l.Deploy(t.Context(), version("0.1.0", "000000000002"), loader.Options{})
+	checkPartial(t, err, loader.ErrOverwritten)
+	if report.Changed() != 0 || !strings.HasPrefix(err.Error(), "build 000000000002 was loaded on 3 of 3 nodes, which then got back what they had, because 1 failed: ") {
+		t.Errorf("%v\n%s", err, states(report))
+	}
+	for addr, build := range builds(t, f.addrs) {
+		if build != "000000000001" {
+			t.Errorf("%s runs %s", addr, build)
+		}
 	}
 }
 

@@ -289,6 +289,9 @@ func TestLeaseIsLost(t *testing.T) {
 			}))
 			report, err := l.Deploy(ctx, buildB, loader.Options{})
 			checkPartial(t, err, loader.ErrLeased)
+			if changed := report.Changed(); changed != 2*tt.notes || strings.HasPrefix(err.Error(), "nothing was changed") != (changed == 0) {
+				t.Errorf("%d servers changed; %v", changed, err)
+			}
 			if len(report.Notes) != tt.notes || tt.notes > 0 && !errors.Is(report.Notes[0], loader.ErrOvertaken) {
 				t.Errorf("the notes are %v", report.Notes)
 			}

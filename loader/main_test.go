@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -54,6 +55,8 @@ type option = func(*loader.Config)
 
 func timeout(d time.Duration) option { return func(c *loader.Config) { c.Timeout = d } }
 func every(d time.Duration) option   { return func(c *loader.Config) { c.Interval = d } }
+
+func steps(f func(protocol.Step)) option { return func(c *loader.Config) { c.Steps = f } }
 
 func trace(f func(addr, command string)) option { return func(c *loader.Config) { c.Trace = f } }
 

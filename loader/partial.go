@@ -5,14 +5,15 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
 const (
 	opDeploy   = "deploy"
 	opStatus   = "status"
 	opPlan     = "plan"
-	opRollback = "rollback"
-	opDelete   = "delete"
+	opRollback = protocol.Rollback
+	opDelete   = protocol.Delete
 )
 
 // PartialError is the error that a call returns if at least one node has an error. It lists every

@@ -17,7 +17,7 @@ func TestRulesAreFunctions(t *testing.T) {
 	for _, path := range slices.Concat(must[[]string](t)(filepath.Glob("*.go")), must[[]string](t)(filepath.Glob("text/*.go"))) {
 		code += string(must[[]byte](t)(os.ReadFile(path)))
 	}
-	rules := regexp.MustCompile(`(?m)^(\d+)\. \*\*\w+\*\* \(`+"`(\\w+)`"+`\)\.`).FindAllStringSubmatch(string(must[[]byte](t)(os.ReadFile("PROTOCOL.md"))), -1)
+	rules := regexp.MustCompile(`(?m)^(\d+)\. \*\*\w+\.\*\* \(\W(\w+)\W\) `).FindAllStringSubmatch(string(must[[]byte](t)(os.ReadFile("PROTOCOL.md"))), -1)
 	for i, rule := range rules {
 		name := rule[2]
 		if rule[1] != strconv.Itoa(i+1) || !regexp.MustCompile(`(?m)^// `+name+` is rule `+rule[1]+`: [^\n]*\n(//[^\n]*\n)*func (\(\w+ \*?\w+\) )?`+name+`\(`).MatchString(code) {

@@ -208,7 +208,7 @@ func (w *watch) round(ctx context.Context) {
 	nodes.Each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
 	g.compose()
 	g.checkNames(ctx, g.members)
-	w.s.tell(protocol.Step{Op: protocol.Number, Text: w.s.parts(g.next)})
+	w.s.tell(protocol.Step{Op: protocol.Number, Nodes: g.addrs(), Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
 	nodes.Each(lost, func(m *member) {
 		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)

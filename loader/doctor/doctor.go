@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -298,35 +296,6 @@ func (x *examination) primary(ctx context.Context, c *nodes.Conn, listed nodes.S
 	if x.Topology == nodes.Cluster {
 		x.state(ctx, c)
 	}
-}
-
-// readReplicas returns the addresses of the replicas in the reply to ROLE from the node at addr, or
-// none if that node is itself a replica. It returns false if the reply is malformed.
-func readReplicas(reply any, addr string) (addrs []string, ok bool) {
-	parts, _ := reply.([]any)
-	if len(parts) < 3 {
-		return nil, false
-	} else if parts[0] != "master" {
-		return nil, parts[0] == "slave"
-	}
-	list, ok := parts[2].([]any)
-	host, _, _ := net.SplitHostPort(addr)
-	for _, replica := range list {
-		fields, _ := replica.([]any)
-		if len(fields) < 2 {
-			return nil, false
-		}
-		name, isText := fields[0].(string)
-		port, _ := fields[1].(string)
-		n, err := strconv.ParseUint(port, 10, 16)
-		if !isText || err != nil {
-			return nil, false
-		} else if n == 0 {
-			continue // a program such as redis-cli --replica, which does not listen on a port
-		}
-		addrs = append(addrs, nodes.Reachable(name, "", host, int64(n)))
-	}
-	return addrs, ok
 }
 
 // follows reports whether the node of c is a replica of a primary in shards. It returns false if

@@ -196,9 +196,15 @@ func tryAll(tests string, mutants []mutant, verbose bool) (died int, failure err
 	return died, failure
 }
 
-// try reports whether a suite kills the mutant.
+// try reports whether a suite kills the mutant. The vectors of the algorithm that the mutant changes
+// come first, because they kill most of its mutants.
 func try(tests string, m mutant) (bool, error) {
-	for _, s := range suites {
+	all := suites
+	if name, ok := strings.CutPrefix(m.File, "src/algorithms/"); ok {
+		own := suite{flags: []string{"-test.run=^TestVectors$/./^" + strings.TrimSuffix(name, ".lua") + "$"}, limit: suites[0].limit}
+		all = slices.Concat([]suite{own}, suites)
+	}
+	for _, s := range all {
 		if died, err := run(tests, s, m); died || err != nil {
 			return died, err
 		}

@@ -11,7 +11,7 @@ var ErrFour = errors.New("four")
 
 type Five[T any] struct{ Field T }
 
-func (*Five[T]) Six() {}
+func (*Five[T]) Six()  {}
 func (Five[T]) seven() {}
 
 type eight struct{}

@@ -1,7 +1,8 @@
-// Package lualint checks the source code of a Redis Functions library against rules that no test
-// run can check: commands are named literally, keys come from the caller, the clock is read in one
-// place, and numbers are not formatted by Lua's default (1e+15).
-package lualint
+// This file checks the library's Lua against rules that no test run can check: commands are named
+// literally, keys come from the caller, the clock is read in one place, and numbers are not formatted
+// by Lua's default (1e+15).
+
+package functions
 
 import (
 	"fmt"
@@ -11,24 +12,24 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// Problem is one violation of a rule.
-type Problem struct {
+// lintProblem is one violation of a rule.
+type lintProblem struct {
 	File string // the source file, named by the last line "--@ FILE" above the problem; "" if there is none
 	Line int    // line in File, or in the whole library
 	Says string
 }
 
-func (p Problem) String() string {
+func (p lintProblem) String() string {
 	if p.File == "" {
 		return fmt.Sprintf("line %d: %s", p.Line, p.Says)
 	}
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
 }
 
-// Check returns the problems in a library's source code, or an error if the engine could not run
+// lint returns the problems in a library's source code, or an error if the engine could not run
 // it.
-func Check(text string) ([]Problem, error) {
-	c := &checker{text: strings.Split(text, "\n")}
+func lint(text string) ([]lintProblem, error) {
+	c := &linter{text: strings.Split(text, "\n")}
 	if _, err := luasource.Read(text, c.visit); err != nil {
 		return nil, fmt.Errorf("the library is not Lua that can be run: %w", err)
 	}
@@ -40,15 +41,15 @@ func Check(text string) ([]Problem, error) {
 	return c.problems, nil
 }
 
-type checker struct {
+type linter struct {
 	text     []string
 	times    []int // lines on which TIME is called
-	problems []Problem
+	problems []lintProblem
 }
 
 // add records a problem, with the line in its source file.
-func (c *checker) add(line int, format string, args ...any) {
-	p := Problem{Line: line, Says: fmt.Sprintf(format, args...)}
+func (c *linter) add(line int, format string, args ...any) {
+	p := lintProblem{Line: line, Says: fmt.Sprintf(format, args...)}
 	for at := line - 1; at >= 0 && at < len(c.text); at-- {
 		if file, ok := strings.CutPrefix(c.text[at], "--@ "); ok {
 			p.File, p.Line = file, line-at-1-c.before(at+1)
@@ -60,7 +61,7 @@ func (c *checker) add(line int, format string, args ...any) {
 
 // before counts the lines that the build inserts before a file's own lines: the declaration of its
 // table, and the `do` that begins its scope. at is the index of the first inserted line.
-func (c *checker) before(at int) int {
+func (c *linter) before(at int) int {
 	lines := 0
 	if at < len(c.text) && strings.HasPrefix(c.text[at], "local ") && strings.HasSuffix(c.text[at], " = {}") {
 		lines++
@@ -71,7 +72,7 @@ func (c *checker) before(at int) int {
 	return lines
 }
 
-func (c *checker) visit(node any) {
+func (c *linter) visit(node any) {
 	switch n := node.(type) {
 	case *ast.FuncCallExpr:
 		c.call(n)
@@ -98,7 +99,7 @@ func (c *checker) visit(node any) {
 	}
 }
 
-func (c *checker) call(n *ast.FuncCallExpr) {
+func (c *linter) call(n *ast.FuncCallExpr) {
 	if name, ok := n.Func.(*ast.IdentExpr); ok && name.Value == "tostring" {
 		c.add(n.Line(), "tostring writes large numbers as 1e+15; use string.format with %%d")
 	}
@@ -136,7 +137,7 @@ func isKey(e ast.Expr) bool {
 }
 
 // concat records a problem if operand, which is joined to a string, is certainly a number.
-func (c *checker) concat(operand ast.Expr, line int) {
+func (c *linter) concat(operand ast.Expr, line int) {
 	what := ""
 	switch o := operand.(type) {
 	case *ast.NumberExpr:

@@ -1,21 +1,20 @@
-package lualint
+package functions
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestTheLibraryKeepsTheRules(t *testing.T) {
-	problems := redistest.Must[[]Problem](t)(Check(functions.Source()))
+	problems := redistest.Must[[]lintProblem](t)(lint(Source()))
 	for _, problem := range problems {
 		t.Error(problem)
 	}
 }
 
-func TestRules(t *testing.T) {
+func TestLintRules(t *testing.T) {
 	for _, row := range []struct{ name, code, want string }{
 		{"fine", "local function f(keys, key) redis.call('GET', keys[1]) redis.pcall('SET', key, 'a' .. key, 'PX', 1 + 2) end", ""},
 		{"a record's key", "local function f(log, key) local t = { key = key } redis.call('GET', log.key) end", ""},
@@ -37,7 +36,7 @@ func TestRules(t *testing.T) {
 			"src/10_a.lua:2: 2 is joined to a string, and a large number would become 1e+15; use string.format with %d"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			problems := redistest.Must[[]Problem](t)(Check("#!lua name=x\n" + row.code))
+			problems := redistest.Must[[]lintProblem](t)(lint("#!lua name=x\n" + row.code))
 			var got []string
 			for _, problem := range problems {
 				got = append(got, problem.String())
@@ -50,7 +49,7 @@ func TestRules(t *testing.T) {
 }
 
 func TestWhatIsNotLua(t *testing.T) {
-	if _, err := Check("#!lua name=x\nlocal = 1"); err == nil || !strings.HasPrefix(err.Error(), "the library is not Lua that can be run: user_function:2: ") {
+	if _, err := lint("#!lua name=x\nlocal = 1"); err == nil || !strings.HasPrefix(err.Error(), "the library is not Lua that can be run: user_function:2: ") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
-package policies
+package cli
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 func compileSchema(t *testing.T, text string) *jsonschema.Schema {
@@ -74,10 +77,36 @@ var beyondSchemas = regexp.MustCompile(strings.Join([]string{
 	`there are only \d+ calls`, `needs a call with up_to`, `write the number of a key`, `write true or false`, `years 2002 to 2200`, `lease id|takes \d+ key`,
 }, "|"))
 
-// inputs returns the input of each case in a file in testdata.
+// testedPolicies are the policies that the files of tests name.
+const testedPolicies = `policies:
+  api: 2/s
+  calc: {limits: [resource: 10/s, consumer: 1/s]}
+  try: {limit: 1/s, shadow: true}
+  jobs: concurrency 1 lease=10s
+  part: {limit: 5/s, canary: {limit: 2/s, share: 50%, shadow: true}}
+  part.jobs: {limit: concurrency 2 lease=10s, canary: {limit: concurrency 1 lease=10s, share: 50%}}
+`
+
+// oneTest is the beginning of a test file, up to the list of calls.
+const oneTest = "policies: p.yaml\ntests:\n- name: one\n  calls:\n"
+
+// problemLines returns the problems in a file, one per line. If err is not Problems, it returns err as a string.
+func problemLines(err error) []string {
+	problems, ok := errors.AsType[policies.Problems](err)
+	if !ok {
+		return []string{err.Error()}
+	}
+	var list []string
+	for _, problem := range problems {
+		list = append(list, problem.Error())
+	}
+	return list
+}
+
+// inputs returns the input of each case in a file of package policies.
 func inputs(t *testing.T, name string) []string {
 	t.Helper()
-	content := must[[]byte](t)(os.ReadFile(filepath.Join("testdata", name)))
+	content := must[[]byte](t)(os.ReadFile(filepath.Join("../../../../policies/testdata", name)))
 	var list []string
 	for _, c := range strings.Split(strings.TrimPrefix(string(content), "== "), "\n\n== ") {
 		_, text, _ := strings.Cut(c, "\n")
@@ -102,13 +131,13 @@ func agree(t *testing.T, schema *jsonschema.Schema, text string, parse func(stri
 	switch {
 	case err == nil && !accepted:
 		t.Errorf("only the parser accepts:\n%s", text)
-	case err != nil && accepted && !beyondSchemas.MatchString(lines(err)[0]):
+	case err != nil && accepted && !beyondSchemas.MatchString(problemLines(err)[0]):
 		t.Errorf("only the schema accepts:\n%s\nthe parser says: %v", text, err)
 	}
 }
 
 func parsePolicies(text string) error {
-	file, err := Parse("p.yaml", []byte(text))
+	file, err := policies.Parse("p.yaml", []byte(text))
 	if err != nil {
 		return err
 	}
@@ -122,7 +151,7 @@ func parsePolicies(text string) error {
 // fieldsOf returns the fields that the parser knows, from its error for an unknown field.
 func fieldsOf(t *testing.T, err error) []string {
 	t.Helper()
-	for _, line := range lines(err) {
+	for _, line := range problemLines(err) {
 		if parts := regexp.MustCompile(`unknown field "zzz"; .* has (.*)$`).FindStringSubmatch(line); parts != nil {
 			return strings.Split(parts[1], ", ")
 		}
@@ -160,7 +189,7 @@ func propertiesOf(schema *jsonschema.Schema, path ...string) []string {
 }
 
 func TestSchemaOfPolicies(t *testing.T) {
-	schema := compileSchema(t, Schema)
+	schema := compileSchema(t, policies.Schema)
 	for _, tt := range []struct {
 		text string
 		path []string
@@ -214,7 +243,7 @@ func TestSchemaOfPolicies(t *testing.T) {
 		"100", "100/x", "100/", "/m", "gcra", "sometimes 1/m", "1/m burst", "1/m 2/m", "1/m,", "concurrency 2", "concurrency lease=1s", "concurrency 2/m", "-1/m", "1.5/m", "1/m @b"} {
 		agree(t, schema, fmt.Sprintf("policies:\n  p: %q", limit), parsePolicies)
 	}
-	content, err := os.ReadFile("../examples/policies.yaml")
+	content, err := os.ReadFile("../../../../examples/policies.yaml")
 	if err != nil || !strings.HasPrefix(string(content), "# yaml-language-server: $schema=../policies/policies.schema.json\n") {
 		t.Errorf("%v, %.100s", err, content)
 	}
@@ -222,22 +251,27 @@ func TestSchemaOfPolicies(t *testing.T) {
 }
 
 func TestSchemaOfTests(t *testing.T) {
-	schema := compileSchema(t, TestSchema)
+	schema := compileSchema(t, policies.TestSchema)
 	cases := inputs(t, "tests.txt")
-	content, err := os.ReadFile("../examples/policies_test.yaml")
+	content, err := os.ReadFile("../../../../examples/policies_test.yaml")
 	if err != nil || !strings.HasPrefix(string(content), "# yaml-language-server: $schema=../policies/tests.schema.json\n") {
 		t.Errorf("%v, %.100s", err, content)
 	}
 	if accepted, _ := valid(schema, string(content)); !accepted {
 		t.Error("the schema refuses the example")
 	}
-	if _, err := readTests(t, "tests: []"); err == nil { // also writes the other files
-		t.Error("a file without policies is accepted")
+	folder := t.TempDir()
+	for name, text := range map[string]string{"p.yaml": testedPolicies, "wrong.yaml": "policies:\n  a: 1/x\n", "broken.yaml": "policies: [\n"} {
+		require(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
+	t.Chdir(folder)
 	parse := func(text string) error {
 		require(t, os.WriteFile("t.yaml", []byte(text), 0o600))
-		_, err := ReadTests("t.yaml", "")
+		_, err := policies.ReadTests("t.yaml", "")
 		return err
+	}
+	if parse("tests: []") == nil {
+		t.Error("a file without policies is accepted")
 	}
 	const call = oneTest + "  - {take: [api, k], "
 	for _, tt := range []struct {
