@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,9 @@ func TestNewRefuses(t *testing.T) {
 		c, err := client.New(tt.rdb, tt.opts...)
 		if c != nil || err == nil || err.Error() != tt.want {
 			t.Errorf("%s: %v, %v\nwant %s", tt.name, c, err, tt.want)
+		}
+		if strings.HasPrefix(fmt.Sprintf("%T", tt.rdb), "*redis.") && !reflect.ValueOf(tt.rdb).IsNil() {
+			check(t, tt.rdb.Close())
 		}
 	}
 }
