@@ -30,11 +30,13 @@ func (f *fleet) compose() {
 	}
 	parts := map[string]text.Part{}
 	for namespace, value := range values {
-		old, part := f.joined.Parts[namespace], text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
-		if old.Digest() == part.Digest() {
+		value = text.Sorted(value) // a rollback may restore a text that was loaded by hand
+		old, digest := f.joined.Parts[namespace], text.Digest(value)
+		if text.Digest(old.Value) == digest {
 			continue
 		}
-		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
+		part := text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
+		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: digest[:min(12, len(digest))]}
 		entry.Changed, entry.More = changedNames(namespace, old.Value, value)
 		part.Log = append([]text.Entry{entry}, old.Log[:min(len(old.Log), text.MaxLog-1)]...)
 		if !f.goal.erase {
@@ -129,7 +131,7 @@ func (s *session) previous(t text.Text) text.Library {
 	if part.Replaced == "" || s.l.config.Namespace != "" && t.Parts[""].Value == "" {
 		return text.Library{}
 	}
-	body, err := t.With(map[string]text.Part{s.l.config.Namespace: {Value: part.Replaced}}).Body()
+	body, err := t.With(map[string]text.Part{s.l.config.Namespace: {Value: text.Sorted(part.Replaced)}}).Body()
 	if err != nil {
 		return text.Library{}
 	}
@@ -152,8 +154,7 @@ func (l *Loader) owns(build artifact) (goal, error) {
 	if err != nil && l.config.Namespace != "" {
 		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
 	}
-	if again, errAgain := functions.Rebuild(build.text, list); err == nil && errAgain == nil && (text.Part{Value: again}).Digest() != (text.Part{Value: build.text}).Digest() {
-		// A text with policies of namespaces holds all of them sorted, so it would have another value.
+	if text.Sorted(build.text) != build.text { // a text with policies of namespaces would have another value
 		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build are not in the order and form in which functions.New writes them", Remedy: "make it with functions.New"}
 	}
 	for _, p := range list {

@@ -309,7 +309,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 	parts := map[string]text.Part{}
 	for _, namespace := range f.mine {
 		old := f.joined.Parts[namespace]
-		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: old.Value, Replaced: old.Replaced, Log: old.Log}
+		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: text.Sorted(old.Value), Replaced: old.Replaced, Log: old.Log}
 	}
 	f.undone = f.joined.With(parts)
 	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.s.parts(f.undone)})

@@ -302,7 +302,7 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 		}
 		if values, err := w.file.values(f.joined); err == nil {
 			for namespace, value := range values {
-				if (text.Part{Value: value}).Digest() != f.next.Parts[namespace].Digest() {
+				if text.Digest(value) != text.Digest(f.next.Parts[namespace].Value) {
 					what += ", which was deployed after the build of this watch"
 					break
 				}
