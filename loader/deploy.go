@@ -155,7 +155,7 @@ func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
 func (f *fleet) readAll(ctx context.Context) {
 	nodes.Each(f.members, func(m *member) {
 		if err := m.read(ctx); err != nil {
-			m.node.State, m.node.Err = stateAfter(err), err
+			m.node.fail(err)
 		}
 	})
 }
@@ -191,7 +191,7 @@ func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before tex
 	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
-		leader.node.Err = cameBetween(leader.Conn)
+		leader.node.Err = leader.Fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
 	}
 }
 
@@ -285,10 +285,10 @@ func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 	for i, m := range f.members {
 		m.node.State = Different
 		if err := found[i]; err != nil {
-			m.node.State, m.node.Running, m.node.Previous = stateAfter(err), text.Library{}, text.Library{}
-			if failures[m] = err; m.node.Err == nil {
-				m.node.Err = err
-			}
+			failures[m] = err
+			before := m.node.Err
+			m.node.fail(err)
+			m.node.Err, m.node.Running, m.node.Previous = cmp.Or(before, err), text.Library{}, text.Library{}
 		}
 	}
 	f.show(f.members)

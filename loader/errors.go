@@ -86,26 +86,6 @@ func leased(c *nodes.Conn, other lease) *nodes.Error {
 
 const lookAtStatus = "call Status to see what the nodes run"
 
-func cameBetween(c *nodes.Conn) *nodes.Error {
-	return c.Fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
-}
-
 func overwritten(c *nodes.Conn) *nodes.Error {
 	return c.Fail("FUNCTION LIST", ErrOverwritten, nil, "find out who else deploys, then try again", "accepted the library but now has another one")
-}
-
-func stateAfter(err error) State {
-	if errors.Is(err, nodes.ErrUnreachable) {
-		return Unreachable
-	}
-	return Unknown
-}
-
-func failedNode(at nodes.Failed) Node {
-	n := Node{Addr: at.Addr}
-	if at.About.Engine != "" {
-		n = described(at.Addr, at.About)
-	}
-	n.State, n.Err = stateAfter(at.Err), at.Err
-	return n
 }

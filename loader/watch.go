@@ -129,6 +129,9 @@ func Healer(build Build, c Config) func(context.Context, redis.UniversalClient) 
 	}
 }
 
+// anyBuild are the options with which a watch loads what was deployed last, whatever it is.
+var anyBuild = Options{RemovePolicies: true, AllowDowngrade: true}
+
 type watch struct {
 	s      *session
 	file   goal
@@ -162,8 +165,7 @@ func (w *watch) fill(joined text.Text) text.Text {
 			filled.Parts[namespace] = part
 		}
 	}
-	values, _ := w.file.values(filled)
-	for namespace, value := range values {
+	for namespace, value := range w.file.values(filled) {
 		if isMissing(namespace) && value != "" {
 			filled.Parts[namespace] = text.Part{Value: value}
 		}
@@ -190,7 +192,7 @@ func (w *watch) round(ctx context.Context) {
 		if m.node.Role == "replica" || errors.Is(m.node.Err, nodes.ErrUnreachable) {
 			w.s.forget(m.Shard.Addr) // a Sentinel client finds the new primary when it reconnects
 		}
-		if m.node.Err == nil && together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})) == nil {
+		if m.node.Err == nil && together(f.refusals(ctx, m, anyBuild)) == nil {
 			sound = append(sound, m)
 		}
 	}
@@ -278,16 +280,14 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 	f.tryChanges()
 	return f.filter(func(m *member) bool {
 		n, s := m.node, w.sight(m.node.Addr)
-		switch {
-		case errors.Is(n.Err, ErrUnreadable):
-			w.say(Event{Kind: Left, Node: *n, Err: n.Err})
-			return false
-		case n.Err != nil:
-			w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
-			return false
+		kind, err := Left, n.Err
+		if err == nil {
+			err = together(append(f.refusals(ctx, m, anyBuild), f.misfit(m)))
+		} else if !errors.Is(err, ErrUnreadable) {
+			kind = Failed
 		}
-		if refusal := together(append(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true}), f.misfit(m))); refusal != nil {
-			w.say(Event{Kind: Left, Node: *n, Err: refusal})
+		if err != nil {
+			w.say(Event{Kind: kind, Node: *n, Err: err})
 			return false
 		}
 		if f.behind(m) {
@@ -300,12 +300,10 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 		if n.Running.Digest == "" {
 			what = n.Addr + " has no library, because it was deleted"
 		}
-		if values, err := w.file.values(f.joined); err == nil {
-			for namespace, value := range values {
-				if text.Digest(value) != text.Digest(f.next.Parts[namespace].Value) {
-					what += ", which was deployed after the build of this watch"
-					break
-				}
+		for namespace, value := range w.file.values(f.joined) {
+			if text.Digest(value) != text.Digest(f.next.Parts[namespace].Value) {
+				what += ", which was deployed after the build of this watch"
+				break
 			}
 		}
 		w.say(Event{Kind: InStep, Node: *n, Text: what})

@@ -105,9 +105,11 @@ func (p *Pool) open(addr string) *Conn {
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			nc, err := dial(ctx, network, addr)
-			found := dialing.Addr(err)
+			found := ""
 			if err == nil {
 				found = nc.RemoteAddr().String()
+			} else {
+				found = dialing.Addr(err)
 			}
 			if found != "" {
 				c.mu.Lock()
