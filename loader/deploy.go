@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
@@ -376,30 +375,4 @@ func (f *fleet) addrs() (addrs []string) {
 		addrs = append(addrs, m.node.Addr)
 	}
 	return addrs
-}
-
-// loadFailure explains why a load was refused. If necessary, it asks the server for details.
-func loadFailure(ctx context.Context, c *nodes.Conn, err error) error {
-	var known *nodes.Error
-	switch {
-	case errors.As(err, &known):
-		return err
-	case nodes.CodeOf(err) == "READONLY":
-		return c.ReadOnly(c.PrimaryOf(ctx), err)
-	case nodes.IsReply(err, "ERR Function ") && strings.HasSuffix(nodes.ReplyText(err), " already exists"):
-		function := strings.TrimSuffix(strings.TrimPrefix(nodes.ReplyText(err), "ERR Function "), " already exists")
-		return nameTaken(c, function, holderOf(ctx, c, function), err)
-	case nodes.IsReply(err, "ERR ") && strings.Contains(nodes.ReplyText(err), "FUNCTION LOAD timeout"):
-		return c.Fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", nodes.ReplyText(err))
-	case nodes.IsReply(err, "ERR Error "):
-		return c.Fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", nodes.ReplyText(err))
-	}
-	return c.Failure("FUNCTION LOAD", err)
-}
-
-func holderOf(ctx context.Context, c *nodes.Conn, function string) string {
-	if found, err := taken(ctx, c, []string{function}); err == nil && len(found) > 0 {
-		return found[0].Library
-	}
-	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,14 +114,9 @@ func (m *member) parse(libraries []nodes.Library) {
 	}
 }
 
-// leases returns the leases that the last read found.
-func (m *member) leases() (list []lease) {
-	for _, l := range m.others {
-		if strings.HasPrefix(l.Name, leasePrefix) {
-			list = append(list, readLease(l.Name, l.Code))
-		}
-	}
-	return list
+// hasLease reports whether the last read found a lease.
+func (m *member) hasLease() bool {
+	return slices.ContainsFunc(m.others, func(l nodes.Library) bool { return strings.HasPrefix(l.Name, leasePrefix) })
 }
 
 // takeLease takes the lease on the node. FUNCTION LOAD without REPLACE is the test-and-set. If
@@ -188,10 +184,7 @@ func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error
 	if err != nil {
 		return err
 	}
-	m.leased = false
-	for _, l := range found {
-		m.leased = m.leased || l.Name == leasePrefix+m.s.token
-	}
+	m.leased = slices.ContainsFunc(found, func(l nodes.Library) bool { return l.Name == leasePrefix+m.s.token })
 	if m.leased && m.s.l.config.clock.now().Sub(m.renewed) >= m.s.leaseLife()/3 {
 		err := m.writeLease(ctx, "FUNCTION", "LOAD", "REPLACE")
 		var known *nodes.Error

@@ -1,9 +1,11 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -196,8 +198,8 @@ func (w *watch) round(ctx context.Context) {
 			sound = append(sound, m)
 		}
 	}
-	if lost := w.due(ctx, f); len(lost) == 0 {
-		if isFree := func(m *member) bool { return len(m.leases()) == 0 && !f.behind(m) }; len(f.filter(isFree)) == len(f.members) {
+	if len(w.due(ctx, f)) == 0 {
+		if !slices.ContainsFunc(f.members, func(m *member) bool { return m.hasLease() || f.behind(m) }) {
 			w.known = f.next
 		}
 		return
@@ -214,9 +216,7 @@ func (w *watch) round(ctx context.Context) {
 	lost := w.due(ctx, g)
 	nodes.Each(lost, func(m *member) {
 		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)
-		if err := m.read(ctx); m.node.Err == nil && err != nil {
-			m.node.Err = err
-		} else if m.node.Err == nil && g.behind(m) {
+		if m.node.Err = cmp.Or(m.node.Err, m.read(ctx)); m.node.Err == nil && g.behind(m) {
 			m.node.Err = overwritten(m.Conn)
 		}
 	})
@@ -247,8 +247,8 @@ func (w *watch) lease(ctx context.Context, f *fleet, members []*member) *fleet {
 			switch {
 			case errors.Is(m.node.Err, ErrLeased):
 				held = true
-				for _, lost := range g.filter(func(m *member) bool { return !text.Equal(m.text, f.next) }) {
-					w.say(Event{Kind: Left, Node: *lost.node, Err: lost.left(ErrLeased, "", m.node.Err.Error())})
+				for _, lost := range g.filter(f.behind) {
+					w.say(Event{Kind: Left, Node: *lost.node, Err: lost.left(m.node.Err)})
 				}
 			case m.node.Err != nil:
 				w.account(m, f.want)
@@ -367,11 +367,11 @@ func (w *watch) say(e Event) {
 	w.report(e)
 }
 
-// left returns the reason why a watch leaves a node as it is.
-func (m *member) left(class error, remedy, because string) *nodes.Error {
+// left returns the error of a node that a watch leaves as it is, because of another call's lease.
+func (m *member) left(because error) *nodes.Error {
 	what := "has no library"
 	if m.node.State == Different {
 		what = "runs " + m.node.Running.String()
 	}
-	return m.Fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
+	return m.Fail("FUNCTION LIST", ErrLeased, nil, "", "%s and is left as it is, because %s", what, because)
 }
