@@ -39,6 +39,12 @@ local function read(key, left, ticks)
   return debt, value
 end
 
+-- time_left returns what PTTL returns, as of the time now (ms).
+local function time_left(key, now)
+  local expiry = redis.call('PEXPIRETIME', key)
+  return expiry < 0 and expiry or expiry > now and expiry - now or 0
+end
+
 -- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
 -- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
 -- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
@@ -66,25 +72,29 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value
--- that this limit cannot have stored, it calls decisions.one_key instead.
-function gcra_expiry.decide(key, limit, cost)
-  local rate, left = limit.rate, redis.call('PTTL', key)
-  local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
-  local debt, value = read(key, left, ticks)
-  if not debt then return decisions.one_key(key, limit, cost, value, left) end
-  if debt < 0 or cost == 0 then return decisions.one_key(key, limit, cost) end
-  local most = full - cost * interval -- the largest debt that leaves room for the cost
-  local room = most - debt
-  if room < 0 then
-    local retry = -1
-    if cost <= capacity then retry = ceil(-room, ticks) else most = full - interval end
-    if debt - full > most then return decisions.one_key(key, limit, cost) end
-    room = full - debt
-    return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
-  end
-  local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
-  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, full - room, value, left))
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, now)
+  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
+  if left == -2 then return rate.capacity, 0, nil, left end
+  local debt, value = read(key, left, rate.ticks)
+  if not debt then return nil, value, left end
+  local interval, room = rate.interval, rate.full - debt
+  if room < 0 or debt < 0 then return nil end
+  return (room - room % interval) / interval, debt, value, left
+end
+
+local function commit(key, limit, units, debt, value, left, now)
+  local rate = limit.rate
+  local ticks, after = rate.ticks, debt + units * rate.interval
+  return key and store(key, rate, after, value, left, now) or ceil(after, ticks), limit.delays and ceil(debt, ticks) or 0
+end
+
+local function waits(limit, cost, debt)
+  local rate = limit.rate
+  local ticks, wait = rate.ticks, 0
+  if cost then wait = cost > rate.capacity and -1 or ceil(debt + cost * rate.interval - rate.full, ticks) end
+  return ceil(debt, ticks), wait
 end
 
 -- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
@@ -104,8 +114,7 @@ local function load(key, limit, at, cost, head, left)
     left = redis.call('PTTL', key)
   else
     now = clock.ms()
-    left = redis.call('PEXPIRETIME', key)
-    if left >= 0 then left = left > now and left - now or 0 end
+    left = time_left(key, now)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
@@ -153,4 +162,9 @@ local function write(key, limit, at)
   end
 end
 
-gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+
+-- complete completes a limit that stores its states in this way.
+function gcra_expiry.complete(limit)
+  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+end

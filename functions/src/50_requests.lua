@@ -25,8 +25,9 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-requests.LONGEST_KEY = 65536 -- bytes
-requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+local LONGEST_KEY = 65536 -- bytes
+requests.LONGEST_KEY = LONGEST_KEY
+local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
@@ -96,7 +97,7 @@ local function read_limits(keys, args)
   if count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  return at, asked > requests.FEW and excess() or nil
+  return at, asked > FEW and excess() or nil
 end
 
 -- misnumbered returns the error for a number of costs that differs from the number of limits.
@@ -200,8 +201,8 @@ end
 -- hashes them (policies.in_canary) or passes them to a command.
 function requests.too_long(keys)
   for i = 1, #keys do
-    if #keys[i] > requests.LONGEST_KEY then
-      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    if #keys[i] > LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), LONGEST_KEY)
     end
   end
   return nil
@@ -231,9 +232,40 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
+local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
+
+-- plain returns the request of a call that has one limit of one rate for each key, all of which are known, and no more
+-- arguments than one of FORCE, TRACK and ONCE ttl_ms. For any other call it returns nil, and requests.read takes longer.
+local function plain(keys, args, allowed)
+  local known, number, count, asked, counted = limits.known, #keys, 0, 0, false
+  local text = args[1]
+  local limit = known[text]
+  while limit do
+    count = count + 1
+    if not limit.rate or count > MOST_LIMITS then return nil end
+    asked, counted = asked + limit.asks, counted or limit.calls
+    limits_of_call[count], costs_of_call[count] = limit, 1
+    text = args[count + 1]
+    limit = known[text]
+  end
+  local words, used, option = #args - count, count, OPTIONS[text]
+  local ttl = option == 'ONCE' and numbers.parse_positive(args[count + 2] or '')
+  if option == 'TRACK' or option == 'ONCE' then used = used + 1 end
+  if words > 0 and not (allowed[option] and (words == 1 and (option == 'TRACK' or option == 'FORCE') or words == 2 and ttl and ttl <= limits.LONGEST))
+    or number ~= used or count == 0 or asked > FEW then
+    return nil
+  end
+  if requests.too_long(keys) or requests.repeated(keys) then return nil end
+  plain_request.count, plain_request.counted, plain_request.ttl = count, counted, ttl
+  plain_request.FORCE, plain_request.ONCE, plain_request.TRACK = option == 'FORCE', option == 'ONCE' and keys[number], option == 'TRACK' and keys[number]
+  return plain_request
+end
+
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   clock.now = nil
+  request = plain(keys, args, allowed)
+  if request then return request end
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
   local at, used

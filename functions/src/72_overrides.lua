@@ -77,7 +77,7 @@ function overrides.read(key, from, value)
   local limit = #text == length and overrides.limit(text)
   if not limit or limit.lease then return nil end
   return {
-    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
+    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
     from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
   }, string.sub(value, at + length), #value <= LAST
 end

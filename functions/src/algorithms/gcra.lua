@@ -68,8 +68,7 @@ end
 local function complete(limit)
   local rate = limit.rate
   if rate and rate.period >= rate.count and divide(rate, 1) then
-    limit.form, limit.decide = gcra_expiry.form, gcra_expiry.decide
-    return nil
+    return gcra_expiry.complete(limit)
   end
   for _, each in ipairs(limit.rates) do
     local wrong = not divide(each, 1000) and round(each) or nil

@@ -10,8 +10,6 @@ local OPTIONS = { COST = true, UPTO = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
-    local reply = decisions.several(keys, args, 'charge', true)
-    if reply then return reply end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or (decisions.decide(keys, request, 'charge', true))
   end,

@@ -4,7 +4,7 @@
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local LONGEST_KEY = requests.LONGEST_KEY
+local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -16,7 +16,7 @@ local function decide_with_options(keys, request)
   if err then return err end
   local reply, charged, passes
   if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
-    reply = limit.decide(keys[1], limit, cost)
+    reply = one(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
   else
@@ -28,29 +28,14 @@ local function decide_with_options(keys, request)
   return reply
 end
 
--- decide_with_usage handles the common call with a usage key: one limit and one unit.
-local function decide_with_usage(keys, limit)
-  local err = tracking.read(keys[2])
-  if err then return err end
-  local reply = limit.decide(keys[1], limit, 1)
-  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
-  return reply
-end
-
 redis.register_function{
   function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
-      if #keys == 1 then
-        local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
-        if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
-        return decide_with_usage(keys, limit)
-      end
-      local reply = decisions.several(keys, args, 'charge')
-      if reply then return reply end
+    if limit and limit.probe and #keys == 1 and #keys[1] <= LONGEST_KEY then
+      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+      if cost then return one(keys[1], limit, cost) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
