@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '71db45c131a5'
+local BUILD_ID = 'abf4234d89ea'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2194,7 +2194,8 @@ do
 --
 -- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
 -- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
--- (minutes since the epoch). It has no other fields. The key expires a day after the last use.
+-- (minutes since the epoch). It has no other fields. The first call in a minute sets the expiry
+-- to a day and a minute later.
 
 local parse, argument = numbers.parse, numbers.argument
 
@@ -2202,7 +2203,7 @@ local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local MOST_FIELDS = 5 + 2 * SERIES
-local KEPT = '86400000' -- ms
+local KEPT = '86460000' -- ms: a day, and a minute in which no other call sets the expiry
 local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
@@ -2295,7 +2296,7 @@ function tracking.note(key, allowed, cost)
   if values.replace then redis.call('DEL', key) end
   redis.call('HSET', key, 'last', last, total, sum(values[at], 1), in_minute, sum(values[at + 1], 1), 'cost', sum(values[1], cost))
   if values.empty then redis.call('HSET', key, 'first', last) end
-  redis.call('PEXPIRE', key, KEPT)
+  if not (values[3] or values[5]) then redis.call('PEXPIRE', key, KEPT) end
   if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
 end
 
@@ -2332,6 +2333,7 @@ do
 
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
+local PLAIN = '^once:(%d+),(%d+),(%d+),(%-?%d+),(%d+),(%d+)$'
 local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
 
 -- parse returns the numbers that a pattern finds in a text, or nil.
@@ -2358,6 +2360,17 @@ local function parse_reply(value)
   return reply
 end
 
+local repeated = {} -- the reply of plain_reply; reused by the next call
+
+-- plain_reply returns a stored reply of six fields, or nil. It is faster than parse_reply.
+local function plain_reply(value)
+  local allowed, limit, remaining, retry, reset, index = string.match(value, PLAIN)
+  if not allowed or allowed + limit + remaining + reset + index >= numbers.MOST then return nil end
+  retry = retry == '0' and 0 or retry == '-1' and -1 or numbers.parse(retry)
+  repeated[1], repeated[2], repeated[3], repeated[4], repeated[5], repeated[6] = allowed + 0, limit + 0, remaining + 0, retry, reset + 0, index + 0
+  return retry and repeated
+end
+
 -- holds reports whether a key that holds a string holds a reply.
 function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
@@ -2369,7 +2382,7 @@ function once.read(key)
   elseif type(value) == 'table' then
     return errors.failed(key, value, 'is not a string')
   end
-  local reply = parse_reply(value)
+  local reply = plain_reply(value) or parse_reply(value)
   if reply then return reply end
   local owner = states.owner(value)
   if owner then
@@ -2382,17 +2395,17 @@ function once.read(key)
   return states.unreadable(key)
 end
 
+-- keep stores a reply.
 function once.keep(key, reply, ttl)
-  local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 8 then fields = fields .. ',%d,%d,%d' end
-  local value = string.format(fields, unpack(reply))
+  local value = string.format('once:%d,%d,%d,%d,%d,%d', unpack(reply, 1, 6))
+  if #reply > 8 then value = value .. string.format(',%d,%d,%d', unpack(reply, 7, 9)) end
   local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
       value = value .. string.format(limit[6] and ';%d,%d,%d,%d,%d,%d' or ';%d,%d,%d,%d,%d', unpack(limit))
     end
   end
-  redis.call('PSETEX', key, ttl, value)
+  redis.call('PSETEX', key, numbers.argument(ttl), value)
 end
 end
 
