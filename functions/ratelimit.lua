@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'abf4234d89ea'
+local BUILD_ID = 'f0a0b54fdb20'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -322,6 +322,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
+local BLOCK = '^blocked:(%d+):(%d+):()'
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
@@ -382,7 +383,7 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  local ends, expiry, from = string.match(head, BLOCK)
   ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
   if blocked then found.from, found.expiry = from - 1, expiry end
@@ -408,6 +409,19 @@ function states.look(key, head, left)
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
   return found
+end
+
+-- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
+-- and left are as in look.
+function states.blocked(key, head, left)
+  local ends, expiry, from = string.match(head, BLOCK)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local state = string.sub(head, from)
+  if state ~= '' and not states.owner(state) then return nil end
+  left = left or redis.call('PTTL', key)
+  ends, expiry = ends + 0, expiry + 0
+  local ms = ends - (ends > expiry and ends or expiry) + left
+  return left >= 0 and ms > 0 and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
@@ -743,7 +757,8 @@ local VALUE = 'gcra'
 -- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
 -- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
-  return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
+  local digits = value ~= VALUE and string.match(value, '^gcra%-(%d+)$')
+  return value == VALUE and 0 or digits and numbers.parse_digits(digits)
 end, {})
 local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
@@ -787,10 +802,7 @@ end
 -- nil, the key's expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
-  if rate.ticks > 1 then
-    ms = ceil(debt, rate.ticks)
-    text = text_of(ms * rate.ticks - debt)
-  end
+  if rate.ticks > 1 then text, ms = gcra_expiry.text(rate, debt) end
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
@@ -877,13 +889,10 @@ local function load_found(key, limit, at, cost, found)
 end
 
 local function save(limit, at)
-  local state, ticks = states.list[at], limit.rate.ticks
-  local debt = state.debt
-  local ms = ceil(debt, ticks)
+  local state = states.list[at]
+  local text, ms = gcra_expiry.text(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
-  local parts = { text_of(ms * ticks - debt) }
-  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
-  return parts, clock.ms() + ms
+  return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
 
 local function write(key, limit, at)
@@ -898,6 +907,21 @@ local function write(key, limit, at)
 end
 
 local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+gcra_expiry.form = form
+
+-- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
+-- algorithm wrote the state. left is the time in ms until the state expires.
+function gcra_expiry.overridden(limit, state, left)
+  local rate = limit.rate
+  local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
+  return debt and debt <= rate.full and debt or nil
+end
+
+-- text returns the value and the ms until the expiry for a debt.
+function gcra_expiry.text(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
 
 -- complete completes a limit that stores its states in this way.
 function gcra_expiry.complete(limit)
@@ -1057,11 +1081,21 @@ function policies.names()
   return sorted
 end
 
+-- share_of returns the number, 0 to 999, that decides whether "<policy's name>:<key>" is in the share of a canary. SHA-1 takes as
+-- long as two commands, so the numbers of the keys used last are remembered.
+local share_of = numbers.remembered(function(text) return tonumber(string.sub(redis.sha1hex(text), 1, 8), 16) % 1000 end, {})
+
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
 -- the name of the policy, the key and the share, so it is the same on all servers. A larger share
 -- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
-  return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
+  return share_of(name .. ':' .. key) < canary.share
+end
+
+-- side returns a policy that is a result of parse_side (src/45_limits.lua), or its canary if the key belongs to the canary.
+function policies.side(policy, key)
+  local canary = policy.canary
+  return canary and policies.in_canary(canary, policy.name, key) and canary or policy
 end
 
 -- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
@@ -1443,7 +1477,7 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
 -- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits.
+-- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1457,6 +1491,7 @@ local function parse_side(name, side, policy)
   end
   local first = whole.limits[1]
   first.calls, first.span = calls, #side
+  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
   return whole
 end
 
@@ -1469,12 +1504,8 @@ local function parse_policy(text)
   local name, canary = string.sub(text, 2), policy.canary
   local whole, err = parse_side(name, policy, policy)
   if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
-  if err then
-    return nil, err
-  elseif canary or #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
+  if err then return nil, err end
+  return not canary and whole.alone or whole
 end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
@@ -1623,7 +1654,7 @@ local function read_limits(keys, args)
     if err then return nil, err end
     if limit.calls then
       request.counted = true
-      if limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then limit = limit.canary end
+      limit = policies.side(limit, keys[count + 1] or '')
     end
     if limit.limits then
       count = join(limit, count)
@@ -2161,24 +2192,34 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call without options, whose key probe can read.
+-- one decides on one key, and writes: decide for a call without options, if the key can be read without states.
 function decisions.one(key, limit, cost)
   local free, a, b, c = limit.probe(key, limit, cost)
+  local calls, commit, allowed, reset, retry, capacity, blocked = limit.calls, limit.commit, 1
   if not free then
-    key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, limit.calls
-    return (decisions.decide(key_of_one, one, 'charge', false, true, a, b))
+    local head, left, other = a, b, nil
+    if type(head) == 'string' then
+      blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
+    end
+    if other then
+      limit, commit = other, overrides.commit
+    elseif not blocked then
+      key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, calls
+      return (decisions.decide(key_of_one, one, 'charge', false, true, head, left))
+    end
   end
-  local allowed, reset, retry, capacity = 1
-  if cost > free then
+  if blocked then
+    allowed, free, reset, retry, capacity = 0, 0, blocked, cost > limit.capacity and -1 or blocked, limit.rates[1].capacity
+  elseif cost > free then
     allowed = 0
     reset, retry, capacity = limit.waits(limit, cost, a, b, c)
   elseif cost > 0 then
     free = free - cost
-    reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+    reset, retry, capacity = commit(key, limit, cost, a, b, c)
   else
     reset, retry, capacity = limit.waits(limit, false, a, b, c)
   end
-  local calls = limit.calls
   if calls then calls[allowed] = calls[allowed] + 1 end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset
@@ -2434,6 +2475,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
 -- the state.
 local LAST = 1279
+local SHORT = 127 -- bytes: a longer value may not have been read to its end
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
@@ -2493,6 +2535,30 @@ function overrides.read(key, from, value)
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
     from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
   }, string.sub(value, at + length), #value <= LAST
+end
+
+-- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
+-- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
+-- key's PTTL, or nil.
+function overrides.probe(key, value, left)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or #value > SHORT or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit, now = #text == length + 0 and overrides.limit(text), clock.ms()
+  if not limit or limit.form ~= gcra_expiry.form or ends + 0 <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at + length), expiry - now)
+  if not debt then return nil end
+  local room = rate.full - debt
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends + 0, text
+end
+
+-- commit takes units from a key that probe has read, as the function commit of a limit does.
+function overrides.commit(key, limit, units, debt, ends, text)
+  local rate = limit.rate
+  local state, ms = gcra_expiry.text(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
+  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
 end
 
 -- active returns the override in the result of states.look, if it has not ended.
@@ -4316,8 +4382,9 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.probe and #keys == 1 and #keys[1] <= LONGEST_KEY then
-      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+    if limit and #keys == 1 and #keys[1] <= LONGEST_KEY then
+      if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+      local cost = limit.probe and (words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3]))
       if cost then return one(keys[1], limit, cost) end
     end
     local request, err = requests.read(keys, args, OPTIONS)

@@ -97,6 +97,7 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
+local BLOCK = '^blocked:(%d+):(%d+):()'
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
@@ -157,7 +158,7 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  local ends, expiry, from = string.match(head, BLOCK)
   ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
   if blocked then found.from, found.expiry = from - 1, expiry end
@@ -183,6 +184,19 @@ function states.look(key, head, left)
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
   return found
+end
+
+-- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
+-- and left are as in look.
+function states.blocked(key, head, left)
+  local ends, expiry, from = string.match(head, BLOCK)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local state = string.sub(head, from)
+  if state ~= '' and not states.owner(state) then return nil end
+  left = left or redis.call('PTTL', key)
+  ends, expiry = ends + 0, expiry + 0
+  local ms = ends - (ends > expiry and ends or expiry) + left
+  return left >= 0 and ms > 0 and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load

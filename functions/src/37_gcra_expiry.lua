@@ -8,7 +8,8 @@ local VALUE = 'gcra'
 -- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
 -- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
-  return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
+  local digits = value ~= VALUE and string.match(value, '^gcra%-(%d+)$')
+  return value == VALUE and 0 or digits and numbers.parse_digits(digits)
 end, {})
 local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
@@ -52,10 +53,7 @@ end
 -- nil, the key's expiry minus left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
-  if rate.ticks > 1 then
-    ms = ceil(debt, rate.ticks)
-    text = text_of(ms * rate.ticks - debt)
-  end
+  if rate.ticks > 1 then text, ms = gcra_expiry.text(rate, debt) end
   if CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
@@ -142,13 +140,10 @@ local function load_found(key, limit, at, cost, found)
 end
 
 local function save(limit, at)
-  local state, ticks = states.list[at], limit.rate.ticks
-  local debt = state.debt
-  local ms = ceil(debt, ticks)
+  local state = states.list[at]
+  local text, ms = gcra_expiry.text(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
-  local parts = { text_of(ms * ticks - debt) }
-  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
-  return parts, clock.ms() + ms
+  return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
 
 local function write(key, limit, at)
@@ -163,6 +158,21 @@ local function write(key, limit, at)
 end
 
 local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+gcra_expiry.form = form
+
+-- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
+-- algorithm wrote the state. left is the time in ms until the state expires.
+function gcra_expiry.overridden(limit, state, left)
+  local rate = limit.rate
+  local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
+  return debt and debt <= rate.full and debt or nil
+end
+
+-- text returns the value and the ms until the expiry for a debt.
+function gcra_expiry.text(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
 
 -- complete completes a limit that stores its states in this way.
 function gcra_expiry.complete(limit)

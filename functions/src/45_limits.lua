@@ -250,7 +250,7 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
 -- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits.
+-- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -264,6 +264,7 @@ local function parse_side(name, side, policy)
   end
   local first = whole.limits[1]
   first.calls, first.span = calls, #side
+  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
   return whole
 end
 
@@ -276,12 +277,8 @@ local function parse_policy(text)
   local name, canary = string.sub(text, 2), policy.canary
   local whole, err = parse_side(name, policy, policy)
   if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
-  if err then
-    return nil, err
-  elseif canary or #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
+  if err then return nil, err end
+  return not canary and whole.alone or whole
 end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end

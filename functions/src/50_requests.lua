@@ -77,7 +77,7 @@ local function read_limits(keys, args)
     if err then return nil, err end
     if limit.calls then
       request.counted = true
-      if limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then limit = limit.canary end
+      limit = policies.side(limit, keys[count + 1] or '')
     end
     if limit.limits then
       count = join(limit, count)

@@ -331,24 +331,34 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call without options, whose key probe can read.
+-- one decides on one key, and writes: decide for a call without options, if the key can be read without states.
 function decisions.one(key, limit, cost)
   local free, a, b, c = limit.probe(key, limit, cost)
+  local calls, commit, allowed, reset, retry, capacity, blocked = limit.calls, limit.commit, 1
   if not free then
-    key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, limit.calls
-    return (decisions.decide(key_of_one, one, 'charge', false, true, a, b))
+    local head, left, other = a, b, nil
+    if type(head) == 'string' then
+      blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
+    end
+    if other then
+      limit, commit = other, overrides.commit
+    elseif not blocked then
+      key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, calls
+      return (decisions.decide(key_of_one, one, 'charge', false, true, head, left))
+    end
   end
-  local allowed, reset, retry, capacity = 1
-  if cost > free then
+  if blocked then
+    allowed, free, reset, retry, capacity = 0, 0, blocked, cost > limit.capacity and -1 or blocked, limit.rates[1].capacity
+  elseif cost > free then
     allowed = 0
     reset, retry, capacity = limit.waits(limit, cost, a, b, c)
   elseif cost > 0 then
     free = free - cost
-    reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+    reset, retry, capacity = commit(key, limit, cost, a, b, c)
   else
     reset, retry, capacity = limit.waits(limit, false, a, b, c)
   end
-  local calls = limit.calls
   if calls then calls[allowed] = calls[allowed] + 1 end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset

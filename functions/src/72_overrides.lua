@@ -21,6 +21,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
 -- the state.
 local LAST = 1279
+local SHORT = 127 -- bytes: a longer value may not have been read to its end
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
@@ -80,6 +81,30 @@ function overrides.read(key, from, value)
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
     from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
   }, string.sub(value, at + length), #value <= LAST
+end
+
+-- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
+-- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
+-- key's PTTL, or nil.
+function overrides.probe(key, value, left)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or #value > SHORT or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit, now = #text == length + 0 and overrides.limit(text), clock.ms()
+  if not limit or limit.form ~= gcra_expiry.form or ends + 0 <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at + length), expiry - now)
+  if not debt then return nil end
+  local room = rate.full - debt
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends + 0, text
+end
+
+-- commit takes units from a key that probe has read, as the function commit of a limit does.
+function overrides.commit(key, limit, units, debt, ends, text)
+  local rate = limit.rate
+  local state, ms = gcra_expiry.text(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
+  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
 end
 
 -- active returns the override in the result of states.look, if it has not ended.

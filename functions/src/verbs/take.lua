@@ -33,8 +33,9 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.probe and #keys == 1 and #keys[1] <= LONGEST_KEY then
-      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+    if limit and #keys == 1 and #keys[1] <= LONGEST_KEY then
+      if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+      local cost = limit.probe and (words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3]))
       if cost then return one(keys[1], limit, cost) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
