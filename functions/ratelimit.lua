@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'f0a0b54fdb20'
+local BUILD_ID = '6ff47902befb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -1745,14 +1745,14 @@ end
 
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
 -- the smallest capacity among the limits that decide together.
-function requests.limit_costs()
-  local group_of, least = request.group_of, {}
-  for i = 1, request.count do
+function requests.limit_costs(of)
+  local group_of, least = of.group_of, {}
+  for i = 1, of.count do
     local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
   end
-  for i = 1, request.count do
-    request.costs[i] = least[group_of and group_of[i] or 0]
+  for i = 1, of.count do
+    of.costs[i] = least[group_of and group_of[i] or 0]
   end
 end
 
@@ -1769,7 +1769,7 @@ local function spread()
   end
   if upto then
     request.UPTO = costs[1]
-    requests.limit_costs()
+    requests.limit_costs(request)
   end
   return nil
 end
@@ -1811,38 +1811,26 @@ end
 
 local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
 
--- plain returns the request of a call that has one limit of one rate for each key, all of which are known, and no more
--- arguments than one of FORCE, TRACK and ONCE ttl_ms. For any other call it returns nil, and requests.read takes longer.
-local function plain(keys, args, allowed)
-  local known, number, count, asked, counted = limits.known, #keys, 0, 0, false
-  local text = args[1]
-  local limit = known[text]
-  while limit do
-    count = count + 1
-    if not limit.rate or count > MOST_LIMITS then return nil end
+-- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
+-- any other call it returns nil. read takes longer.
+function requests.plain(keys, args)
+  local known, number, asked, counted = limits.known, #keys, 0, nil
+  if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
+  for i = 1, number do
+    local limit = known[args[i]]
+    if not limit or not limit.rate then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
-    limits_of_call[count], costs_of_call[count] = limit, 1
-    text = args[count + 1]
-    limit = known[text]
+    limits_of_call[i], costs_of_call[i] = limit, 1
   end
-  local words, used, option = #args - count, count, OPTIONS[text]
-  local ttl = option == 'ONCE' and numbers.parse_positive(args[count + 2] or '')
-  if option == 'TRACK' or option == 'ONCE' then used = used + 1 end
-  if words > 0 and not (allowed[option] and (words == 1 and (option == 'TRACK' or option == 'FORCE') or words == 2 and ttl and ttl <= limits.LONGEST))
-    or number ~= used or count == 0 or asked > FEW then
-    return nil
-  end
-  if requests.too_long(keys) or requests.repeated(keys) then return nil end
-  plain_request.count, plain_request.counted, plain_request.ttl = count, counted, ttl
-  plain_request.FORCE, plain_request.ONCE, plain_request.TRACK = option == 'FORCE', option == 'ONCE' and keys[number], option == 'TRACK' and keys[number]
+  if asked > FEW or requests.too_long(keys) or requests.repeated(keys) then return nil end
+  clock.now = nil
+  plain_request.count, plain_request.counted = number, counted
   return plain_request
 end
 
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   clock.now = nil
-  request = plain(keys, args, allowed)
-  if request then return request end
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
   local at, used
@@ -1934,7 +1922,7 @@ local function look(keys, request, verb, now, probed, head, left)
   end
   if overridden and request.UPTO and not request.looks_again then
     request.looks_again = true
-    requests.limit_costs()
+    requests.limit_costs(request)
     return look(keys, request, verb, now)
   end
   return size
@@ -2095,10 +2083,10 @@ local decide
 local function as_enforced(keys, request)
   local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
   request.groups, request.group_of, request.EACH = nil, nil, nil
-  requests.limit_costs()
+  requests.limit_costs(request)
   local whole = decide(keys, request, 'charge', true)
   request.groups, request.group_of, request.EACH = groups, group_of, wants_each
-  requests.limit_costs()
+  requests.limit_costs(request)
   return whole
 end
 
@@ -2192,35 +2180,49 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call without options, if the key can be read without states.
-function decisions.one(key, limit, cost)
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
-  local calls, commit, allowed, reset, retry, capacity, blocked = limit.calls, limit.commit, 1
+  local named, calls, commit, allowed, head, left, blocked, reset, retry, capacity = limit, limit.calls, limit.commit, 1
   if not free then
-    local head, left, other = a, b, nil
+    head, left = a, b
     if type(head) == 'string' then
+      local other
       blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
+      if other then limit, commit = other, overrides.commit end
     end
-    if other then
-      limit, commit = other, overrides.commit
-    elseif not blocked then
-      key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, calls
-      return (decisions.decide(key_of_one, one, 'charge', false, true, head, left))
+  end
+  if option and free then
+    if option == 'FORCE' and cost >= free then
+      free = nil -- it may leave a debt
+    elseif option == 'UPTO' then
+      cost = math.min(cost, math.max(1, free))
+      allowed = cost
     end
   end
   if blocked then
-    allowed, free, reset, retry, capacity = 0, 0, blocked, cost > limit.capacity and -1 or blocked, limit.rates[1].capacity
+    allowed, free, reset, capacity = 0, 0, blocked, limit.rates[1].capacity
+    retry = not option and cost > limit.capacity and -1 or blocked
+  elseif not free then
+    key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    if option == 'UPTO' then
+      one.UPTO = cost
+      requests.limit_costs(one)
+    end
+    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free then
     allowed = 0
     reset, retry, capacity = limit.waits(limit, cost, a, b, c)
   elseif cost > 0 then
     free = free - cost
     reset, retry, capacity = commit(key, limit, cost, a, b, c)
+    if option == 'FORCE' then retry = 0 end
   else
     reset, retry, capacity = limit.waits(limit, false, a, b, c)
   end
-  if calls then calls[allowed] = calls[allowed] + 1 end
+  if calls then calls[allowed > 0 and 1 or 0] = calls[allowed > 0 and 1 or 0] + 1 end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset
   return whole
@@ -4260,7 +4262,8 @@ local OPTIONS = { COST = true, UPTO = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
-    local request, err = requests.read(keys, args, OPTIONS)
+    local request, err = requests.plain(keys, args), nil
+    if not request then request, err = requests.read(keys, args, OPTIONS) end
     return err or (decisions.decide(keys, request, 'charge', true))
   end,
 }
@@ -4280,6 +4283,8 @@ local OPTIONS = { COST = true, ONCE = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'refund')) end
     local request, err = requests.read(keys, args, OPTIONS)
     if err then return err end
     local request_key = request.ONCE
@@ -4364,9 +4369,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
-    reply = one(keys[1], limit, cost)
-    passes = reply[1] == 1
+  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    reply = one(keys[1], limit, cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
@@ -4377,16 +4382,37 @@ local function decide_with_options(keys, request)
   return reply
 end
 
+local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+
+-- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
+-- for any other call.
+local function direct(keys, args, limit)
+  local number, at, cost = #keys, 2, 1
+  if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+  if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
+  local option, more = args[at], #args - at
+  if not limit.probe or not cost then
+    return nil
+  elseif number == 1 then
+    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    return nil
+  end
+  local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
+  if not ttl and (more ~= 0 or option ~= 'TRACK') or ttl and ttl > limits.LONGEST or keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
+  single.limits[1], single.costs[1], single.ttl, single.ONCE, single.TRACK = limit, cost, ttl, ttl and keys[2], not ttl and keys[2]
+  return decide_with_options(keys, single)
+end
+
 redis.register_function{
   function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit, words = limits.known[args[1]], #args
-    if limit and #keys == 1 and #keys[1] <= LONGEST_KEY then
-      if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
-      local cost = limit.probe and (words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3]))
-      if cost then return one(keys[1], limit, cost) end
-    end
+    local limit = limits.known[args[1]]
+    local reply = limit and direct(keys, args, limit)
+    if reply then return reply end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,

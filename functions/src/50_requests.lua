@@ -168,14 +168,14 @@ end
 
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
 -- the smallest capacity among the limits that decide together.
-function requests.limit_costs()
-  local group_of, least = request.group_of, {}
-  for i = 1, request.count do
+function requests.limit_costs(of)
+  local group_of, least = of.group_of, {}
+  for i = 1, of.count do
     local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
   end
-  for i = 1, request.count do
-    request.costs[i] = least[group_of and group_of[i] or 0]
+  for i = 1, of.count do
+    of.costs[i] = least[group_of and group_of[i] or 0]
   end
 end
 
@@ -192,7 +192,7 @@ local function spread()
   end
   if upto then
     request.UPTO = costs[1]
-    requests.limit_costs()
+    requests.limit_costs(request)
   end
   return nil
 end
@@ -234,38 +234,26 @@ end
 
 local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
 
--- plain returns the request of a call that has one limit of one rate for each key, all of which are known, and no more
--- arguments than one of FORCE, TRACK and ONCE ttl_ms. For any other call it returns nil, and requests.read takes longer.
-local function plain(keys, args, allowed)
-  local known, number, count, asked, counted = limits.known, #keys, 0, 0, false
-  local text = args[1]
-  local limit = known[text]
-  while limit do
-    count = count + 1
-    if not limit.rate or count > MOST_LIMITS then return nil end
+-- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
+-- any other call it returns nil. read takes longer.
+function requests.plain(keys, args)
+  local known, number, asked, counted = limits.known, #keys, 0, nil
+  if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
+  for i = 1, number do
+    local limit = known[args[i]]
+    if not limit or not limit.rate then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
-    limits_of_call[count], costs_of_call[count] = limit, 1
-    text = args[count + 1]
-    limit = known[text]
+    limits_of_call[i], costs_of_call[i] = limit, 1
   end
-  local words, used, option = #args - count, count, OPTIONS[text]
-  local ttl = option == 'ONCE' and numbers.parse_positive(args[count + 2] or '')
-  if option == 'TRACK' or option == 'ONCE' then used = used + 1 end
-  if words > 0 and not (allowed[option] and (words == 1 and (option == 'TRACK' or option == 'FORCE') or words == 2 and ttl and ttl <= limits.LONGEST))
-    or number ~= used or count == 0 or asked > FEW then
-    return nil
-  end
-  if requests.too_long(keys) or requests.repeated(keys) then return nil end
-  plain_request.count, plain_request.counted, plain_request.ttl = count, counted, ttl
-  plain_request.FORCE, plain_request.ONCE, plain_request.TRACK = option == 'FORCE', option == 'ONCE' and keys[number], option == 'TRACK' and keys[number]
+  if asked > FEW or requests.too_long(keys) or requests.repeated(keys) then return nil end
+  clock.now = nil
+  plain_request.count, plain_request.counted = number, counted
   return plain_request
 end
 
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   clock.now = nil
-  request = plain(keys, args, allowed)
-  if request then return request end
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
   request = { limits = limits_of_call, costs = costs_of_call, count = 0 }
   local at, used

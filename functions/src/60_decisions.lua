@@ -73,7 +73,7 @@ local function look(keys, request, verb, now, probed, head, left)
   end
   if overridden and request.UPTO and not request.looks_again then
     request.looks_again = true
-    requests.limit_costs()
+    requests.limit_costs(request)
     return look(keys, request, verb, now)
   end
   return size
@@ -234,10 +234,10 @@ local decide
 local function as_enforced(keys, request)
   local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
   request.groups, request.group_of, request.EACH = nil, nil, nil
-  requests.limit_costs()
+  requests.limit_costs(request)
   local whole = decide(keys, request, 'charge', true)
   request.groups, request.group_of, request.EACH = groups, group_of, wants_each
-  requests.limit_costs()
+  requests.limit_costs(request)
   return whole
 end
 
@@ -331,35 +331,49 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call without options, if the key can be read without states.
-function decisions.one(key, limit, cost)
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
-  local calls, commit, allowed, reset, retry, capacity, blocked = limit.calls, limit.commit, 1
+  local named, calls, commit, allowed, head, left, blocked, reset, retry, capacity = limit, limit.calls, limit.commit, 1
   if not free then
-    local head, left, other = a, b, nil
+    head, left = a, b
     if type(head) == 'string' then
+      local other
       blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
+      if other then limit, commit = other, overrides.commit end
     end
-    if other then
-      limit, commit = other, overrides.commit
-    elseif not blocked then
-      key_of_one[1], one.limits[1], one.costs[1], one.counted = key, limit, cost, calls
-      return (decisions.decide(key_of_one, one, 'charge', false, true, head, left))
+  end
+  if option and free then
+    if option == 'FORCE' and cost >= free then
+      free = nil -- it may leave a debt
+    elseif option == 'UPTO' then
+      cost = math.min(cost, math.max(1, free))
+      allowed = cost
     end
   end
   if blocked then
-    allowed, free, reset, retry, capacity = 0, 0, blocked, cost > limit.capacity and -1 or blocked, limit.rates[1].capacity
+    allowed, free, reset, capacity = 0, 0, blocked, limit.rates[1].capacity
+    retry = not option and cost > limit.capacity and -1 or blocked
+  elseif not free then
+    key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    if option == 'UPTO' then
+      one.UPTO = cost
+      requests.limit_costs(one)
+    end
+    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free then
     allowed = 0
     reset, retry, capacity = limit.waits(limit, cost, a, b, c)
   elseif cost > 0 then
     free = free - cost
     reset, retry, capacity = commit(key, limit, cost, a, b, c)
+    if option == 'FORCE' then retry = 0 end
   else
     reset, retry, capacity = limit.waits(limit, false, a, b, c)
   end
-  if calls then calls[allowed] = calls[allowed] + 1 end
+  if calls then calls[allowed > 0 and 1 or 0] = calls[allowed > 0 and 1 or 0] + 1 end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset
   return whole

@@ -15,9 +15,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
-    reply = one(keys[1], limit, cost)
-    passes = reply[1] == 1
+  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    reply = one(keys[1], limit, cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
@@ -28,16 +28,37 @@ local function decide_with_options(keys, request)
   return reply
 end
 
+local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+
+-- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
+-- for any other call.
+local function direct(keys, args, limit)
+  local number, at, cost = #keys, 2, 1
+  if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+  if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
+  local option, more = args[at], #args - at
+  if not limit.probe or not cost then
+    return nil
+  elseif number == 1 then
+    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    return nil
+  end
+  local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
+  if not ttl and (more ~= 0 or option ~= 'TRACK') or ttl and ttl > limits.LONGEST or keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
+  single.limits[1], single.costs[1], single.ttl, single.ONCE, single.TRACK = limit, cost, ttl, ttl and keys[2], not ttl and keys[2]
+  return decide_with_options(keys, single)
+end
+
 redis.register_function{
   function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit, words = limits.known[args[1]], #args
-    if limit and #keys == 1 and #keys[1] <= LONGEST_KEY then
-      if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
-      local cost = limit.probe and (words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3]))
-      if cost then return one(keys[1], limit, cost) end
-    end
+    local limit = limits.known[args[1]]
+    local reply = limit and direct(keys, args, limit)
+    if reply then return reply end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,
