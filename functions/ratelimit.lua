@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6ff47902befb'
+local BUILD_ID = '2bef796c81be'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -779,7 +779,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
 -- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
@@ -789,21 +789,43 @@ local function read(key, left, ticks)
   return debt, value
 end
 
+-- value_of returns the value for a debt, and the ms until it expires.
+local function value_of(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
+gcra_expiry.value_of = value_of
+
 -- time_left returns what PTTL returns, as of the time now (ms).
 local function time_left(key, now)
   local expiry = redis.call('PEXPIRETIME', key)
   return expiry < 0 and expiry or expiry > now and expiry - now or 0
 end
 
--- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
--- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
--- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
--- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
--- nil, the key's expiry minus left.
-local function store(key, rate, debt, value, left, now)
-  local ms, text = debt, VALUE
-  if rate.ticks > 1 then text, ms = gcra_expiry.text(rate, debt) end
-  if CLOCK_STANDS and text == value then
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, now)
+  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
+  if left == -2 then return rate.capacity, 0 end
+  local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
+  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if not debt then return nil, value, left end
+  local interval, room = rate.interval, rate.full - debt
+  if room < 0 or debt < 0 then return nil end
+  return (room - room % interval) / interval, debt, value, left
+end
+
+-- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
+-- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
+-- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+local function commit(key, limit, units, debt, value, left, now)
+  local rate = limit.rate
+  local ms, text = debt + units * rate.interval, VALUE
+  if rate.ticks > 1 then text, ms = value_of(rate, ms) end
+  if not key then
+    return ms, limit.delays and ceil(debt, rate.ticks) or 0
+  elseif CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
     -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
@@ -816,25 +838,7 @@ local function store(key, rate, debt, value, left, now)
       redis.call('SET', key, text, 'PXAT', expiry)
     end
   end
-  return ms
-end
-
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
--- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
-local function probe(key, limit, _, now)
-  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
-  if left == -2 then return rate.capacity, 0, nil, left end
-  local debt, value = read(key, left, rate.ticks)
-  if not debt then return nil, value, left end
-  local interval, room = rate.interval, rate.full - debt
-  if room < 0 or debt < 0 then return nil end
-  return (room - room % interval) / interval, debt, value, left
-end
-
-local function commit(key, limit, units, debt, value, left, now)
-  local rate = limit.rate
-  local ticks, after = rate.ticks, debt + units * rate.interval
-  return key and store(key, rate, after, value, left, now) or ceil(after, ticks), limit.delays and ceil(debt, ticks) or 0
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
 local function waits(limit, cost, debt)
@@ -845,7 +849,7 @@ local function waits(limit, cost, debt)
 end
 
 -- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
--- see store.
+-- see commit.
 local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost, forced) then value = nil end
@@ -890,7 +894,7 @@ end
 
 local function save(limit, at)
   local state = states.list[at]
-  local text, ms = gcra_expiry.text(limit.rate, state.debt)
+  local text, ms = value_of(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
   return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
@@ -902,7 +906,7 @@ local function write(key, limit, at)
   elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
-    store(key, limit.rate, state.debt, state.value, nil, state.now)
+    commit(key, limit, 0, state.debt, state.value, nil, state.now)
   end
 end
 
@@ -915,12 +919,6 @@ function gcra_expiry.overridden(limit, state, left)
   local rate = limit.rate
   local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
   return debt and debt <= rate.full and debt or nil
-end
-
--- text returns the value and the ms until the expiry for a debt.
-function gcra_expiry.text(rate, debt)
-  local ms = ceil(debt, rate.ticks)
-  return text_of(ms * rate.ticks - debt), ms
 end
 
 -- complete completes a limit that stores its states in this way.
@@ -2180,52 +2178,63 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
--- key can be read without states.
-function decisions.one(key, limit, cost, option)
-  local free, a, b, c = limit.probe(key, limit, cost)
-  local named, calls, commit, allowed, head, left, blocked, reset, retry, capacity = limit, limit.calls, limit.commit, 1
+-- answer fills in the reply to a call with one key, and counts the call for its policy.
+local function answer(calls, allowed, capacity, free, retry, reset)
+  if calls then
+    local at = allowed > 0 and 1 or 0
+    calls[at] = calls[at] + 1
+  end
+  local whole = reply_of_one
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  return whole
+end
+
+-- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
+local function beyond(key, limit, cost, option, free, a, b, c)
+  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
-      local other
-      blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
-      if other then limit, commit = other, overrides.commit end
+      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      limit, free, a, b, c = overrides.probe(key, head, left)
+      commit = overrides.commit
     end
   end
-  if option and free then
-    if option == 'FORCE' and cost >= free then
-      free = nil -- it may leave a debt
-    elseif option == 'UPTO' then
-      cost = math.min(cost, math.max(1, free))
-      allowed = cost
-    end
+  if option == 'FORCE' and free and cost >= free then
+    free = nil -- it may leave a debt
+  elseif option == 'UPTO' and free then
+    cost = math.min(cost, math.max(1, free))
+    allowed = cost
   end
-  if blocked then
-    allowed, free, reset, capacity = 0, 0, blocked, limit.rates[1].capacity
-    retry = not option and cost > limit.capacity and -1 or blocked
-  elseif not free then
+  if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
-  elseif cost > free then
-    allowed = 0
-    reset, retry, capacity = limit.waits(limit, cost, a, b, c)
-  elseif cost > 0 then
-    free = free - cost
-    reset, retry, capacity = commit(key, limit, cost, a, b, c)
-    if option == 'FORCE' then retry = 0 end
-  else
-    reset, retry, capacity = limit.waits(limit, false, a, b, c)
+  elseif cost > free or cost == 0 then
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
-  if calls then calls[allowed > 0 and 1 or 0] = calls[allowed > 0 and 1 or 0] + 1 end
-  local whole = reply_of_one
-  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset
-  return whole
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
+  local free, a, b, c = limit.probe(key, limit, cost)
+  if not free or option or cost == 0 then
+    return beyond(key, limit, cost, option, free, a, b, c)
+  elseif cost > free then
+    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(limit.calls, 1, capacity or limit.capacity, free - cost, retry, reset)
 end
 end
 
@@ -2557,7 +2566,7 @@ end
 -- commit takes units from a key that probe has read, as the function commit of a limit does.
 function overrides.commit(key, limit, units, debt, ends, text)
   local rate = limit.rate
-  local state, ms = gcra_expiry.text(rate, debt + units * rate.interval)
+  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
   local expiry = clock.ms() + ms
   states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
   return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
@@ -4409,8 +4418,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    local reply = limit and direct(keys, args, limit)
-    if reply then return reply end
+    if limit then
+      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      local reply = direct(keys, args, limit)
+      if reply then return reply end
+    end
     local plain = requests.plain(keys, args)
     if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)

@@ -30,7 +30,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
 -- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
@@ -40,21 +40,43 @@ local function read(key, left, ticks)
   return debt, value
 end
 
+-- value_of returns the value for a debt, and the ms until it expires.
+local function value_of(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
+gcra_expiry.value_of = value_of
+
 -- time_left returns what PTTL returns, as of the time now (ms).
 local function time_left(key, now)
   local expiry = redis.call('PEXPIRETIME', key)
   return expiry < 0 and expiry or expiry > now and expiry - now or 0
 end
 
--- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
--- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
--- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
--- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
--- nil, the key's expiry minus left.
-local function store(key, rate, debt, value, left, now)
-  local ms, text = debt, VALUE
-  if rate.ticks > 1 then text, ms = gcra_expiry.text(rate, debt) end
-  if CLOCK_STANDS and text == value then
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, now)
+  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
+  if left == -2 then return rate.capacity, 0 end
+  local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
+  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if not debt then return nil, value, left end
+  local interval, room = rate.interval, rate.full - debt
+  if room < 0 or debt < 0 then return nil end
+  return (room - room % interval) / interval, debt, value, left
+end
+
+-- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
+-- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
+-- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+local function commit(key, limit, units, debt, value, left, now)
+  local rate = limit.rate
+  local ms, text = debt + units * rate.interval, VALUE
+  if rate.ticks > 1 then text, ms = value_of(rate, ms) end
+  if not key then
+    return ms, limit.delays and ceil(debt, rate.ticks) or 0
+  elseif CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
     -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
@@ -67,25 +89,7 @@ local function store(key, rate, debt, value, left, now)
       redis.call('SET', key, text, 'PXAT', expiry)
     end
   end
-  return ms
-end
-
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
--- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
-local function probe(key, limit, _, now)
-  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
-  if left == -2 then return rate.capacity, 0, nil, left end
-  local debt, value = read(key, left, rate.ticks)
-  if not debt then return nil, value, left end
-  local interval, room = rate.interval, rate.full - debt
-  if room < 0 or debt < 0 then return nil end
-  return (room - room % interval) / interval, debt, value, left
-end
-
-local function commit(key, limit, units, debt, value, left, now)
-  local rate = limit.rate
-  local ticks, after = rate.ticks, debt + units * rate.interval
-  return key and store(key, rate, after, value, left, now) or ceil(after, ticks), limit.delays and ceil(debt, ticks) or 0
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
 local function waits(limit, cost, debt)
@@ -96,7 +100,7 @@ local function waits(limit, cost, debt)
 end
 
 -- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
--- see store.
+-- see commit.
 local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost, forced) then value = nil end
@@ -141,7 +145,7 @@ end
 
 local function save(limit, at)
   local state = states.list[at]
-  local text, ms = gcra_expiry.text(limit.rate, state.debt)
+  local text, ms = value_of(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
   return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
@@ -153,7 +157,7 @@ local function write(key, limit, at)
   elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
-    store(key, limit.rate, state.debt, state.value, nil, state.now)
+    commit(key, limit, 0, state.debt, state.value, nil, state.now)
   end
 end
 
@@ -166,12 +170,6 @@ function gcra_expiry.overridden(limit, state, left)
   local rate = limit.rate
   local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
   return debt and debt <= rate.full and debt or nil
-end
-
--- text returns the value and the ms until the expiry for a debt.
-function gcra_expiry.text(rate, debt)
-  local ms = ceil(debt, rate.ticks)
-  return text_of(ms * rate.ticks - debt), ms
 end
 
 -- complete completes a limit that stores its states in this way.

@@ -331,50 +331,61 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
--- key can be read without states.
-function decisions.one(key, limit, cost, option)
-  local free, a, b, c = limit.probe(key, limit, cost)
-  local named, calls, commit, allowed, head, left, blocked, reset, retry, capacity = limit, limit.calls, limit.commit, 1
+-- answer fills in the reply to a call with one key, and counts the call for its policy.
+local function answer(calls, allowed, capacity, free, retry, reset)
+  if calls then
+    local at = allowed > 0 and 1 or 0
+    calls[at] = calls[at] + 1
+  end
+  local whole = reply_of_one
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  return whole
+end
+
+-- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
+local function beyond(key, limit, cost, option, free, a, b, c)
+  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
-      local other
-      blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if not blocked then other, free, a, b, c = overrides.probe(key, head, left) end
-      if other then limit, commit = other, overrides.commit end
+      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      limit, free, a, b, c = overrides.probe(key, head, left)
+      commit = overrides.commit
     end
   end
-  if option and free then
-    if option == 'FORCE' and cost >= free then
-      free = nil -- it may leave a debt
-    elseif option == 'UPTO' then
-      cost = math.min(cost, math.max(1, free))
-      allowed = cost
-    end
+  if option == 'FORCE' and free and cost >= free then
+    free = nil -- it may leave a debt
+  elseif option == 'UPTO' and free then
+    cost = math.min(cost, math.max(1, free))
+    allowed = cost
   end
-  if blocked then
-    allowed, free, reset, capacity = 0, 0, blocked, limit.rates[1].capacity
-    retry = not option and cost > limit.capacity and -1 or blocked
-  elseif not free then
+  if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
-  elseif cost > free then
-    allowed = 0
-    reset, retry, capacity = limit.waits(limit, cost, a, b, c)
-  elseif cost > 0 then
-    free = free - cost
-    reset, retry, capacity = commit(key, limit, cost, a, b, c)
-    if option == 'FORCE' then retry = 0 end
-  else
-    reset, retry, capacity = limit.waits(limit, false, a, b, c)
+  elseif cost > free or cost == 0 then
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
-  if calls then calls[allowed > 0 and 1 or 0] = calls[allowed > 0 and 1 or 0] + 1 end
-  local whole = reply_of_one
-  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity or limit.capacity, free, retry, reset
-  return whole
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
+  local free, a, b, c = limit.probe(key, limit, cost)
+  if not free or option or cost == 0 then
+    return beyond(key, limit, cost, option, free, a, b, c)
+  elseif cost > free then
+    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(limit.calls, 1, capacity or limit.capacity, free - cost, retry, reset)
 end

@@ -101,7 +101,7 @@ end
 -- commit takes units from a key that probe has read, as the function commit of a limit does.
 function overrides.commit(key, limit, units, debt, ends, text)
   local rate = limit.rate
-  local state, ms = gcra_expiry.text(rate, debt + units * rate.interval)
+  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
   local expiry = clock.ms() + ms
   states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
   return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0

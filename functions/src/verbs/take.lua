@@ -55,8 +55,11 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    local reply = limit and direct(keys, args, limit)
-    if reply then return reply end
+    if limit then
+      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      local reply = direct(keys, args, limit)
+      if reply then return reply end
+    end
     local plain = requests.plain(keys, args)
     if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)
